@@ -12,7 +12,7 @@
     │   ├── Forbidden              the caller may not do this
     │   └── NotFound               no job, run or handler of that name
     ├── Conflict                   right in itself, but not in the present state
-    │   ├── LeaseLost              the token is stale, or the lease has expired
+    │   ├── LeaseLost              the token is stale, or the run has ended
     │   ├── StateConflict          the run's state does not allow this
     │   └── AlreadyExists          the name is taken
     ├── Outage                     a dependency does not answer; try again later
@@ -112,7 +112,7 @@ class Conflict(HorariumError):
 
 
 class LeaseLost(Conflict):
-    """The token is stale or the lease has expired: the outcome was not written, another worker may have the run."""
+    """Another claim was made, or the run has ended otherwise: the report was not written."""
 
     code = "lease_lost"
 

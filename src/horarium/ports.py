@@ -231,8 +231,9 @@ class Store(Protocol):
         started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token."""
 
     async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
-        """Extend each lease that is still held at `now` under that token. A running run's lease then ends at
-        `lease_end(run, now)`; a cancelling one's stays as it is. None: the lease is lost."""
+        """Extend the lease of each run that is claimed under that token, also one that has ended: no other claim was
+        made. A running run's lease then ends at `lease_end(run, now)`; a cancelling one's stays as it is. None: the
+        lease is lost, or that end is not after `now`, since its time limit or the grace of its cancel is over."""
 
     async def overdue_runs(self, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
         """Claimed runs whose lease expired (lease_expires_at <= now) and pending ones with start_by <= now, together

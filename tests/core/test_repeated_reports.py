@@ -41,5 +41,6 @@ async def test_what_a_rescuer_wrote_is_no_answer_to_a_late_report(world: World) 
     world.clock.advance(31)
     rescued = rescue(run, await world.operations.jobs.get_job("job"), world.clock.now())
     await world.store.settle_runs([RunChange(rescued, run.token, run.state)], world.clock.now())
+    assert (await world.claim()).runs
     with pytest.raises(LeaseLost):
         await world.operations.settling.settle_one(Settlement(run.id, run.token, Failed("no")))

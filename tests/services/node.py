@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from horarium.model import Outcome, Run, RunChange, State, Succeeded
 from horarium.ports import Assignment, Control
 from horarium.services.leases.leases import Leases
+from horarium.services.leases.own import Own
 from horarium.services.loop.service import Wake
 from horarium.services.performing.dispatcher import Dispatcher
 from horarium.services.performing.keeper import Keeper
@@ -58,6 +59,16 @@ class Node:
             self.performing, ("pull/q",), "w", **options,
         )  # fmt: skip
         self.keeper = Keeper((self.performing,), self.leases, leased, setting.clock)
+
+    def own(self) -> Own:
+        """What it holds."""
+        return Own(
+            "w",
+            self.collector.claims(),
+            frozenset(attempt.claim for attempt in self.performing.lively()),
+            frozenset(self.performing.waiting.claims()),
+            self.dispatcher.claiming_since,
+        )
 
     async def claim(self) -> int | None:
         return await self.dispatcher.step(self.setting.now)

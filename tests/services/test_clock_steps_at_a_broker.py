@@ -17,6 +17,7 @@ from horarium.services.buses.handing_over import HandingOver
 from horarium.services.buses.reports import Reports
 from horarium.services.leases.leases import Leases
 from tests.services.conftest import Setting, a_rescuer
+from tests.services.node import taken_away
 
 LEASE_SECONDS = 30
 QUEUE = "bus/default"
@@ -57,12 +58,18 @@ async def test_the_first_word_of_a_worker_counts_right_after_a_step(setting: Set
     assert (begun.lease_expires_at or 0) > setting.now
 
 
-async def test_the_word_of_a_worker_whose_lease_ran_out_changes_nothing(setting: Setting) -> None:
+async def test_the_word_of_a_worker_counts_after_its_wait_if_no_other_claim_was_made(setting: Setting) -> None:
     reports = reports_of(setting)
     run = await claimed(setting)
     setting.clock.advance(LEASE_SECONDS)
     await reports._handle([running(run)])
-    assert await setting.run() == run
+    begun = await setting.run()
+    assert (begun.token, awaits_worker(begun)) == (run.token, False)
+    await setting.store.settle_runs([taken_away(begun)], setting.now)
+    await setting.store.claim_runs([run.queue], 1, "other", setting.now, setting.now)
+    again = await setting.run()
+    await reports._handle([running(run)])
+    assert await setting.run() == again
 
 
 async def test_what_waits_at_a_broker_waits_on_though_its_lease_was_put_forward_as_that_was_written(

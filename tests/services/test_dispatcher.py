@@ -15,7 +15,7 @@ from horarium.ports import Assignment, Claimed, Control
 from horarium.rules.settling import cancel
 from horarium.stores.memory import MemoryStore
 from horarium.testing import Fault, FaultyStore, by_script
-from tests.services.conftest import START, Setting
+from tests.services.conftest import START, Setting, a_rescuer
 from tests.services.node import Node, Work, answer, taken_away
 from tests.waiting import until
 
@@ -179,12 +179,13 @@ class SlowClaims(MemoryStore):
 
     async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         claimed = await super().claim_runs(queues, limit, worker, now, until)
-        self._setting.clock.advance(self._seconds)
+        self._setting.clock.advance(self._seconds if claimed.runs else 0)
         return claimed
 
 
-async def test_a_run_whose_claim_was_answered_late_begins_under_a_renewed_lease(setting: Setting) -> None:
-    setting.store = SlowClaims(setting, 25)
+@pytest.mark.parametrize("seconds", [25, 35])
+async def test_a_run_whose_claim_was_answered_late_begins_under_a_renewed_lease(setting: Setting, seconds: int) -> None:
+    setting.store = SlowClaims(setting, seconds)
     await setting.add_run(lease_seconds=30)
     work = Work()
     node = Node(setting, work)
@@ -192,15 +193,16 @@ async def test_a_run_whose_claim_was_answered_late_begins_under_a_renewed_lease(
     assert work.begun == []
     await node.claim()
     await until(lambda: bool(work.begun))
-    assert (await setting.run()).lease_expires_at == START + 55 * SECOND
+    assert (await setting.run()).lease_expires_at == START + (seconds + 30) * SECOND
 
 
-async def test_a_run_whose_claim_was_answered_too_late_does_not_begin(setting: Setting) -> None:
+async def test_a_run_whose_claim_was_answered_after_a_rescue_does_not_begin(setting: Setting) -> None:
     setting.store = SlowClaims(setting, 35)
     await setting.add_run(lease_seconds=30)
     work = Work()
     node = Node(setting, work)
     await node.claim()
+    await a_rescuer(setting).step(setting.now)
     await node.claim()
     run = await setting.run()
     assert (work.begun, run.token, run.attempt) == ([], 2, 1)

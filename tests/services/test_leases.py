@@ -126,6 +126,7 @@ async def test_work_that_finds_its_lease_lost_leaves_the_next_run_alone(setting:
         try:
             if assignment.run.id == "first":
                 setting.clock.advance(2)
+                await setting.store.settle_runs([taken_away(assignment.run)], setting.now)
                 with pytest.raises(LeaseLost):
                     await control.heartbeat()
                 if ends_at_once:

@@ -21,10 +21,9 @@ ONCE = RunPolicy(retry=Retry(attempts_max=1))
 def its_rescuer(setting: Setting, node: Node) -> Rescuer:
     """The rescuer of the same process."""
     operations = setting.operations
-    waits = node.performing.waiting
     return Rescuer(
         setting.store, operations.settling, operations.reconciler, setting.telemetry, setting.clock,
-        lambda run: waits.holds((run.id, run.token)),
+        node.own,
     )  # fmt: skip
 
 
@@ -45,15 +44,18 @@ async def test_its_own_rescuer_gives_back_what_had_not_begun(setting: Setting) -
     await its_rescuer(setting, node).step(setting.now)
     neighbour, poison = await setting.run("neighbour"), await setting.run("poison")
     assert (neighbour.state, neighbour.attempt) == (State.PENDING, 0)
-    assert (poison.state, poison.attempt) == (State.PENDING, 1)
+    assert (poison.state, poison.attempt) == (State.RUNNING, 1)
 
 
 @pytest.mark.parametrize("policy", [None, ONCE], ids=["three attempts", "one attempt"])
-async def test_what_no_other_node_has_taken_is_begun_again(setting: Setting, policy: RunPolicy | None) -> None:
+async def test_what_no_other_node_has_taken_begins_under_the_same_claim(
+    setting: Setting, policy: RunPolicy | None
+) -> None:
     node = await a_frozen_node(setting, policy)
     await node.claim()
     neighbour = await setting.run("neighbour")
-    assert (neighbour.token, neighbour.attempt) == (2, 1)
+    assert (neighbour.state, neighbour.token, neighbour.attempt) == (State.RUNNING, 1, 1)
+    assert (neighbour.lease_expires_at or 0) > setting.now
 
 
 @pytest.mark.parametrize("retry", [Retry(), Retry(silences_max=1)], ids=["attempts", "silences"])

@@ -18,6 +18,7 @@ from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page,
 from horarium.stores.memory import MemoryDatabase, MemoryStore
 from horarium.testing.contract import StoreContract
 from horarium.testing.contract.base import Stores
+from tests.stores.beat_mutants import BeatsForTheDead, EndsWithTheLease
 from tests.stores.health_mutants import (
     CountsInTheVersion,
     CountsOneOfABatch,
@@ -190,14 +191,6 @@ class ForgetsWhatIsSerial(MemoryStore):
         self._space.found_runs.claimed.of_job = NeverCounts()
 
 
-class BeatsForTheDead(MemoryStore):
-    def _heartbeat(self, beat: Beat, now: Instant) -> Pulse | None:
-        run = self._space.runs.get(beat.run_id)
-        if run is not None and run.lease_expires_at is not None and run.lease_expires_at <= now:
-            self._space.put_run(replace(run, lease_expires_at=now + 1))
-        return super()._heartbeat(beat, now)
-
-
 class BeatsUnderAnyToken(MemoryStore):
     def _heartbeat(self, beat: Beat, now: Instant) -> Pulse | None:
         run = self._space.runs.get(beat.run_id)
@@ -366,7 +359,8 @@ CAUGHT_BY: dict[Mutant, str] = {
     ForgetsConcurrency: "test_no_more_runs_of_a_key_are_claimed_than_its_maximum",
     LosesSlots: "test_slots_are_never_lost_over_many_rounds",
     ForgetsWhatIsSerial: "test_a_serial_run_waits_for_any_claimed_run_of_its_job",
-    BeatsForTheDead: "test_an_expired_lease_cannot_be_extended",
+    EndsWithTheLease: "test_a_lease_that_has_ended_goes_on_if_no_other_claim_was_made",
+    BeatsForTheDead: "test_a_lease_is_not_extended_once_its_run_was_put_back_or_claimed_again",
     BeatsUnderAnyToken: "test_a_stale_token_cannot_beat",
     BeatsWithoutLimit: "test_a_heartbeat_never_extends_beyond_the_execution_limit",
     ExtendsWhatIsCancelling: "test_a_cancelling_run_hears_of_it_and_its_lease_stays",

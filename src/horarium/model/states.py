@@ -29,9 +29,9 @@ TRANSITIONS: dict[State | None, dict[State, str]] = {
     },
     State.PENDING: {
         State.RUNNING: "claimed",
-        State.COMPLETED: "reported done by a ping, or a notification told together with another",
+        State.COMPLETED: "reported done by a ping or after its lease, or a notification told together with another",
         State.CANCELLED: "cancelled before it was claimed",
-        State.FAILED: "not started in time, or reported so by a ping",
+        State.FAILED: "not started in time, or reported so by a ping or after its lease",
     },
     State.RUNNING: {
         State.COMPLETED: "succeeded",

@@ -35,6 +35,7 @@ from horarium.services.buses.cancels import BusCancels, HttpCancels
 from horarium.services.buses.handing_over import HandingOver
 from horarium.services.buses.reports import Reports
 from horarium.services.leases.leases import Leases, LeaseWatch
+from horarium.services.leases.own import Own
 from horarium.services.leases.rescuer import Rescuer
 from horarium.services.loop.beat import NodeBeat
 from horarium.services.loop.service import Service, Wake
@@ -132,9 +133,16 @@ class Assembly:
         for performing in self._performing:
             performing.cancel_asked(run)
 
-    def _waits_here(self, run: Run) -> bool:
-        """Whether this process has claimed the run, and has not begun it."""
-        return any(performing.waiting.holds((run.id, run.token)) for performing in self._performing)
+    def _own(self) -> Own:
+        """What this process holds."""
+        since = [each.claiming_since for each in self.dispatchers if each.claiming_since is not None]
+        return Own(
+            self._options.name,
+            self._shared.collector.claims(),
+            frozenset(attempt.claim for each in self._performing for attempt in each.lively()),
+            frozenset(claim for each in self._performing for claim in each.waiting.claims()),
+            min(since, default=None),
+        )
 
     def _node(self) -> Node:
         now = self._shared.clock.now()
@@ -169,7 +177,7 @@ class Assembly:
         if "rescuer" in options.roles:
             settling, reconciler = shared.operations.settling, shared.operations.reconciler
             rescuer = Rescuer(
-                shared.store, settling, reconciler, shared.telemetry, shared.clock, self._waits_here, self._steps
+                shared.store, settling, reconciler, shared.telemetry, shared.clock, self._own, self._steps
             )
             services.append(rescuer)
             applier = Applier(shared.store, shared.clock, reconciler, options.name)

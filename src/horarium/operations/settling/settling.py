@@ -15,7 +15,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from horarium.clock import Instant
-from horarium.errors import Conflict, HorariumError, LeaseLost, NotFound
+from horarium.errors import HorariumError, LeaseLost, NotFound
 from horarium.model import CLAIMED, Job, Outcome, Released, Run, RunChange, State
 from horarium.operations.settling.following import Following
 from horarium.operations.settling.reconciling import Reconciler
@@ -24,7 +24,7 @@ from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce_runs
 from horarium.ports import BATCH_MAX, CANCEL, queue_topic
 from horarium.rules.settling import settle, was_left_by
-from horarium.rules.unbegun import unbegun
+from horarium.rules.unbegun import as_claimed, unbegun
 
 
 class Settlement(Struct, frozen=True):
@@ -161,16 +161,16 @@ class Settling:
         return [answers[index] for index in range(len(settlements))]
 
     async def _settle_at_once(self, settlement: Settlement) -> Run | None:
-        """The run, if its lease holds, nothing follows from it and it is written: so it is with nearly all of them.
+        """The run, if it is claimed under this token, nothing follows from it and it is written: the usual case.
         None: nothing was written, and the reason is to be found."""
         (run,) = await self._store.get_runs((settlement.run_id,))
         if run is None:
             return None
         jobs = NO_JOBS if run.job_id is None else await self._jobs_of((run,))
         job, now = jobs.get(run.job_id or ""), self._clock.now()
-        if (job is not None and job.on) or not (holds(run, settlement.token) and lasts(run, now)):
+        if (job is not None and job.on) or not holds(run, settlement.token):
             return None
-        change = RunChange(settle(run, job, settlement.outcome, now), run.token, run.state, held=True)
+        change = RunChange(settle(run, job, settlement.outcome, now), run.token, run.state)
         return change.run if (await self._write_one(change, jobs, now))[0] else None
 
     async def _settle_round(self, todo: dict[int, Settlement], answers: dict[int, Run | HorariumError]) -> None:
@@ -179,31 +179,20 @@ class Settling:
         runs = await self._store.get_runs([settlement.run_id for settlement in todo.values()])
         jobs = await self._jobs_of([run for run in runs if run is not None])
         now = self._clock.now()
-        if await self._revived(todo, runs, now):
-            return
         changes: dict[int, RunChange] = {}
         for (index, settlement), run in zip(list(todo.items()), runs, strict=True):
-            answer = answer_to(settlement, run, now)
-            if answer is not None or run is None:
-                answers[index] = answer or NotFound(f"there is no run {settlement.run_id!r}")
+            job = None if run is None else jobs.get(run.job_id or "")
+            claimed = None if run is None else claim_of(run, settlement.token, job)
+            if run is None or claimed is None:
+                answers[index] = answer_to(settlement, run)
                 del todo[index]
                 continue
-            after = settle(run, jobs.get(run.job_id or ""), settlement.outcome, now)
-            changes[index] = RunChange(after, run.token, run.state, held=True)
+            changes[index] = RunChange(settle(claimed, job, settlement.outcome, now), run.token, run.state)
         written = await self.write(list(changes.values()), jobs, now)
         for (index, change), done in zip(changes.items(), written, strict=True):
             if done:
                 answers[index] = change.run
                 del todo[index]
-
-    async def _revived(self, todo: Mapping[int, Settlement], runs: Sequence[Run | None], now: Instant) -> bool:
-        """Whether there are leases among these that had ended by a step of the clock only, and go on now."""
-        ended = {
-            run.id: run.token
-            for one, run in zip(todo.values(), runs, strict=True)
-            if run is not None and not lasts(run, now) and holds(run, one.token)
-        }
-        return bool(ended) and await self.revive(ended)
 
     async def _jobs_of(self, runs: Sequence[Run]) -> dict[str, Job]:
         ids = list({run.job_id for run in runs if run.job_id is not None})
@@ -212,13 +201,10 @@ class Settling:
         return {job.id: job for job in await self._store.get_jobs_by_id(ids) if job is not None}
 
 
-def answer_to(settlement: Settlement, run: Run | None, now: Instant) -> Run | Conflict | None:
-    """The answer to a report that changes nothing: the run, if it is as this very report left it; else why not. None:
-    the lease holds and it is to be written, or there is no such run."""
+def answer_to(settlement: Settlement, run: Run | None) -> Run | HorariumError:
+    """The answer to a report that changes nothing: the run, if it is as this very report left it; else why not."""
     if run is None:
-        return None
-    if holds(run, settlement.token) and lasts(run, now):
-        return None
+        return NotFound(f"there is no run {settlement.run_id!r}")
     return run if was_left_by(run, settlement.token, settlement.outcome) else lease_lost(run, settlement.token)
 
 
@@ -227,9 +213,10 @@ def holds(run: Run, token: int) -> bool:
     return run.state in CLAIMED and run.token == token
 
 
-def lasts(run: Run, now: Instant) -> bool:
-    """Whether its lease has not ended."""
-    return run.lease_expires_at is not None and run.lease_expires_at > now
+def claim_of(run: Run, token: int, job: Job | None) -> Run | None:
+    """The run under the claim of this token, if no other was made: also one whose lease has ended, or that a rescuer
+    has put back since. Else None."""
+    return run if holds(run, token) else as_claimed(run, token, job)
 
 
 def lease_lost(run: Run, token: int) -> LeaseLost:

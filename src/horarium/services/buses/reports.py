@@ -20,6 +20,7 @@ from horarium.model import CLAIMED, Run, RunChange, State, awaits_worker
 from horarium.operations.settling.settling import Revive, Settlement, no_step
 from horarium.ports import BATCH_MAX, JOBS, Beat, Bus, Report, Store, Topic
 from horarium.rules.settling import begin, heard_at
+from horarium.rules.unbegun import was_put_back
 from horarium.services.buses.bus_jobs import BusJobs
 from horarium.services.buses.bus_reports import Reading, read
 from horarium.services.buses.discards import Discards
@@ -135,7 +136,9 @@ class Reports(Service):
                 self._late_ends.keep(reading.report, self._clock.now())
                 continue
             done.append(reading.report)
-            if run.state not in CLAIMED or reading.token not in (None, run.token):
+            if reading.outcome is not None and reading.token == run.token and was_put_back(run):
+                ends.append((reading, run))
+            elif run.state not in CLAIMED or reading.token not in (None, run.token):
                 self._discards.drop(reading, run)
                 if reading.outcome is None and run.state in STOPPED:
                     self._cancel_asked(run)
@@ -193,7 +196,7 @@ class Reports(Service):
         if not first:
             return beats
         begun = [begin(run, now, progress.get(run.id)) for run in first.values()]
-        changes = [RunChange(run, run.token, State.RUNNING, held=True) for run in begun]
+        changes = [RunChange(run, run.token, State.RUNNING) for run in begun]
         written = await self._store.settle_runs(changes, now)
         done = {run.id for run, did in zip(begun, written, strict=True) if did}
         for _, run in beats:

@@ -59,6 +59,10 @@ class Attempt(Struct, eq=False):
     _cancels: int = 0
 
     @property
+    def claim(self) -> tuple[str, int]:
+        return self.run.id, self.run.token
+
+    @property
     def cancelled(self) -> bool:
         return self._asked if isinstance(self._asked, bool) else self._asked.is_set()
 

@@ -17,18 +17,22 @@ from horarium.ports import BATCH_MAX, RunFilter, Store, Topic
 from horarium.rules.settling import longest_lease, rescue
 from horarium.rules.unbegun import unbegun
 from horarium.services.leases.leases import GRACE_SECONDS, revived
+from horarium.services.leases.own import NOTHING, Own
 from horarium.services.leases.sudden import Sudden
 from horarium.services.loop.clock_watch import ClockWatch, Steps
 from horarium.services.loop.quiet import QuietLog
 from horarium.services.loop.service import Service, Wake
 from horarium.services.metrics.telemetry import Telemetry
 
+STILL_SECONDS = 2.0
+"""A store that does not answer for longer than this stood still."""
+
 log = logging.getLogger("horarium")
 
 
 class Rescuer(Service):
-    """Ends leases that expired. `waits_here`: whether this process holds the claim of a run, and has not begun it.
-    `steps`: those of the clock that this process knows of."""
+    """Ends leases that expired. `own`: what this process holds itself; it is left to it. `steps`: those of the clock
+    that this process knows of."""
 
     name = "rescuer"
     topics: tuple[Topic, ...] = ()
@@ -40,7 +44,7 @@ class Rescuer(Service):
         reconciler: Reconciler,
         telemetry: Telemetry,
         clock: Clock,
-        waits_here: Callable[[Run], bool] = lambda run: False,
+        own: Callable[[], Own] = lambda: NOTHING,
         steps: Steps | None = None,
     ) -> None:
         self.wake = Wake()
@@ -49,11 +53,13 @@ class Rescuer(Service):
         self._reconciler = reconciler
         self._telemetry = telemetry
         self._clock = clock
-        self._waits_here = waits_here
+        self._own = own
         self._watch = ClockWatch(clock, steps)
         self._sudden = Sudden(clock)
         self._to_shorten = True
         self._nothing_overdue = False
+        self._asked_at: float | None = None
+        """Since when the store has been asked and has not answered, by the monotonic clock."""
         self._log = QuietLog("runs rescued")
 
     def at_writes(self) -> bool:
@@ -69,26 +75,36 @@ class Rescuer(Service):
         if self._to_shorten:
             self._to_shorten = not await self._shorten(now)
         await self._reconciler.catch_up()
-        runs, next_at = await self._store.overdue_runs(now, BATCH_MAX)
+        runs, next_at, stood_still = await self._overdue(now)
         self._nothing_overdue = not runs
-        left = self._sudden.among(runs, now, BATCH_MAX)
+        left = self._sudden.among(runs, now, BATCH_MAX, stood_still)
         if not runs:
             return next_at
         is_full = len(runs) == BATCH_MAX
-        runs = [run for run in runs if run.id not in left] if left else runs
+        own = self._own()
+        runs = [run for run in runs if run.id not in left and not own.keeps(run)]
         if not self._watch.stood_for(GRACE_SECONDS) or self._watch.steps.stood:
             runs = await self._spare(runs, now)
         jobs = await self._jobs(runs)
         if self._clock.now() < now:
             # The clock went back while we waited: these leases ran out by a time that has not come.
             return self._clock.now()
-        changes = [self._change(run, jobs, now) for run in runs]
+        changes = [_change(run, jobs, now, own) for run in runs]
         written = await self._settling.write(changes, jobs, now)
         rescued = [change.run for change, done in zip(changes, written, strict=True) if done]
         self._telemetry.rescued(rescued)
         for run in rescued:
             self._log.warning(now, "run %s is %s: %s", run.id, run.state, run.error or run.history[-1].message)
         return now if is_full and rescued else next_at
+
+    async def _overdue(self, now: Instant) -> tuple[list[Run], Instant | None, bool]:
+        """As the store answers; and whether it stood still before: then no lease could be renewed."""
+        if self._asked_at is None:
+            self._asked_at = self._clock.monotonic()
+        runs, next_at = await self._store.overdue_runs(now, BATCH_MAX)
+        stood_still = self._clock.monotonic() - self._asked_at > STILL_SECONDS
+        self._asked_at = None
+        return runs, next_at, stood_still
 
     async def _spare(self, runs: list[Run], now: Instant) -> list[Run]:
         """After a step forward a lease may have ended by this clock only. Leases from before the step last, once, as
@@ -135,8 +151,9 @@ class Rescuer(Service):
         ids = list({run.job_id for run in runs if run.job_id is not None})
         return {job.id: job for job in await self._store.get_jobs_by_id(ids) if job is not None} if ids else {}
 
-    def _change(self, run: Run, jobs: dict[str, Job], now: Instant) -> RunChange:
-        job = jobs.get(run.job_id or "")
-        after = unbegun(run, run.token, job, now) if run.state in CLAIMED and self._waits_here(run) else None
-        after = after or rescue(run, job, now)
-        return RunChange(after, run.token, run.state, False if run.state in CLAIMED else None)
+
+def _change(run: Run, jobs: dict[str, Job], now: Instant, own: Own) -> RunChange:
+    job = jobs.get(run.job_id or "")
+    after = unbegun(run, run.token, job, now) if own.waits(run) else None
+    after = after or rescue(run, job, now)
+    return RunChange(after, run.token, run.state, False if run.state in CLAIMED else None)

@@ -3,8 +3,8 @@ written; then all that has gathered goes as one batch. An idle system settles at
 
 Where work is done faster than outcomes are written, less of it is claimed.
 
-Nothing is dropped on an outage: outcomes are kept and written later, unless the lease expires first. Then the run
-belongs to another worker, and the outcome is void.
+Nothing is dropped on an outage: outcomes are kept and written later, also after the lease. Only where another claim
+was made meanwhile the run belongs to another worker, and the outcome is void.
 """
 
 from __future__ import annotations
@@ -55,6 +55,10 @@ class Collector(Service):
     def excess(self) -> int:
         """How many more wait than should."""
         return max(0, len(self._ended) - UNWRITTEN_MAX)
+
+    def claims(self) -> frozenset[tuple[str, int]]:
+        """The claims whose outcomes are still to be written."""
+        return frozenset((ended.run.id, ended.run.token) for ended in self._ended)
 
     def holds(self, run: Run) -> bool:
         """Whether the outcome of this claim is still to be written."""
@@ -114,9 +118,7 @@ class Collector(Service):
 
     async def _write_stale(self, stale: list[Ended]) -> None:
         """Settle runs that were not as expected as they now are: a cancel was asked meanwhile, or the first answer was
-        lost. A claim that is no longer ours makes the outcome void; a lease that ended by a step of our clock only is
-        ours."""
-        await self._leases.revive({ended.run.id: ended.run.token for ended in stale})
+        lost. A claim that is no longer ours makes the outcome void."""
         reports = [Settlement(ended.run.id, ended.run.token, ended.outcome) for ended in stale]
         for ended, answer in zip(stale, await self._settling.settle(reports), strict=True):
             if not isinstance(answer, Run):

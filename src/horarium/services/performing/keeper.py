@@ -1,4 +1,7 @@
-"""The keeper: renews the leases of this node's runs, ends those over their time, passes cancels on."""
+"""The keeper: renews the leases of this node's runs, ends those over their time, passes cancels on.
+
+Work goes on while the store can't be reached, also when its lease has ended: it is lost only once the store says so,
+since another claim was made."""
 
 from __future__ import annotations
 
@@ -53,12 +56,10 @@ class Keeper(Service):
         for attempt in self._lively():
             if attempt.deadline is not None and attempt.deadline <= now:
                 attempt.end(Stop.TIMEOUT, now)
-            elif attempt.lease_expires_at <= now:
-                attempt.end(Stop.LOST, now)
         # One call for all: if the clock steps while one is waited for, leases would be judged by a time that they
         # have not been put forward to.
         await self._leases.beat([attempt for attempt in self._lively() if attempt.wants_beat(now)])
-        wakes = [min(a.renew_at, a.deadline or a.renew_at, a.lease_expires_at) for a in self._lively()]
+        wakes = [min(a.renew_at, a.deadline or a.renew_at) for a in self._lively()]
         for one in self._performing:
             one.quiet.tell_rest(now)
             wakes += self._cancel_again(one, now)

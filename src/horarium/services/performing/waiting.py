@@ -58,9 +58,9 @@ class Waiting:
         yield from self.line
         yield from self._held.values()
 
-    def holds(self, claim: Claim) -> bool:
-        """Whether this claim is here."""
-        return claim in self._held or any(ready.claim == claim for ready in self.line)
+    def claims(self) -> Iterator[Claim]:
+        """All of them."""
+        return (ready.claim for ready in self)
 
     @property
     def ready(self) -> int:

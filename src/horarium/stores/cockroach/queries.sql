@@ -456,7 +456,7 @@ WHERE given.token_read + 0 = given.token_read AND finished.namespace_id = given.
 RETURNING finished.id;
 
 -- name: heartbeat_runs
--- Leases that are still held: `ports.lease_end` for a running run, unchanged for a cancelling one.
+-- Leases that go on: `ports.lease_end` for a running run, unchanged for a cancelling one.
 UPDATE horarium.runs SET progress = coalesce(given.progress, runs.progress),
     lease_expires_at = CASE WHEN runs.state = 2 THEN runs.lease_expires_at ELSE LEAST(
         $2 + round(runs.lease_seconds * 1000000)::int8,
@@ -470,7 +470,9 @@ FROM (
 WHERE given.token + 0 = given.token
     AND runs.namespace_id = given.namespace_id AND runs.id = given.id
         AND runs.namespace_id = $1::int8 AND runs.id = ANY ($3::bytea[]) AND runs.token = given.token AND runs.state <> 0
-    AND runs.lease_expires_at > $2::int8
+    AND CASE WHEN runs.state = 2 THEN runs.lease_expires_at ELSE
+        coalesce(runs.started_at + round(runs.execution_seconds * 1000000)::int8, 9223372036854775807)
+    END > $2::int8
 RETURNING runs.id, runs.lease_expires_at, runs.state = 2;
 
 -- name: prune_runs

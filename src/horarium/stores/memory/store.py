@@ -214,9 +214,9 @@ class MemoryStore:
         run = self._space.runs.get(beat.run_id)
         if run is None or run.state not in (State.RUNNING, State.CANCELLING) or run.token != beat.token:
             return None
-        if run.lease_expires_at is None or run.lease_expires_at <= now:
-            return None
         expires_at = lease_end(run, now) if run.state is State.RUNNING else run.lease_expires_at
+        if expires_at is None or expires_at <= now:
+            return None
         progress = run.progress if beat.progress is None else beat.progress
         self._space.put_run(replace(run, lease_expires_at=expires_at, progress=progress))
         return Pulse(expires_at, run.state is State.CANCELLING)

@@ -344,16 +344,20 @@ def settle_runs(keys: Sequence[str], columns: Mapping[str, list[Any]], mark: Any
 
 
 def beating_runs(keys: Sequence[str], token: int, now: Instant) -> Document:
-    """Leases that are still held."""
+    """Leases that go on."""
     found = {"$in": list(keys)} if len(keys) > 1 else keys[0]
-    return {"_id": found, "token": token, **CLAIMED, "lease_expires_at": {"$gt": now}}
+    going_on = [{"state": 1, "$expr": {"$gt": [_renewed(now), now]}}, {"state": 2, "lease_expires_at": {"$gt": now}}]
+    return {"_id": found, "token": token, **CLAIMED, "$or": going_on}
+
+
+def _renewed(now: Instant) -> Document:
+    """`ports.lease_end`."""
+    return {"$min": [{"$add": [now, "$lease_micros"]}, {"$add": ["$started_at", "$execution_micros"]}]}
 
 
 def heartbeat_runs(now: Instant, progress: bytes | None) -> Pipeline:
-    """`ports.lease_end` for a running run, unchanged for a cancelling one."""
-    limit = {"$add": ["$started_at", "$execution_micros"]}
-    renewed = {"$min": [{"$add": [now, "$lease_micros"]}, limit]}
-    change: Document = {"lease_expires_at": {"$cond": [{"$eq": ["$state", 1]}, renewed, "$lease_expires_at"]}}
+    """Unchanged for a cancelling one."""
+    change: Document = {"lease_expires_at": {"$cond": [{"$eq": ["$state", 1]}, _renewed(now), "$lease_expires_at"]}}
     if progress is not None:
         change["progress"] = {"$literal": progress}
     return [{"$set": change}]

@@ -691,7 +691,7 @@ FROM job_health CROSS JOIN owners ON owners.num = job_health.num
 WHERE job_health.namespace_id = ?1 AND failing_since IS NOT NULL LIMIT ?2;
 
 -- name: beating_runs
--- Which leases are still held, and their new ends: `ports.lease_end` for a running run, unchanged for a cancelling one.
+-- Which leases go on, and their new ends: `ports.lease_end` for a running run, unchanged for a cancelling one.
 WITH given (place, id, token) AS (VALUES (?, ?, ?))
 SELECT json_group_array(json_array(given.place, runs.num, runs.state, CASE
     WHEN runs.state = 2 THEN runs.lease_expires_at
@@ -699,7 +699,10 @@ SELECT json_group_array(json_array(given.place, runs.num, runs.state, CASE
     ELSE min(? + runs.lease_micros, runs.started_at + runs.execution_micros)
     END))
 FROM given CROSS JOIN runs ON runs.namespace_id = ? AND runs.id = given.id
-WHERE runs.token = given.token AND runs.state IN (1, 2) AND runs.lease_expires_at > ?;
+WHERE runs.token = given.token AND runs.state IN (1, 2) AND CASE
+    WHEN runs.state = 2 THEN runs.lease_expires_at
+    ELSE ifnull(runs.started_at + runs.execution_micros, 9223372036854775807)
+    END > ?;
 
 -- name: heartbeat_runs
 WITH given (num, lease_expires_at) AS (VALUES (?, ?))

@@ -227,11 +227,34 @@ class SettlingContract(StoreUnderTest):
         assert claimed.lease_expires_at == NOW + whole
         assert await store.heartbeat_runs([Beat(claimed.id, 1)], NOW + 1) == [Pulse(NOW + whole, False)]
 
-    async def test_an_expired_lease_cannot_be_extended(self, store: Store) -> None:
+    @pytest.mark.parametrize("after", [LEASE - 1, LEASE, DAY])
+    async def test_a_lease_that_has_ended_goes_on_if_no_other_claim_was_made(self, store: Store, after: int) -> None:
         claimed = await take_one(store, a_run())
+        beat = Beat(claimed.id, 1, b"1")
+        assert await store.heartbeat_runs([beat], NOW + after) == [Pulse(NOW + after + LEASE, False)]
+        assert await run_of(store, claimed) == replace(claimed, lease_expires_at=NOW + after + LEASE, progress=b"1")
+
+    async def test_a_lease_is_not_extended_once_its_run_was_put_back_or_claimed_again(self, store: Store) -> None:
+        claimed = await take_one(store, a_run())
+        put_back = a_change(claimed, held=False, state=State.PENDING, lease_expires_at=None)
+        assert await store.settle_runs([put_back], NOW + LEASE) == [True]
         assert await store.heartbeat_runs([Beat(claimed.id, 1, b"1")], NOW + LEASE) == [None]
-        assert await run_of(store, claimed) == claimed
-        assert await store.heartbeat_runs([Beat(claimed.id, 1)], NOW + LEASE - 1) == [Pulse(NOW + 2 * LEASE - 1, False)]
+        again = (await take(store, now=NOW + LEASE)).runs
+        assert await store.heartbeat_runs([Beat(claimed.id, 1, b"1")], NOW + LEASE) == [None]
+        assert [await run_of(store, claimed)] == list(again)
+
+    async def test_an_outcome_counts_after_its_run_was_put_back_and_not_once_it_was_claimed(self, store: Store) -> None:
+        for number in (1, 2):
+            claimed = await take_one(store, a_run(number))
+            put_back = a_change(claimed, held=False, state=State.PENDING, lease_expires_at=None)
+            assert await store.settle_runs([put_back], NOW + LEASE) == [True]
+            late = replace(completed(claimed), state=State.PENDING)
+            if number == 2:
+                await take(store, now=NOW + LEASE)
+            assert await store.settle_runs([late], NOW + LEASE) == [number == 1]
+            state = State.COMPLETED if number == 1 else State.RUNNING
+            assert (await run_of(store, claimed)).state is state
+            assert (await take(store, now=NOW + LEASE)).runs == ()
 
     @pytest.mark.parametrize("token", [0, 2])
     async def test_a_stale_token_cannot_beat(self, store: Store, token: int) -> None:

@@ -15,11 +15,13 @@ end
 local function pulse(id, token, progress)
   local run = find(id)
   if not run then return false end
-  local state, lease = run[STATE], run[LEASE_EXPIRES_AT]
+  local state = run[STATE]
   if (state ~= RUNNING and state ~= CANCELLING) or run[TOKEN] ~= token then return false end
+  local lease = run[LEASE_EXPIRES_AT]
+  if state == RUNNING then lease = lease_end(run) end
   if not lease or lease <= now then return false end
   if state == RUNNING then
-    run[LEASE_EXPIRES_AT] = lease_end(run)
+    run[LEASE_EXPIRES_AT] = lease
     put(id, write_row(run))
     add(P .. 'claimed:' .. run[QUEUE], run[LEASE_EXPIRES_AT], id)
   end

@@ -132,7 +132,7 @@ class HealthContract(StoreUnderTest):
         assert (await health_of(store, job)).failures_in_a_row == 1
 
     async def test_the_job_stays_as_it_is_and_keeps_its_health(self, store: Store) -> None:
-        """Whoever plans it meanwhile loses nothing, and takes nothing back."""
+        """A planner that plans it meanwhile loses nothing, and takes nothing back."""
         job = a_job()
         await store.add_jobs([job])
         (run,) = await claimed_of(store, job, 1)

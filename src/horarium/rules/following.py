@@ -1,9 +1,9 @@
-"""What follows from what happens to a run: `follow` says which runs a change brings along, and touches nothing.
+"""Follow-ups: `follow` says which runs a change brings along, and touches nothing (docs/architecture/follow-ups.md).
 
 A job's `on` names actions for occasions. A notification is a run in the queue `notify`, whose payload names the channel
-and says what happened. A job that is triggered is a run in the queue `follow`, whose delivery asks for a run of that
-job. Both belong to no job, so nothing follows from them. Each has the unique key `RUN/OCCASION/ACTION`: it is made
-once, by however many nodes, and whether the end of the run or the watcher comes first.
+and the event. A job that is triggered is a run in the queue `follow`, whose delivery asks for a run of that job. Both
+belong to no job, so nothing follows from them. Each has the unique key `RUN/OCCASION/ACTION`: it is made once, by
+however many nodes, and whether the end of the run or the watcher comes first.
 
 A run that followed carries its depth in its own unique key (`follow/DEPTH/RUN/OCCASION/ACTION`), and what follows from
 it lies one deeper. At DEPTH_MAX the chain ends, and the last run says so in its history: so no cycle runs away.
@@ -59,7 +59,7 @@ _AT_END: dict[State, tuple[Occasion, ...]] = {
     State.CANCELLED: (Occasion.CANCELLED,),
     State.SKIPPED: (Occasion.MISSED,),
 }
-"""What each end may be told as, the most telling first: a channel hears of one end once."""
+"""The occasions of each end, the most specific first: a channel gets one message of one end."""
 _RESULTS = frozenset({State.COMPLETED, State.FAILED})
 
 
@@ -133,8 +133,8 @@ def looks_back(job: Job, run: Run, was: State | None, now: Instant) -> int:
 
 
 def says_something(run: Run, earlier: Run) -> bool:
-    """Whether an earlier run of the job counts, or ends the count, when it is asked how often in a row something was so
-    up to this run. Others in between (skipped ones, say) are passed over."""
+    """Whether an earlier run of the job counts, or ends the count, of occasions in a row up to this run. Others in
+    between (skipped ones, say) are passed over."""
     return earlier.state in _RESULTS or (earlier.state is run.state and earlier.disposition is run.disposition)
 
 

@@ -1,4 +1,4 @@
-"""That something has changed: told to pages and programs that are open, so that they need not ask again and again.
+"""Events of changes, for open pages and programs, so that they need not poll.
 
 It says what kind of thing changed and nothing more; who listens then reads what it shows. In this process that is known
 at once; of other nodes' work it is seen by the counts of the store, looked at every few seconds. With no
@@ -110,7 +110,7 @@ class News:
                     if counts != before:
                         changed |= {"jobs", "runs"}
                 self._tell(changed | again)
-                # What a page shows may have been read for another one, up to a look before: so it is told twice.
+                # A page may show a cached read of up to a look before: so each event is sent twice.
                 again = changed
         finally:
             stop()

@@ -67,8 +67,8 @@ _RESULTS = frozenset({State.COMPLETED, State.FAILED})
 
 
 def occasions(job: Job, run: Run, was: State | None, now: Instant) -> list[Occasion]:
-    """What this change of a run (from the state `was`) is an occasion of, whether its job asks for it or not.
-    `recovered` is among them if it may be one: that is for the runs before it to say."""
+    """The occasions of this change of a run (from the state `was`), whether its job asks for them or not. `recovered`
+    is among them if it may be one: that is for the runs before it to say."""
     if run.state is State.PENDING:
         return [Occasion.ATTEMPT_FAILED] if was in CLAIMED and _was_put_back(run, now) else []
     if was is not None and was not in UNFINISHED:
@@ -204,7 +204,7 @@ def follow_plan(planned: Plan, now: Instant, earlier: dict[str, Sequence[Run]] |
 
 
 def follow_behind(job: Job, run: Run, now: Instant, earlier: Sequence[Run] = ()) -> list[Run]:
-    """What follows from a run that has not ended (or that should be there and is not) because it is late or overdue."""
+    """The follow-ups of a run that has not ended (or that should be there and is not) because it is late or overdue."""
     wanted = _timed(job, run, TIMED, now, earlier)
     depth = depth_of(run)
     return [found for each in wanted if (found := _follow_up(job, run, each, depth, now)) is not None]
@@ -335,7 +335,7 @@ def _with_end_of_chain(run: Run, jobs: Sequence[str], now: Instant) -> Run:
 
 
 def message_of(job: Job, run: Run, occasion: Occasion, count: int, seconds: float | None = None) -> str:
-    """What happened, in one line."""
+    """The event, in one line."""
     name, error = job.name, run.error or ""
     match occasion:
         case Occasion.COMPLETED:

@@ -34,7 +34,7 @@ class Item(Struct, frozen=True):
 
 
 def kind_of(told: Told) -> str:
-    """What a notification is one more of."""
+    """The kind of a notification."""
     return f"{told.event}/{told.job or told.message}"
 
 

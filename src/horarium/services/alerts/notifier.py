@@ -56,7 +56,7 @@ class Note(Struct, frozen=True):
 
 
 class Sends(Protocol):
-    """What sends a message."""
+    """A sender of messages."""
 
     async def send(self, channel: AnyChannel, letter: Letter) -> Outcome:
         """Send one message. Every failure is an outcome."""

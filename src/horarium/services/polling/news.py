@@ -32,7 +32,7 @@ QUIET: Kinds = frozenset()
 
 
 class News:
-    """What changed, for any number of listeners. `seen`: a number that grows with all that this process did."""
+    """Changes, for any number of listeners. `seen`: a number that grows with all that this process did."""
 
     def __init__(self, count: Callable[[], Awaitable[Stats]], signal: Signal, seen: Callable[[], int]) -> None:
         self._count = count
@@ -67,7 +67,7 @@ class News:
         return len(self._listeners) >= LISTENERS_MAX
 
     async def listen(self) -> AsyncIterator[Kinds]:
-        """What changed, as it changes (`jobs`, `runs`); now and then nothing, to show that the line stands."""
+        """Changes, as they happen (`jobs`, `runs`); now and then nothing, to show that the line stands."""
         waking, kinds = asyncio.Event(), set[str]()
         self._listeners[waking] = kinds
         if self._watching is None:

@@ -1,4 +1,4 @@
-"""What asks a program to stop: SIGINT and SIGTERM."""
+"""The signals that ask a program to stop: SIGINT and SIGTERM."""
 
 from __future__ import annotations
 

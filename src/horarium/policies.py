@@ -1,4 +1,4 @@
-"""What a job's owner decides, as values: catch-up, overlap, retry, timeouts, concurrency, retention.
+"""The policies of a job, as values: catch-up, overlap, retry, timeouts, concurrency, retention.
 
 Nothing here acts. `planning.py` reads catch-up, overlap and concurrency; `settling.py` reads retry, timeouts and
 retention; no store and no adapter reads any of them.
@@ -29,7 +29,7 @@ PositiveSeconds = Annotated[float, Meta(gt=0, le=SECONDS_MAX)]
 
 
 class CatchUpPolicy(StrEnum):
-    """What becomes of fire times that could not be planned in time."""
+    """The policy for fire times that could not be planned in time."""
 
     NONE = "none"
     LATEST = "latest"
@@ -45,7 +45,7 @@ class CatchUp(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
 
 
 class Overlap(StrEnum):
-    """What happens at a fire time when an earlier run of the job is not finished. Retries count as not finished."""
+    """The policy for a fire time when an earlier run of the job is not finished. Retries count as not finished."""
 
     ALLOW = "allow"
     SKIP = "skip"

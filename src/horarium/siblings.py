@@ -1,4 +1,4 @@
-"""What the processes of one server tell and ask each other, where `--processes` makes it several.
+"""Messages and questions between the processes of one server, where `--processes` makes it several.
 
 State that must be true is in the store. This is for what a process knows alone and a caller expects of the whole
 server, since the next request may reach another process: figures, failed sign-ins, revoked keys.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -17,6 +18,13 @@ ODD = re.compile(
     re.IGNORECASE,
 )
 """Words that the documentation of other projects does not use, or hardly."""
+NAMELESS = re.compile(
+    r"\bwhat (is|was|are|were|has|had|can|may|must|will|would|comes?|came|goes|went|stands?|stays?|falls?|fell"
+    r"|ends?|ended|begins?|waits?|runs?|ran)\b",
+    re.IGNORECASE,
+)
+NAMELESS_MAX = 8 / 10_000
+"""Where "what" is the subject of a sentence, a noun is missing: so often in all words, at most."""
 UNFINISHED = re.compile(
     r"\b(TODO|FIXME|XXX|HACK)\b|pytest\.(mark\.)?(skip|xfail|importorskip)|mark\.flaky|unittest\.mock"
 )
@@ -44,6 +52,23 @@ def test_the_words_are_those_of_engineers() -> None:
         if name not in later and (found := ODD.findall(path.read_text())):
             odd[name] = sorted(set(found))
     assert odd == {}
+
+
+def prose(path: Path) -> str:
+    """The words of a page, or the docstrings of a module, those of attributes too."""
+    if path.suffix != ".py":
+        return path.read_text()
+    nodes = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Expr)]
+    return "\n".join(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+def test_things_have_names() -> None:
+    pages = [path for path in files("docs", "README.md", "CHANGELOG.md") if path.name != "glossary.md"]
+    counted = {path: prose(path) for path in (*pages, *files("src")) if path.suffix in {".md", ".py"}}
+    words = sum(len(text.split()) for text in counted.values())
+    found = {path.relative_to(ROOT).as_posix(): len(NAMELESS.findall(text)) for path, text in counted.items()}
+    most = sorted(found.items(), key=lambda each: -each[1])[:10]
+    assert sum(found.values()) / words < NAMELESS_MAX, most
 
 
 def test_nothing_is_left_for_later() -> None:

@@ -42,22 +42,22 @@ class Attempt(Struct, frozen=True):
 
     @property
     def state(self) -> str:
-        """What the issuer must send back."""
+        """The value that the issuer must send back."""
         return self._derived("state")
 
     @property
     def nonce(self) -> str:
-        """What the ID token must hold."""
+        """The value that the ID token must hold."""
         return self._derived("nonce")
 
     @property
     def verifier(self) -> str:
-        """What proves that the code is ours (RFC 7636)."""
+        """The proof that the code is ours (RFC 7636)."""
         return self._derived("verifier")
 
     @property
     def challenge(self) -> str:
-        """What the issuer learns of the verifier beforehand."""
+        """The challenge: the issuer's part of the verifier."""
         return _text(sha256(self.verifier.encode()).digest())
 
     def _derived(self, what: str) -> str:
@@ -176,7 +176,7 @@ class People:
         return url
 
     def _for_resource(self) -> dict[str, str]:
-        """What the access token is for: `resource` (RFC 8707), or `audience`, where that is no URL."""
+        """The audience of the access token: `resource` (RFC 8707), or `audience`, where that is no URL."""
         audience = self._tokens.audience
         if audience is None:
             return {}

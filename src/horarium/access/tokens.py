@@ -36,7 +36,7 @@ ALGORITHMS = {
     **dict.fromkeys(("ES256", "ES384", "ES512"), "EC"),
     **dict.fromkeys(("EdDSA", "Ed25519"), "OKP"),
 }
-"""What a token may be signed with, and the type of key that takes: never a secret, never nothing."""
+"""Allowed signature algorithms, with the type of their keys: never a secret, never nothing."""
 
 KEYS_OF_ITS_OWN = ("jku", "jwk", "x5u", "x5c", "x5t", "x5t#S256")
 ACCESS_TYPES = ("at+jwt", "application/at+jwt")
@@ -87,7 +87,7 @@ class Tokens:
 
     @property
     def audience(self) -> str | None:
-        """What they must be for; None: that is not looked at."""
+        """Their audience; None: that is not looked at."""
         return None if self._policy.audience == ANY_AUDIENCE else self._policy.audience
 
     async def find(self, token: str, digest: bytes | None = None) -> Principal:

@@ -112,7 +112,7 @@ def answer(value: Any, status: int = 200, headers: Sequence[tuple[str, str]] = (
 
 
 def answer_text(text: bytes, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Answer:
-    """What is JSON already."""
+    """A text that is JSON already."""
     return Ready(text, status=status, media_type=JSON, headers=headers)
 
 

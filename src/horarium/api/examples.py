@@ -1,4 +1,4 @@
-"""What the document shows as examples. Each is sent to the real API by a test."""
+"""The examples of the document. Each is sent to the real API by a test."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ class InvalidContent(InvalidRequest):
 
 
 def problem_of(error: HorariumError) -> Problem:
-    """What is shown of one of our errors."""
+    """The answer to one of our errors."""
     code = error.code
     if code not in PROBLEMS:
         return internal_problem()
@@ -216,7 +216,7 @@ def problem_of(error: HorariumError) -> Problem:
 
 
 def internal_problem() -> Problem:
-    """What is shown of everything that should not have happened."""
+    """The answer to an unexpected error."""
     return make_problem("internal_error", INTERNAL_DETAIL)
 
 

@@ -32,7 +32,7 @@ REMEMBERED_MAX = 1_000
 WRITER = "horarium refusal"
 """The name of each task that writes an entry."""
 TOLD = "refusal-told"
-"""What siblings hear of an entry that was written."""
+"""The message to siblings about an entry that was written."""
 PREFIX = "/api/v1"
 KINDS = {"jobs": "job", "runs": "run", "keys": "key", "channels": "channel"}
 BY_METHOD = {"PUT": "update", "PATCH": "update", "DELETE": "delete"}
@@ -115,8 +115,8 @@ class Refused:
 
 
 def change_of(method: str, path: str) -> tuple[str, str]:
-    """What this request would have been in the audit, had it been let through: action and object. As far as its address
-    says; else that something was asked for."""
+    """The audit entry of this request, had it been let through: action and object. As far as its address says; else
+    that something was asked for."""
     kind, *rest = path.removeprefix(PREFIX).strip("/").split("/")
     word = rest.pop() if method == "POST" and rest and (len(rest) == 2 or rest[-1] in WORDS) else ""
     object = f"{KINDS[kind]}/{rest[0]}" if kind in KINDS and len(rest) == 1 else f"{method} {path}"

@@ -365,7 +365,7 @@ class AddedRun(Struct, omit_defaults=True):
 
 
 class BulkAnswer(Struct, omit_defaults=True):
-    """What one request did: how many runs matched, to how many it was done, and why not to the others. `cursor`: where
+    """The result of one request: how many runs matched, how many were changed, and why not the others. `cursor`: where
     the next request goes on; left out: nothing is left."""
 
     matched: int

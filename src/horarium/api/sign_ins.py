@@ -34,7 +34,7 @@ LOG_AGAIN_SECONDS = 60.0
 """At most one line for an address in this time, with the number of failures since the last."""
 
 FAILED, SUCCEEDED = "sign-in-failed", "sign-in-succeeded"
-"""What siblings hear: an address that owes more; a key that an address has."""
+"""Messages to siblings: an address that owes more; a key that an address has."""
 DIGEST_BYTES = 32
 
 K = TypeVar("K")

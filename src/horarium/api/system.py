@@ -49,7 +49,7 @@ class Health(Protocol):
 
 
 class Telemetry(Protocol):
-    """What can be measured."""
+    """The metrics."""
 
     def render(self, stats: Stats | None = None, now: Instant = 0) -> tuple[bytes, str]:
         """The text that Prometheus scrapes, and its content type."""

@@ -48,7 +48,7 @@ TimeOfDay = Annotated[str, Meta(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][
 
 
 class _Trigger(Struct, tag_field="type", forbid_unknown_fields=True):
-    """What all triggers have in common."""
+    """The common fields of all triggers."""
 
 
 class CronTrigger(_Trigger, tag="cron"):
@@ -178,4 +178,4 @@ class ExcludedAfter(Struct, forbid_unknown_fields=True):
 
 
 EXCLUSIONS = (ExcludedDates, ExcludedWeekdays, ExcludedHours, ExcludedWindow, ExcludedUntil, ExcludedAfter)
-"""What `except` may hold, besides triggers."""
+"""Members of `except`, besides triggers."""

@@ -1,4 +1,4 @@
-"""What every bus on a network has in common: one connection, made again for as long as the bus is open.
+"""The common part of every bus on a network: one connection, made again for as long as the bus is open.
 
 An adapter derives from `Link` and writes `_session`: connect, call `_went_up`, serve until the connection breaks. The
 fate of a message is told by the error: before the hand-over it is BusUnavailable, after it Unconfirmed. After a

@@ -53,7 +53,7 @@ class Sent(NamedTuple):
 
 
 class Answer(Struct):
-    """What a stream answers, where it did not take the message."""
+    """The answer of a stream that did not take the message."""
 
     error: Any = None
 

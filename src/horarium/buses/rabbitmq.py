@@ -368,7 +368,7 @@ class Line:
 
 
 def _topology(job: str) -> list[Frame]:
-    """What makes a job's exchange and queues, none of it answered."""
+    """The commands that make a job's exchange and queues, none of them answered."""
     exchange = f"scheduler.job.{job}"
     frames: list[Frame] = [
         Exchange.Declare(exchange=exchange, exchange_type="topic", durable=True, nowait=True),

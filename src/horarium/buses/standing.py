@@ -50,7 +50,7 @@ class Standing:
 
 
 class Proof:
-    """What a broker owes that left a message unconfirmed: to confirm one, before others are sent to it."""
+    """The debt of a broker that left a message unconfirmed: to confirm one, before others are sent to it."""
 
     def __init__(self, kind: str) -> None:
         self.is_owed = False

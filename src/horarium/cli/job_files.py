@@ -174,7 +174,7 @@ def notes(entries: Iterable[Entry]) -> list[str]:
 
 @contextmanager
 def _progress(total: int, as_json: bool) -> Iterator[Callable[[], None]]:
-    """What to call for each job; on a terminal, a bar shows how far it is."""
+    """The callback for each job; on a terminal, a bar shows how far it is."""
     if as_json or not sys.stderr.isatty():
         yield lambda: None
         return
@@ -249,7 +249,7 @@ def export_jobs(
 
 
 def definition_of_view(job: JobView) -> dict[str, Any]:
-    """What its owner would write to get this job."""
+    """The definition that its owner would write to get this job."""
     import msgspec
 
     from horarium.wire.definitions import JobDefinition

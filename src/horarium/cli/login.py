@@ -87,7 +87,7 @@ def login(
 
 
 def _place(url: str, *, needed: bool) -> dict[str, Any]:
-    """What the server says of signing in."""
+    """The server's ways to sign in."""
     from horarium.client.api import Client
 
     with Client(url, attempts_max=3) as client:

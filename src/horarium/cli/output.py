@@ -28,7 +28,7 @@ ID_CHARS_MIN = 13
 """A run's id begins with its time in milliseconds, which is that long."""
 
 _RAW = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""What JSON may hold as it is, and a terminal should not get: C1 controls and changes of direction."""
+"""Characters that JSON may hold as they are, and a terminal should not get: C1 controls and changes of direction."""
 
 
 def say(text: str, *, err: bool = False) -> None:

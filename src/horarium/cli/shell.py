@@ -1,4 +1,4 @@
-"""What every command shares: lazy loading, `--json`, how errors are said and which status they end with."""
+"""The common part of all commands: lazy loading, `--json`, how errors are said and which status they end with."""
 
 from __future__ import annotations
 

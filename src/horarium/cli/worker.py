@@ -136,7 +136,7 @@ def worker(
 
 
 def _commands(allow_commands: bool, programs: tuple[str, ...], kill_after: float) -> Any:
-    """What performs commands."""
+    """The performer of commands."""
     if allow_commands and programs:
         raise click.UsageError("give --allow-commands for any program, or --allow-command for some, not both")
     if not allow_commands and not programs:

@@ -64,7 +64,7 @@ class Report(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Imported(Struct, frozen=True):
-    """What became of one job of an import. `outcome`: created, updated, unchanged or failed; `error`: why it failed."""
+    """The result for one job of an import. `outcome`: created, updated, unchanged or failed; `error`: why it failed."""
 
     name: str
     outcome: str
@@ -233,7 +233,7 @@ class Client(Watching, ManyRuns):
         return _decode(self._call("POST", path, body=body, headers=headers), RunView)
 
     def versions(self, name: str, limit: int | None = None) -> Iterator[dict[str, Any]]:
-        """What the job was, and who changed it; the newest first."""
+        """Earlier definitions of the job, and their authors; the newest first."""
         return self._pages(f"/jobs/{segment(name)}/versions", {}, _AnyPage, limit)
 
     def revert_job(self, name: str, version: int) -> JobView:

@@ -79,7 +79,7 @@ class ClaimedRun:
 
     @property
     def payload(self) -> Any:
-        """What the run, or else its job, carries."""
+        """The payload of the run, or else of its job."""
         return self.view.payload
 
     @property

@@ -1,4 +1,4 @@
-"""What a worker has claimed and not settled: to begin, under way, or done and still to be reported.
+"""A worker's claimed runs that are not settled: to begin, under way, or done and still to be reported.
 
 Every thread of the worker waits here for its turn; one condition guards it all.
 """
@@ -128,7 +128,7 @@ class Held:
                 run.give_up()
 
     def abandon_running(self) -> None:
-        """What did not end is reported as failed."""
+        """Runs that did not end are reported as failed."""
         with self._changed:
             for run in self._running:
                 error = "its worker stopped, and it did not end within the grace"

@@ -23,7 +23,7 @@ RUNS_BYTES_MAX = 960 * 1024
 
 
 class RunFields(TypedDict, total=False):
-    """What a one-off run has beside its target and its payload."""
+    """Fields of a one-off run beside its target and its payload."""
 
     at: datetime | None
     delay_seconds: float | None
@@ -50,7 +50,7 @@ class Filter(TypedDict, total=False):
 
 
 class AddedRun(Struct, frozen=True):
-    """What became of one run of many. `outcome`: created, exists (`id` is the run that holds its key) or failed."""
+    """The result for one run of many. `outcome`: created, exists (`id` is the run that holds its key) or failed."""
 
     id: str | None
     outcome: str
@@ -83,7 +83,7 @@ class _Batch(Struct):
 
 
 class Calls(Protocol):
-    """What sends a request."""
+    """A function that sends a request."""
 
     def _call(self, method: str, path: str, **how: Any) -> Answer: ...
 

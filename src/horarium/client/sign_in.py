@@ -58,7 +58,7 @@ class ClientAtIssuer(Struct, frozen=True, kw_only=True):
 
 
 class Tokens(Struct, frozen=True, kw_only=True):
-    """What an issuer gave. `expires_at`: of the access token, in seconds since 1970."""
+    """The answer of an issuer. `expires_at`: of the access token, in seconds since 1970."""
 
     access_token: str
     expires_at: float
@@ -76,7 +76,8 @@ class Discovery(Struct, frozen=True, kw_only=True):
 
 
 class Device(Struct, frozen=True, kw_only=True):
-    """What a person is asked to enter, and where. `verifier`: what proves that it was us who asked (RFC 7636)."""
+    """The code that a person is asked to enter, and where. `verifier`: what proves that it was us who asked (RFC
+    7636)."""
 
     device_code: str
     user_code: str
@@ -130,7 +131,7 @@ class CodeFlow:
         self.url = found.authorization_endpoint + joint + urlencode(asked | _for_resource(client))
 
     def tokens(self, code: str) -> Tokens:
-        """What the code is worth. Raises SignInRefused, Outage."""
+        """The tokens for the code. Raises SignInRefused, Outage."""
         return _tokens(
             self._client,
             self._found,
@@ -228,7 +229,7 @@ def _handler(state: str, take: Callable[[dict[str, str]], None]) -> type[BaseHTT
 
 
 def ask_for_device(client: ClientAtIssuer, found: Discovery) -> Device:
-    """What a person is to enter on another device. Raises SignInRefused, InvalidSetting, Outage."""
+    """The code for another device. Raises SignInRefused, InvalidSetting, Outage."""
     if found.device_authorization_endpoint is None:
         raise InvalidSetting(f"issuer: {client.issuer} knows no device grant; leave out --device")
     # The standard of this grant knows no PKCE; some issuers ask for it all the same, and others pass over it.
@@ -319,13 +320,13 @@ def _refused(answer: Mapping[str, Any]) -> SignInRefused:
 
 
 def _challenge(verifier: str) -> dict[str, str]:
-    """What the issuer learns of the verifier beforehand."""
+    """The challenge: the issuer's part of the verifier."""
     challenge = urlsafe_b64encode(sha256(verifier.encode()).digest()).decode().rstrip("=")
     return {"code_challenge": challenge, "code_challenge_method": "S256"}
 
 
 def _for_resource(client: ClientAtIssuer) -> dict[str, str]:
-    """What the token is for: `resource` (RFC 8707), or `audience`, where that is no URL."""
+    """The audience of the token: `resource` (RFC 8707), or `audience`, where that is no URL."""
     if client.resource is None:
         return {}
     return {"resource" if "://" in client.resource else "audience": client.resource}

@@ -50,7 +50,7 @@ Wait = Callable[[float], object]
 
 
 class Answer(Struct, frozen=True):
-    """What the server said."""
+    """The server's answer."""
 
     status: int
     headers: Mapping[str, str]

@@ -71,8 +71,8 @@ class Watching:
         self._call("POST", path, body=body, repeatable=False, timeout_seconds=within_seconds, attempts_max=attempts)
 
     def run_log(self, run_id: str, after: str | None = None, wait_seconds: float = 0.0) -> LogPage:
-        """What a run has said since `after` (the `next_cursor` of the page before). With `wait_seconds`, at most 20,
-        the answer comes as soon as there is a line."""
+        """Lines of a run since `after` (the `next_cursor` of the page before). With `wait_seconds`, at most 20, the
+        answer comes as soon as there is a line."""
         query = {"after": after, "wait_seconds": wait_seconds}
         return _decode(self._call("GET", f"/runs/{segment(run_id)}/log", query=query), LogPage)
 
@@ -89,7 +89,7 @@ class Watching:
     def upcoming(
         self, since: datetime | None = None, until: datetime | None = None, limit: int = 100
     ) -> dict[str, Any]:
-        """What fires next, of all jobs: `items` with `job` and `fire_at`, and whether that was `truncated`."""
+        """The next fire times of all jobs: `items` with `job` and `fire_at`, and whether that was `truncated`."""
         query = {"since": since and since.isoformat(), "until": until and until.isoformat(), "limit": limit}
         return _decode(self._call("GET", "/upcoming", query=query), dict)
 

@@ -1,4 +1,4 @@
-"""What all nodes did, minute by minute, added up from their tallies."""
+"""The work of all nodes, minute by minute, added up from their tallies."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Activity:
         self._read_at = -READ_AGAIN_AFTER
 
     async def bars(self, now: Instant, span: Instant, step: Instant, elapsed: float) -> list[Bar]:
-        """What happened in the `span` up to now, in steps of whole minutes; the last step is the present one."""
+        """The events of the `span` up to now, in steps of whole minutes; the last step is the present one."""
         if not 0 <= elapsed - self._read_at < READ_AGAIN_AFTER:
             await self._read(now)
             self._read_at = elapsed

@@ -51,8 +51,8 @@ class Label(Struct, frozen=True):
 
 
 class Spoken(Struct, frozen=True):
-    """What a chart says at each of its places, under the pointer or by the arrow keys, a line for each: where they lie,
-    in percent; the words; and where Enter leads, if anywhere."""
+    """The texts of a chart at each of its places, under the pointer or by the arrow keys, a line for each: where they
+    lie, in percent; the words; and where Enter leads, if anywhere."""
 
     at: str
     words: str

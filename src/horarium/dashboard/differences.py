@@ -1,4 +1,4 @@
-"""What changed between two definitions of a job: one line for each field that differs."""
+"""The differences between two definitions of a job: one line for each field that differs."""
 
 from __future__ import annotations
 

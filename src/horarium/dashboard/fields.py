@@ -61,7 +61,7 @@ SAID_BY_FLAGS: dict[str, frozenset[str]] = {
     "retry": frozenset({"attempts_max", "backoff_seconds"}), "timeouts": frozenset({"execution_seconds"}),
     "catch_up": frozenset({"policy"}), "title": frozenset(),
 }  # fmt: skip
-"""What `as_command` writes as flags; of an object, which of its fields."""
+"""Fields that `as_command` writes as flags; of an object, which of its fields."""
 
 NEW = {
     "name": "", "labels": "", "kind": "phrase", "rule": "", "timezone": "", "target": "queue", "url": "",

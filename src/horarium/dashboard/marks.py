@@ -1,4 +1,4 @@
-"""What a run, a fire time or a job looks like: one shape and one word for each outcome, the same on every page."""
+"""The marks of a run, a fire time or a job: one shape and one word for each outcome, the same on every page."""
 
 from __future__ import annotations
 

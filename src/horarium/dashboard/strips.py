@@ -129,7 +129,7 @@ def _date(then: datetime, instant: Instant, now: Instant) -> str:
 
 
 def _seam(first: Instant, second: Instant, zone: str) -> str:
-    """What to say where the clocks change between two fire times."""
+    """The note where the clocks change between two fire times."""
     before, after = local(first, zone).utcoffset(), local(second, zone).utcoffset()
     if before == after or before is None or after is None:
         return ""

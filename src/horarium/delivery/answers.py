@@ -1,4 +1,4 @@
-"""What an answer means: the outcome of an attempt, from a status, a few headers and the beginning of a body.
+"""The meaning of an answer: the outcome of an attempt, from a status, a few headers and the beginning of a body.
 
 Pure. All that a receiver sends is data: it is cut to size, kept as text, and never part of an error message. Every
 status that was not expected may be retried, for the owner said how often, except 410: that receiver asked for an end.

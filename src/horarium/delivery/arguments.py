@@ -71,7 +71,7 @@ class Arguments:
         return taken
 
     def _explain(self, error: str) -> str:
-        """What msgspec says, in the words of the caller's args."""
+        """The message of msgspec, in the words of the caller's args."""
         at = _AT.match(error)
         if at is not None:
             what = at["what"]

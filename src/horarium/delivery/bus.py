@@ -35,8 +35,8 @@ log = logging.getLogger("horarium")
 
 
 class Action(Struct, rename="camel", omit_defaults=True):
-    """What a worker reads. The first three fields are all that it needs; `token`, echoed in its reports, fences them
-    exactly."""
+    """The message to a worker. The first three fields are all that it needs; `token`, echoed in its reports, fences
+    them exactly."""
 
     job_name: str
     run_id: str

@@ -1,5 +1,5 @@
-"""What a handler knows about the run that it performs, and can do with it: the same object, with the same names, for an
-async handler and for a plain one, which is called in a thread.
+"""A handler's view of its run, and its actions: the same object, with the same names, for an async handler and for a
+plain one, which is called in a thread.
 
     async def export(run):                    def compress(run):
         await run.progress({"done": 3})           run.progress({"done": 3})
@@ -27,7 +27,7 @@ from horarium.rules.tracing import handed_on
 
 
 class Done:
-    """What a call answers in a thread, where it has been done when it returns: may be awaited, need not be."""
+    """The answer of a call in a thread, where it has been done when it returns: may be awaited, need not be."""
 
     def __await__(self) -> Generator[None, None, None]:
         return
@@ -213,8 +213,8 @@ class RunContext:
 
     @property
     def log(self) -> RunLog:
-        """What it says goes to the run's log, where all can read it at once: `run.log("half of it")`. It is a logger
-        too, `horarium.handler`, whose lines name the run; records have `run`, `job`, `attempt`, `handler`."""
+        """Its lines go to the run's log, where all can read it at once: `run.log("half of it")`. It is a logger too,
+        `horarium.handler`, whose lines name the run; records have `run`, `job`, `attempt`, `handler`."""
         named = {"run": self.id, "job": self.job, "attempt": self.attempt, "handler": self.handler}
         return RunLog(named, self._keep)
 

@@ -1,4 +1,4 @@
-"""What a message says to people, in a subject and some lines, and to programs, in JSON."""
+"""The text of a message: for people a subject and some lines, for programs JSON."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def _envelope(run: Run) -> dict[str, Any]:
 
 
 def _report_envelope(run: Run, reporting: Reporting) -> dict[str, Any]:
-    """What an endpoint needs in order to report later, where the body is ours."""
+    """The fields for an endpoint that reports later, where the body is ours."""
     report: dict[str, Any] = {}
     if reporting.url is not None:
         report = {name: f"{reporting.url}/{name}" for name in REPORTS}

@@ -1,4 +1,4 @@
-"""What a handler says: `run.log(...)` and the methods of `run.log`, and standard `logging` where that is asked for.
+"""Lines of a handler: `run.log(...)` and the methods of `run.log`, and standard `logging` where that is asked for.
 
 Every line goes to the run's log, which all can read while it grows; lines of `run.log` go to the logger
 `horarium.handler` too, so that the program's own log has them.
@@ -48,7 +48,7 @@ class RunLog(logging.LoggerAdapter[logging.Logger]):
 
 
 def _raised(given: Any) -> Any:
-    """What `exc_info` means: an exception, or the one that is being handled."""
+    """The meaning of `exc_info`: an exception, or the one that is being handled."""
     if isinstance(given, BaseException):
         return type(given), given, given.__traceback__
     return sys.exc_info() if given is True else given or None

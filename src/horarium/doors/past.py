@@ -1,4 +1,4 @@
-"""What the other systems have performed, as history of the jobs that are taken over."""
+"""The past of other systems, as history of the jobs that are taken over."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from horarium.node.backends import read_collection
 from horarium.wire.history import PastRun
 
 FAILED_BEFORE = "Callback failed after max retries: "
-"""What the door says before the error of a run that failed."""
+"""The prefix of the error of a failed run."""
 
 Pasts = dict[str, list[PastRun]]
 """The runs that are over, by the name of their job here, the newest first."""

@@ -74,7 +74,7 @@ def read_listed(text: bytes) -> list[Listed]:
 
 
 def handed(job: Job) -> Handed | None:
-    """What a worker is given; None: it is no job of this kind."""
+    """The answer to a worker; None: it is no job of this kind."""
     return of_payload(job.target.payload) if isinstance(job.target, QueueTarget) else None
 
 

@@ -1,4 +1,4 @@
-"""What the other systems have stored, as definitions of jobs."""
+"""Jobs stored by other systems, as definitions."""
 
 from __future__ import annotations
 

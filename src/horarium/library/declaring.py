@@ -36,8 +36,8 @@ class JobSpec(NamedTuple):
 
 
 class Declared(Struct, frozen=True):
-    """What a declaration changed (or would change), by the names of jobs. `gone`: declared earlier and no longer in the
-    program; `pruned` says whether they were deleted."""
+    """The changes of a declaration (made or only shown), by the names of jobs. `gone`: declared earlier and no longer
+    in the program; `pruned` says whether they were deleted."""
 
     created: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ def _labelled(definition: JobDefinition, program: str) -> JobDefinition:
 
 
 async def _check(operations: Operations, ours: Sequence[JobDefinition], program: str) -> dict[str, Put]:
-    """What putting each would do. Raises the error of the first that can't be put."""
+    """The effect of putting each. Raises the error of the first that can't be put."""
     puts: dict[str, Put] = {}
     names = [definition.name for definition in ours]
     twice = sorted({name for name in names if names.count(name) > 1})

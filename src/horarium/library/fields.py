@@ -51,7 +51,7 @@ class SchedulerOptions(TypedDict, total=False):
 
 
 class JobFields(TypedDict, total=False):
-    """What a job has beside its name, its trigger and its target. Policies are structs, mappings or (`catch_up`,
+    """Fields of a job beside its name, its trigger and its target. Policies are structs, mappings or (`catch_up`,
     `concurrency`) a bare word."""
 
     enabled: bool
@@ -73,8 +73,8 @@ class JobFields(TypedDict, total=False):
 
 
 class TargetFields(TypedDict, total=False):
-    """What a job's runs are delivered to: one of `handler` (a name or a registered function; with `args`), `http` (a
-    URL, or the fields of an HTTP target), `queue` or `bus` (with `payload`), or `target` in full."""
+    """The target of a job's runs: one of `handler` (a name or a registered function; with `args`), `http` (a URL, or
+    the fields of an HTTP target), `queue` or `bus` (with `payload`), or `target` in full."""
 
     handler: str | HandlerFunction | None
     args: Mapping[str, Any] | None

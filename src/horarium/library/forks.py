@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 _loops: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 _left: list[object] = []
-"""What belongs to the parent, never to be closed here."""
+"""Objects of the parent, never to be closed here."""
 
 
 def keep_apart(loop: asyncio.AbstractEventLoop) -> None:

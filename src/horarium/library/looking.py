@@ -1,4 +1,4 @@
-"""What a program may look at closely: what its runs say, and why they ran or did not."""
+"""Closer looks for programs: logs of runs, and why jobs ran or did not."""
 
 from __future__ import annotations
 

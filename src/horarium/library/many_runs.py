@@ -1,4 +1,4 @@
-"""What `Scheduler` offers for runs of any target that belong to no job, and for many runs at once."""
+"""The methods of `Scheduler` for runs of any target that belong to no job, and for many runs at once."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Wanted(NamedTuple):
 
 
 def wanted(given: Mapping[str, Any], unique_key: str | None = None) -> Wanted:
-    """What keyword arguments ask for. Raises UnknownArgument, which names the nearest."""
+    """The run that keyword arguments ask for. Raises UnknownArgument, which names the nearest."""
     known = [*RunFields.__annotations__, "unique_key", "connection", "actor"]
     faults = list(unknown_names(given, known, what="argument"))
     if faults:

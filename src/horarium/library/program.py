@@ -1,4 +1,4 @@
-"""What a program has: its handlers, by name, and the jobs that it makes by decorator.
+"""The contents of a program: its handlers, by name, and the jobs that it makes by decorator.
 
 Here a function is found by its name and a name by its function, and jobs and args are checked against the handlers that
 are registered. A handler that is not registered here may be another process's: nothing is known of it.

@@ -1,4 +1,4 @@
-"""What `Scheduler` hands out: jobs, runs and pages, as they were when they were read.
+"""Values of `Scheduler`: jobs, runs and pages, as they were when they were read.
 
 Instants are aware datetimes (UTC). `to_dict()` is plain data, ready for `json.dumps`, and the same as the REST API's
 JSON: secrets are masked there, and `payload`, `progress` and `result` are values (as attributes they are JSON text).

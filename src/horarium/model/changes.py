@@ -28,13 +28,13 @@ class RunChange(Struct, frozen=True, gc=False):
 
 
 class Plan(Struct, frozen=True):
-    """What `planning.plan` decided for one job: the job as it is to be (its `version` still the one that was read),
-    the runs to add, the changes to runs, mostly unfinished ones, and the withdrawals: runs that were planned ahead
-    and are to be deleted, as though never planned, if they are still pending under the token that was read; the
-    records to append. A run that is among the withdrawals too is moved: it is added only if it was there and was
-    withdrawn. `along`: the records to append with a run (by its id), if it is added. `versions`: by how many the
-    job's version grows: changes that were decided one on the other, each as a version of its own. One transaction:
-    all of it, or nothing."""
+    """The decision of `planning.plan` for one job: the job as it is to be (its `version` still the one that was read),
+    the runs to add, the changes to runs, mostly unfinished ones, and the withdrawals: runs that were planned ahead and
+    are to be deleted, as though never planned, if they are still pending under the token that was read; the records to
+    append. A run that is among the withdrawals too is moved: it is added only if it was there and was withdrawn.
+    `along`: the records to append with a run (by its id), if it is added. `versions`: by how many the job's version
+    grows: changes that were decided one on the other, each as a version of its own. One transaction: all of it, or
+    nothing."""
 
     job: Job
     runs: tuple[Run, ...] = ()

@@ -22,9 +22,9 @@ QuietSeconds = Annotated[float, Meta(ge=0, le=24 * 3600)]
 
 
 class Channel(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="type"):
-    """What every channel has. `group_seconds`: how long a message waits for more of the same. `quiet_seconds`: how
-    long nothing more is said of one event of one job; what happens meanwhile is told together after it. `system`:
-    whether it is told what concerns no job: a queue that no worker serves, a node that is lost."""
+    """The common fields of channels. `group_seconds`: how long a message waits for more of the same. `quiet_seconds`:
+    how long no further message is sent of one event of one job; later events are one message after it. `system`:
+    whether it gets events of the system: a queue that no worker serves, a node that is lost."""
 
     group_seconds: GroupSeconds = 1.0
     quiet_seconds: QuietSeconds = 60.0

@@ -1,4 +1,4 @@
-"""What a job's owner wants to follow from its runs: notifications, and runs of other jobs."""
+"""The follow-ups of a job's runs, as its owner wants them: notifications, and runs of other jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from horarium.policies import PositiveSeconds
 AFTER_MAX = 100
 """How many in a row are counted at most."""
 FOLLOWS_MAX = 10
-"""What one occasion may bring about."""
+"""The follow-ups of one occasion."""
 
 
 class Occasion(StrEnum):
@@ -35,7 +35,7 @@ TIMED = frozenset({Occasion.LATE, Occasion.OVERDUE})
 
 
 class Follow(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What follows: a notification to the channel `notify`, or a run of the job `trigger`, with its own payload or with
+    """A follow-up: a notification to the channel `notify`, or a run of the job `trigger`, with its own payload or with
     the one given here (`result`: what the run returned). `after`: from the n-th in a row on. `seconds`: of `late` and
     `overdue`, how long after its time a run begins, or ends."""
 

@@ -1,4 +1,4 @@
-"""What lines of a run's history mean to the rules, which never read their text."""
+"""The kinds of lines of a run's history: rules go by them, and never read the text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class EventKind(StrEnum):
-    """What a line of a run's history means to us, where we go by it later."""
+    """The kind of a line of a run's history, where rules go by it later."""
 
     FAILED = "failed"
     """Put back after a failure; the next four: put back for that reason."""

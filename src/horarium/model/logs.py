@@ -1,4 +1,4 @@
-"""What a run has said: lines, and the book in which they are kept.
+"""The log of a run: lines, and the book in which they are kept.
 
 A book is small: it lists the chunks that are full, and holds the lines of the one that is not. Each full chunk is a
 record of its own. So a line costs one small write, however long the log already is.

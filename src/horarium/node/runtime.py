@@ -108,12 +108,12 @@ class Runtime:
 
     @property
     def operations(self) -> Operations:
-        """What people and programs ask for."""
+        """The operations of people and programs."""
         return self._shared.operations
 
     @property
     def news(self) -> News:
-        """What changed, for those who listen."""
+        """Events of changes, for listeners."""
         return self._shared.news
 
     @property

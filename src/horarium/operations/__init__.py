@@ -1,1 +1,1 @@
-"""What people and programs ask for: each operation reads, lets a rule decide, and writes if nothing has changed."""
+"""The requests of people and programs: each operation reads, lets a rule decide, and writes if nothing has changed."""

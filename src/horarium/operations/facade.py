@@ -78,12 +78,12 @@ class Operations:
 
     @property
     def versions(self) -> Versions:
-        """What jobs were."""
+        """Versions of jobs."""
         return self.jobs.versions
 
     @property
     def following(self) -> Following:
-        """What adds to changes what follows from them."""
+        """The follow-ups of changes."""
         return self.reconciler.following
 
     @property
@@ -98,7 +98,7 @@ class Operations:
 
     @property
     def history(self) -> History:
-        """What other systems performed."""
+        """The history of other systems."""
         return History(self.context, self.jobs)
 
     @cached_property

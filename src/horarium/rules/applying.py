@@ -1,4 +1,4 @@
-"""What a change of a job still owes to runs of it that it did not look at, because they are very many.
+"""Deferred edits: the rest of a change of a job, for runs that it did not look at because they are very many.
 
 It is a record, written in the transaction of the change: so what a change asks of a hundred thousand runs is not waited
 for, and not forgotten either, if the process ends a moment later. Until it is applied, a claim leaves out runs that
@@ -61,13 +61,13 @@ _decode = msgspec.json.Decoder(Owed).decode
 
 
 def owed_by(job: Job, version: int, since: Instant, newest: Newest | None = None) -> Record:
-    """What a change owes that leaves the job under this version."""
+    """The rest of a change that leaves the job under this version."""
     owed = Owed(job.id, since, newest=newest)
     return Record(name=f"{PREFIX}{job.id}/{version:012d}/{since}", body=msgspec.json.encode(owed))
 
 
 def owed_of(record: Record) -> Owed:
-    """What the record says."""
+    """The content of the record."""
     return _decode(record.body)
 
 

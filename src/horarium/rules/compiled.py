@@ -21,13 +21,13 @@ from horarium.triggers import Trigger, read_stored
 BYTES_MAX = 12 << 20
 """Bytes of memory of all triggers that are kept: some 8,000 crons."""
 ENTRY_BYTES = 300
-"""What an entry takes beside the trigger and its JSON form."""
+"""The size of an entry beside the trigger and its JSON form."""
 TRIGGER_BYTES = 400
-"""What each trigger takes, alone or within another: a cron, an interval, an instant."""
+"""The size of each trigger, alone or within another: a cron, an interval, an instant."""
 RULE_BYTES = 2_000
 """How much more one takes that is a rule or a phrase: it keeps what it came to."""
 LETTER_BYTES = 18
-"""What each byte of JSON stands for: itself, the value that was read, and the words for it."""
+"""The bytes that each byte of JSON stands for: itself, the value that was read, and the words for it."""
 
 _Key = tuple[bytes, Instant, str]
 
@@ -74,7 +74,7 @@ class CompiledTriggers:
         return self._found(spec, anchor, seed).trigger
 
     def words(self, spec: dict[str, Any], anchor: Instant, seed: str) -> str:
-        """What that trigger says of itself."""
+        """The words of that trigger."""
         found = self._found(spec, anchor, seed)
         if not found.words:
             found.words = found.trigger.words()
@@ -144,7 +144,7 @@ def forget_trigger(job: Job) -> None:
 
 
 def words_of(job: Job) -> str:
-    """What the job's trigger says of itself."""
+    """The words of the job's trigger."""
     return _triggers.words(job.trigger, job.anchor_at, job.name)
 
 

@@ -1,4 +1,4 @@
-"""What users ask of a job, as plans: run it now, backfill it, pause, resume, change or end it.
+"""Edits of a job, as plans: run it now, backfill it, pause, resume, change or end it.
 
 Each of these is a plan like the planner's own, written only if the job is still as it was read. Runs that were planned
 ahead and have not begun are taken back by an edit or a pause, as though it had never been planned.

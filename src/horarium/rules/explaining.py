@@ -65,7 +65,7 @@ def candidates(job: Job, after: Instant, until: Instant, limit: int) -> list[Ins
 
 
 def from_run(run: Run, now: Instant) -> Explanation:
-    """What became of it, or becomes of it."""
+    """Its result, past or future."""
     if run.state is State.SKIPPED:
         return Explanation(run.fire_at, False, _said_of_skipped(run), run.disposition or Disposition.MISSED)
     why = _CAUSES.get(run.cause, "it ran")

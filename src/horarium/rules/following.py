@@ -1,9 +1,9 @@
-"""What follows from what happens to a run: `follow` says which runs a change brings along, and touches nothing.
+"""Follow-ups: `follow` says which runs a change brings along, and touches nothing (docs/architecture/follow-ups.md).
 
 A job's `on` names actions for occasions. A notification is a run in the queue `notify`, whose payload names the channel
-and says what happened. A job that is triggered is a run in the queue `follow`, whose delivery asks for a run of that
-job. Both belong to no job, so nothing follows from them. Each has the unique key `RUN/OCCASION/ACTION`: it is made
-once, by however many nodes, and whether the end of the run or the watcher comes first.
+and the event. A job that is triggered is a run in the queue `follow`, whose delivery asks for a run of that job. Both
+belong to no job, so nothing follows from them. Each has the unique key `RUN/OCCASION/ACTION`: it is made once, by
+however many nodes, and whether the end of the run or the watcher comes first.
 
 A run that followed carries its depth in its own unique key (`follow/DEPTH/RUN/OCCASION/ACTION`), and what follows from
 it lies one deeper. At DEPTH_MAX the chain ends, and the last run says so in its history: so no cycle runs away.
@@ -59,7 +59,7 @@ _AT_END: dict[State, tuple[Occasion, ...]] = {
     State.CANCELLED: (Occasion.CANCELLED,),
     State.SKIPPED: (Occasion.MISSED,),
 }
-"""What each end may be told as, the most telling first: a channel hears of one end once."""
+"""The occasions of each end, the most specific first: a channel gets one message of one end."""
 _RESULTS = frozenset({State.COMPLETED, State.FAILED})
 
 
@@ -67,8 +67,8 @@ _RESULTS = frozenset({State.COMPLETED, State.FAILED})
 
 
 def occasions(job: Job, run: Run, was: State | None, now: Instant) -> list[Occasion]:
-    """What this change of a run (from the state `was`) is an occasion of, whether its job asks for it or not.
-    `recovered` is among them if it may be one: that is for the runs before it to say."""
+    """The occasions of this change of a run (from the state `was`), whether its job asks for them or not. `recovered`
+    is among them if it may be one: that is for the runs before it to say."""
     if run.state is State.PENDING:
         return [Occasion.ATTEMPT_FAILED] if was in CLAIMED and _was_put_back(run, now) else []
     if was is not None and was not in UNFINISHED:
@@ -133,8 +133,8 @@ def looks_back(job: Job, run: Run, was: State | None, now: Instant) -> int:
 
 
 def says_something(run: Run, earlier: Run) -> bool:
-    """Whether an earlier run of the job counts, or ends the count, when it is asked how often in a row something was so
-    up to this run. Others in between (skipped ones, say) are passed over."""
+    """Whether an earlier run of the job counts, or ends the count, of occasions in a row up to this run. Others in
+    between (skipped ones, say) are passed over."""
     return earlier.state in _RESULTS or (earlier.state is run.state and earlier.disposition is run.disposition)
 
 
@@ -204,7 +204,7 @@ def follow_plan(planned: Plan, now: Instant, earlier: dict[str, Sequence[Run]] |
 
 
 def follow_behind(job: Job, run: Run, now: Instant, earlier: Sequence[Run] = ()) -> list[Run]:
-    """What follows from a run that has not ended (or that should be there and is not) because it is late or overdue."""
+    """The follow-ups of a run that has not ended (or that should be there and is not) because it is late or overdue."""
     wanted = _timed(job, run, TIMED, now, earlier)
     depth = depth_of(run)
     return [found for each in wanted if (found := _follow_up(job, run, each, depth, now)) is not None]
@@ -335,7 +335,7 @@ def _with_end_of_chain(run: Run, jobs: Sequence[str], now: Instant) -> Run:
 
 
 def message_of(job: Job, run: Run, occasion: Occasion, count: int, seconds: float | None = None) -> str:
-    """What happened, in one line."""
+    """The event, in one line."""
     name, error = job.name, run.error or ""
     match occasion:
         case Occasion.COMPLETED:

@@ -1,8 +1,8 @@
-"""Which notifications of a channel are told now, as one message, and which wait: `group`, pure.
+"""Which notifications of a channel are sent now, as one message, and which wait: `group`, pure.
 
 Notifications are of one kind if they are of the same event of the same job. The first of a kind waits a moment for
 more; then all that there are become one line of a message, which says how many. After that the kind is quiet for a
-while: what happens meanwhile is told together at the end of it.
+while: later events are one message at the end of it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TEST = "test"
 
 
 class Item(Struct, frozen=True):
-    """A notification that has not been told. `at`: when it was made."""
+    """A notification that has not been sent. `at`: when it was made."""
 
     id: str
     at: Instant
@@ -34,14 +34,14 @@ class Item(Struct, frozen=True):
 
 
 def kind_of(told: Told) -> str:
-    """What a notification is one more of."""
+    """The kind of a notification."""
     return f"{told.event}/{told.job or told.message}"
 
 
 def ready_at(
     kind: str, items: Sequence[Item], told_at: Mapping[str, Instant], channel: Channel, now: Instant
 ) -> Instant:
-    """From when on these, all of one kind, may be told. An instant that lies ahead, from a clock that was wrong, counts
+    """From when on these, all of one kind, may be sent. An instant that lies ahead, from a clock that was wrong, counts
     as now."""
     if items[0].told.event == TEST:
         return now
@@ -56,7 +56,7 @@ def ready_at(
 def group(
     own: Item, others: Sequence[Item], told_at: Mapping[str, Instant], channel: Channel, name: str, now: Instant
 ) -> Letter | Instant:
-    """The message that tells `own` and all others that may be told now, or from when on `own` may be told."""
+    """The message of `own` and all others that may be sent now, or from when on `own` may be sent."""
     kinds: dict[str, list[Item]] = {own.kind: [own]}
     for item in others if own.told.event != TEST else ():
         kinds.setdefault(item.kind, []).append(item)

@@ -15,7 +15,7 @@ from horarium.model.logs import LOG_BYTES_MAX, LOG_LINE_BYTES_MAX, Chunk, LogBoo
 
 CHUNK_BYTES = 16 * 1024
 LINE_BYTES = 32
-"""What a line takes beside its text."""
+"""The size of a line beside its text."""
 CHUNKS_MAX = LOG_BYTES_MAX // CHUNK_BYTES - 1
 """Full ones; the tail is one more."""
 FIRST_CHUNKS = 4
@@ -99,7 +99,7 @@ def left_out_by(line: LogLine) -> int:
 
 
 def size_of(line: LogLine) -> int:
-    """What it takes."""
+    """Its size."""
     return len(line.text.encode()) + len(line.stream) + LINE_BYTES
 
 

@@ -1,4 +1,4 @@
-"""What a ping means for the runs of a job whose work is done elsewhere: decides, and touches nothing.
+"""The effect of a ping on the runs of a job whose work is done elsewhere: decides, and touches nothing.
 
 Each fire time makes a run that waits for a ping. A ping says that the work has begun, is done, or failed; which run it
 is about follows from the unfinished ones: the one that the same execution began, else the newest that is due. An older
@@ -23,7 +23,7 @@ ERROR_CHARS = 500
 
 
 class Sign(StrEnum):
-    """What a ping says."""
+    """The content of a ping."""
 
     SUCCESS = "success"
     START = "start"

@@ -25,12 +25,12 @@ def watch_record(job: Job, version: int) -> Record:
 
 
 def watch_records(planned: Plan, now: Instant) -> tuple[Record, ...]:
-    """What a plan that edits its job brings along for the watcher."""
+    """The marker records for the watcher in a plan that edits its job."""
     job = planned.job
     return (watch_record(job, job.version + 1),) if job.updated_at == now and is_watched(job) else ()
 
 
 def job_and_version(name: str) -> tuple[str, int]:
-    """What the name of a record says."""
+    """The parts of a record's name."""
     job_id, _, version = name.removeprefix(PREFIX).rpartition("/")
     return job_id, int(version)

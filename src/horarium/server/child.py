@@ -4,7 +4,7 @@ table of connections, and of its own place in that.
     python -m horarium.server.child NAME LINE [LISTENER TABLE PLACE]
 
 It ends in order when the supervisor says so, and when the supervisor has died: then it gives up the port at once, so
-that another server can be started while what runs here finishes.
+that another server can be started while runs here finish.
 """
 
 from __future__ import annotations

@@ -397,7 +397,7 @@ def _setting(name: str, default: Any, hint: Any) -> Setting:
 
 
 def _expected(kind: Any, metas: list[Meta]) -> str:
-    """What a value must be, in words."""
+    """The allowed values, in words."""
     if kind is bool:
         return "true or false"
     if kind in (int, float):

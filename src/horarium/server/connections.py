@@ -61,7 +61,7 @@ class Phase(Enum):
 
 
 class Refused(Exception):
-    """Ends the parser's run over what has arrived."""
+    """Ends the parser's run over the received bytes."""
 
     def __init__(self, problem: Problem, reason: str) -> None:
         super().__init__(problem.detail)
@@ -244,7 +244,7 @@ class Answers:
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Send what waits."""
+        """Send waiting bytes."""
         held, self._held = self._held, b""
         if held and not self._transport.is_closing():
             self._transport.write(held)
@@ -260,7 +260,7 @@ class Answers:
 
 
 def _may_answer(cycle: RequestResponseCycle | None, phase: Phase, waiting: int) -> bool:
-    """Whether what is written now can be no part, and no follower, of another request's answer."""
+    """Whether a write can be no part, and no follower, of another request's answer."""
     if cycle is None:
         return True
     return not (waiting or cycle.response_started) if phase is Phase.BODY else cycle.response_complete
@@ -274,7 +274,7 @@ def _hang_up(cycle: RequestResponseCycle | None) -> None:
 
 
 class Size(Struct):
-    """What has arrived of one message. `silent`: bytes that the parser has said nothing of yet (one long header, a
+    """The received part of one message. `silent`: bytes that the parser has said nothing of yet (one long header, a
     trailer, the extension of a chunk: it would keep them all)."""
 
     head: int = 0

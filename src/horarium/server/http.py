@@ -104,7 +104,7 @@ class Accepting:
             self.note()
 
     async def wait_closed(self) -> None:
-        """Return once what was accepted is handed over."""
+        """Return once accepted connections are handed over."""
         if self._handing_over:
             await asyncio.wait(self._handing_over)
 

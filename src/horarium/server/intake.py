@@ -1,4 +1,4 @@
-"""What the connections of one server share: how many there may be, and what is logged about refused ones.
+"""State that the connections of one server share: their bound, and the log of refused ones.
 
 The number stays below the limit of open files, so that many clients never keep the store, a delivery or a
 health check from opening one. Where it is reached, a connection that waits for its client's next request makes room; a

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 HEAD_BYTES = 4
 UNREAD_BYTES_MAX = 16 * 1024 * 1024
-"""What a side that does not read may owe; more is dropped."""
+"""Bytes that a side that does not read may owe; more are dropped."""
 
 Kind = Literal["settings", "opened", "ready", "failed", "stop", "hurry", "tell", "ask", "answer", "answers"]
 

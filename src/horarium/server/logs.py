@@ -30,7 +30,7 @@ class Lines(logging.Formatter):
         self._node = {"node": node} if node else {}
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, and in text what was raised below it."""
+        """The line, and in text its traceback below it."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         extra = {name: value for name, value in vars(record).items() if name not in NOT_EXTRA} | self._node
         raised = self.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else None

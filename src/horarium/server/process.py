@@ -1,7 +1,7 @@
 """The server process: one node's services and its API in one event loop, from start to orderly stop.
 
-Order matters at the end: waiting workers are answered first, then nothing new is accepted, then what runs is drained,
-then the last outcomes are written, and only then the store is closed.
+Order matters at the end: waiting workers are answered first, then nothing new is accepted, then runs under way are
+drained, then the last outcomes are written, and only then the store is closed.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Stopping:
         self.asked.set()
 
     def hurry(self) -> None:
-        """Stop, and wait no longer for what runs."""
+        """Stop, and wait no longer for runs under way."""
         self.asked.set()
         if self.runtime is not None:
             self.runtime.hurry()
@@ -211,7 +211,7 @@ async def _open(runtime: Runtime, stop: asyncio.Event) -> bool:
 
 
 def _keep_what_stays() -> None:
-    """What is loaded by now stays to the end: to look through it for garbage again and again would hold the event loop
+    """Objects loaded by now stay to the end: to look through them for garbage again and again would hold the event loop
     for tens of milliseconds each time."""
     gc.collect()
     gc.freeze()

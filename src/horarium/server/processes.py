@@ -12,7 +12,7 @@ from horarium.server.line import Failure, Kind, Line, Message
 
 AGAIN_SECONDS_MIN, AGAIN_SECONDS_MAX = 0.2, 30.0
 STEADY_SECONDS = 10.0
-"""What lived for this long is started again without delay."""
+"""A process that lived for this long is started again without delay."""
 
 
 class Process:

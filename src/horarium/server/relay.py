@@ -1,4 +1,4 @@
-"""What the processes of one server say to each other, passed on by their supervisor."""
+"""Messages between the processes of one server, passed on by their supervisor."""
 
 from __future__ import annotations
 

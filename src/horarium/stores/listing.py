@@ -35,8 +35,8 @@ Id = TypeVar("Id", str, bytes)
 
 
 class Walk(Struct, Generic[Id], frozen=True):
-    """What a walk found: (id, anything else) in descending order; and the id at which it was broken off (None: it came
-    to its end)."""
+    """The finds of a walk: (id, anything else) in descending order; and the id at which it was broken off (None: it
+    came to its end)."""
 
     found: Sequence[tuple[Id, Any]]
     broken_off: Id | None = None

@@ -62,7 +62,7 @@ class LocalSignal:
 
 
 class Asked(Protocol):
-    """What a PolledSignal asks."""
+    """The question of a PolledSignal."""
 
     async def changed(self) -> bool:
         """Whether another process wrote since this was last asked. Raises Outage."""

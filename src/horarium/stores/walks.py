@@ -1,4 +1,4 @@
-"""What the walks of one list of runs have in common in SQL: what their statements are given, and which part of what a
+"""The common part of the walks of one list of runs in SQL: what their statements are given, and which part of what a
 walk by fire time found is known to be complete.
 
 Runs of one job are found by their fire times, and pages go by ids. Ids follow fire times, but not within a millisecond:

@@ -20,7 +20,7 @@ class Written:
         """Called when it was seen that something was written."""
 
     def saw(self, mark: object) -> None:
-        """What the server said last. None: it did not answer, or can't tell."""
+        """The last mark of the server. None: it did not answer, or can't tell."""
         if mark != self._mark:
             self._mark, self._count = mark, self._count + 1
             self.tell()

@@ -48,7 +48,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What reads English is a dozen modules that few programs need."""
+    """The reader of English is a dozen modules that few programs need."""
     if name in ("Phrase", "when"):
         from horarium.triggers import phrase
 

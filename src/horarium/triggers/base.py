@@ -1,4 +1,4 @@
-"""What a trigger is: a pure, immutable value that yields fire times.
+"""A trigger is a pure, immutable value that yields fire times.
 
 A concrete trigger gives `next_fire` (instants in, instants out), `spec` (its JSON form) and `words`. The rest follows
 from these three here. A trigger never reads a clock, never remembers anything between calls that could change an

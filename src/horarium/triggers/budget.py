@@ -1,4 +1,4 @@
-"""What an evaluation may cost: a count of steps, not of time, so that the same question always gets the same answer.
+"""The budget of an evaluation: a count of steps, not of time, so that the same question always gets the same answer.
 
 A step is about one question to a plain trigger (2 to 5 microseconds). Triggers made of triggers spend steps as they
 search; a plain trigger answers by arithmetic and spends one for each fire time that it lists. Where no budget is set,

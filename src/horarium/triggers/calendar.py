@@ -94,7 +94,7 @@ class _Group(NamedTuple):
 
 
 class CronSet:
-    """What any of `included` matches and none of `excluded`, nor any of `windows`. All in one zone."""
+    """Instants that any of `included` matches and none of `excluded`, nor any of `windows`. All in one zone."""
 
     __slots__ = ("_bounded", "_elapsed", "_excluded", "_included", "_months", "_parted", "_terms", "_zone")
 

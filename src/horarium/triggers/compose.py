@@ -34,13 +34,13 @@ EXCLUDED_MAX = 20_000
 """Excluded fire times in a row after which `except` gives up (TooExpensive). Windows and dates count once each."""
 
 WORDS_STEPS = 25
-"""What one member costs to be put into words."""
+"""The cost of putting one member into words."""
 UNION_MIN = 4
 """Crons of one zone from which a union asks for them as a set."""
 
 
 class Source(Protocol):
-    """What yields fire times: a trigger, or crons as a set."""
+    """A source of fire times: a trigger, or crons as a set."""
 
     def next_fire(self, after: Instant) -> Instant | None:
         """As `Trigger.next_fire`."""
@@ -306,7 +306,7 @@ def zone_of(trigger: Trigger) -> str:
 
 
 def _sources(union: AnyOf) -> tuple[Source, ...]:
-    """What a union asks: its members, those of unions inside it, and crons of one zone as one."""
+    """The sources of a union: its members, those of unions inside it, and crons of one zone as one."""
     members = list(_flat(union))
     crons = list(dict.fromkeys(member for member in members if isinstance(member, Cron)))
     sources: list[Source] = [member for member in members if not isinstance(member, Cron)]
@@ -317,8 +317,8 @@ def _sources(union: AnyOf) -> tuple[Source, ...]:
 
 
 def _left_of(trigger: Trigger, excluded: tuple[Exclusion, ...]) -> tuple[Source, tuple[Exclusion, ...]]:
-    """What an `except` asks: where its trigger is made of crons of one zone, these less the exclusions that are sets in
-    that zone too; and the exclusions that remain to be looked at for each fire time."""
+    """The sources of an `except`: where its trigger is made of crons of one zone, these less the exclusions that are
+    sets in that zone too; and the exclusions that remain to be looked at for each fire time."""
     included = _crons(trigger)
     if not included or len({cron.timezone for cron in included}) > 1:
         return trigger, excluded

@@ -37,7 +37,7 @@ _JUMP_MARGIN = 48 * 3600
 
 
 class Compiled(NamedTuple):
-    """What an expression comes to, without a zone."""
+    """The meaning of an expression, without a zone."""
 
     matcher: Matcher
     elapsed: bool

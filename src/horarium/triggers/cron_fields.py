@@ -54,7 +54,7 @@ class Kind:
     names: dict[str, int] = field(default_factory=dict)
 
     def expected(self) -> str:
-        """What a message says is allowed here."""
+        """The allowed values, for a message."""
         names = f" or {'-'.join((next(iter(self.names)), list(self.names)[-1]))}" if self.names else ""
         return f"{self.low} to {self.high}{names}"
 
@@ -71,7 +71,7 @@ _KINDS = (SECOND, MINUTE, HOUR, DAY, MONTH, WEEKDAY, YEAR)
 
 @dataclass(slots=True)
 class Values:
-    """What one field allows. Bit n of `mask` means n (a year is kept as its distance from 1970)."""
+    """The values of one field. Bit n of `mask` means n (a year is kept as its distance from 1970)."""
 
     text: str
     mask: int = 0

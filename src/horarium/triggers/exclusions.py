@@ -1,4 +1,4 @@
-"""What `except` takes away: dates, weekdays, windows of time, and the fire times of another trigger.
+"""The exclusions of `except`: dates, weekdays, windows of time, and the fire times of another trigger.
 
 Owns the four kinds of exclusion and their JSON forms. Each answers one question, `end_of(fire)`: where does the
 exclusion that covers this fire time end? An answer at or before the fire time means that it is not excluded. So a

@@ -79,7 +79,7 @@ class Phrase(Trigger):
         return replace(self, anchor=min(max(anchor, INSTANT_MIN), INSTANT_MAX - 1))
 
     def compiled(self, reference: Instant) -> Trigger:
-        """What the phrase means, seen from `reference` if it is relative and not anchored."""
+        """The meaning of the phrase, seen from `reference` if it is relative and not anchored."""
         return self._compile(reference) if self._trigger is None else self._trigger
 
     def _compile(self, reference: Instant) -> Trigger:
@@ -130,7 +130,7 @@ class Phrase(Trigger):
 
 
 class _Never(Trigger):
-    """What a relative phrase is when it is asked about a time from which its dates lie beyond 2200."""
+    """The result of a relative phrase asked about a time from which its dates lie beyond 2200."""
 
     type: ClassVar[str] = "never"
 

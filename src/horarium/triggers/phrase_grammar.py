@@ -35,7 +35,7 @@ _KNOWN_ZONES = {"utc": "UTC", "gmt": "GMT"}
 
 
 def read_phrase(text: object) -> Parts:
-    """What a phrase says. Raises InvalidTrigger, with the position of the first word that does not fit."""
+    """The content of a phrase. Raises InvalidTrigger, with the position of the first word that does not fit."""
     tokens = tokens_of(text)
     try:
         return _Parser(tokens, len(str(text))).parse()

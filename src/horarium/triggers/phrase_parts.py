@@ -1,4 +1,5 @@
-"""What a phrase says, before it is anything that fires: the parts that the grammar finds and the compiler joins."""
+"""The content of a phrase, before it is anything that fires: the parts that the grammar finds and the compiler
+joins."""
 
 from __future__ import annotations
 

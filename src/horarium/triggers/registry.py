@@ -35,11 +35,11 @@ _OURS = {
 
 
 READ_STEPS = 20
-"""What it takes to read a trigger that is a part of another, in steps."""
+"""The cost of reading a trigger that is a part of another, in steps."""
 
 
 class Readable(Protocol):
-    """What a type is read by: its class, as a rule."""
+    """The reader of a type: its class, as a rule."""
 
     def from_spec(self, spec: Spec) -> Trigger:
         """The trigger of a JSON form whose `type` is this one's."""

@@ -184,7 +184,7 @@ class RRule(Trigger):
 
 
 class RuleSet:
-    """What rules and dates yield together, less what EXRULE and EXDATE leave out. In UTC seconds."""
+    """The fire times of rules and dates together, less those of EXRULE and EXDATE. In UTC seconds."""
 
     __slots__ = ("_dates", "_exdates", "_exrules", "_rules", "_single")
 

@@ -41,7 +41,7 @@ class Moment(NamedTuple):
 
 @dataclass(slots=True)
 class RuleText:
-    """What the lines say."""
+    """The content of the lines."""
 
     start: Moment | None = None
     rules: list[Parts] = field(default_factory=list)

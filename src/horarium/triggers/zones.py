@@ -33,7 +33,7 @@ _NOT_TREES = ("posix/", "right/")
 
 
 class Gap(StrEnum):
-    """What a wall time that the clock skips means."""
+    """The meaning of a wall time that the clock skips."""
 
     SHIFT = "shift"
     """Read it with the offset before the gap: 02:30 becomes 03:30 (RFC 5545 section 3.3.5)."""
@@ -44,7 +44,7 @@ class Gap(StrEnum):
 
 
 class Repeat(StrEnum):
-    """What a wall time that the clock shows twice means."""
+    """The meaning of a wall time that the clock shows twice."""
 
     FIRST = "first"
     """The first of the two (RFC 5545 section 3.3.5)."""
@@ -82,7 +82,7 @@ class Zone:
         return recent
 
     def to_wall(self, utc: int) -> int:
-        """What the wall clock shows at a UTC second, as wall seconds."""
+        """The wall clock at a UTC second, as wall seconds."""
         start, end, offset, _, _ = self._recent
         return utc + offset if start <= utc < end else utc + self.segment_at(utc).offset
 

@@ -1,4 +1,4 @@
-"""What exactly is wrong with content that msgspec refused: every fault, with its place and the nearest known name.
+"""The faults of content that msgspec refused: every fault, with its place and the nearest known name.
 
 msgspec stops at the first fault and does not say which names it would have known. Valid content never comes here: the
 walk below runs only after a refusal, over the same types, so that the two can't disagree about validity. The API and

@@ -56,7 +56,7 @@ class Cell(Struct):
 
     @property
     def label(self) -> str:
-        """What it holds, in words."""
+        """Its content, in words."""
         marks = [fire.mark for fire in self.fires]
         return f"{self.at:%a %H:%M}, {counted(len(marks), 'fire')}: {summed_up(marks)}"
 

@@ -51,7 +51,7 @@ class Problems:
             self.rest.append(message)
 
     def take(self, error: CallerError) -> None:
-        """What an operation refused."""
+        """The refusal of an operation."""
         if isinstance(error, InvalidContent):
             for fault in error.faults:
                 self.add(place_of(fault.field), fault.message)

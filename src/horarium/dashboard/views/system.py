@@ -34,7 +34,7 @@ OURS = frozenset({"version", "updated_at", "next_fire_at"})
 
 
 class Held(Struct):
-    """What one worker has claimed. `queues`: of these; `oldest`: since when."""
+    """The claimed runs of one worker. `queues`: of these; `oldest`: since when."""
 
     worker: str
     runs: int = 0

@@ -32,7 +32,7 @@ from horarium.wire.definitions import JobDefinition
 
 
 class Put(StrEnum):
-    """What became of a job that was put."""
+    """The result of putting a job."""
 
     CREATED = "created"
     UPDATED = "updated"

@@ -1,4 +1,4 @@
-"""What people and programs ask for about jobs: defined, changed, paused, ended, triggered, backfilled, previewed.
+"""Requests about jobs: defined, changed, paused, ended, triggered, backfilled, previewed.
 
 Each operation says what it wants as a rule; `changes.py` reads, lets it decide, and writes if nothing has changed.
 Signals are published after the write, so that those who wait need not poll.
@@ -56,8 +56,8 @@ COUNT_STEPS = 4 * LIST_STEPS
 
 
 class Backfill(Struct, frozen=True):
-    """What one backfill made. `left`: fire times of the span that it did not get to, counted up to a limit; they begin
-    at `next_start`."""
+    """The result of one backfill. `left`: fire times of the span that it did not get to, counted up to a limit; they
+    begin at `next_start`."""
 
     runs: list[Run]
     left: int = 0

@@ -152,7 +152,7 @@ class Versions:
         return Page(page.items, next_after)
 
     async def get(self, job: Job, version: int) -> JobDefinition:
-        """What the job was at this version. Raises InvalidRequest for one that it never had, or that is not kept."""
+        """The definition at this version. Raises InvalidRequest for one that it never had, or that is not kept."""
         prefix = f"{PREFIX}{job.id}/"
         if 0 < version <= min(job.version, VERSION_MAX):
             upto = RecordFilter(prefix, until=_key(version + 1), descending=True)

@@ -1,4 +1,4 @@
-"""What people ask when a job ran and should not have, or did not and should have.
+"""Explanations of a job that ran and should not have, or did not and should have.
 
 The rule is `rules.explaining`; this fetches what it needs: the job as it was then, and the run of that instant or the
 skipped one that covers it. Earlier versions of a job are records; where none is kept, the present one is taken, and

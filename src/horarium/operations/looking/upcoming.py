@@ -1,4 +1,4 @@
-"""What fires next, of all jobs together.
+"""The next fire times, of all jobs together.
 
 A store knows each job's next fire time, and gives jobs in its order: so the first `limit` fire times of all are among
 those of the first `limit` jobs, and no more of them are looked at, however many there are.

@@ -53,8 +53,8 @@ class Selection(Struct, frozen=True, kw_only=True):
 
 
 class Batch(Struct, kw_only=True):
-    """What one batch did. `matched`: how many runs fit; `done`: to how many it was done; `left`: why not to the others.
-    `after`: where the next batch begins, below that id (None: there is none), and not before `next_at`."""
+    """The result of one batch. `matched`: how many runs fit; `done`: to how many it was done; `left`: why not to the
+    others. `after`: where the next batch begins, below that id (None: there is none), and not before `next_at`."""
 
     matched: int = 0
     done: int = 0
@@ -272,7 +272,7 @@ def _key(run: Run) -> str:
 
 
 def _told(run: Run) -> str:
-    """What the audit calls a retry of this run."""
+    """The name of a retry of this run in the audit."""
     return f"run.retry run/{run.id}"
 
 

@@ -1,4 +1,4 @@
-"""What people and programs ask for about runs: added, listed, cancelled, retried, kept alive."""
+"""Requests about runs: added, listed, cancelled, retried, kept alive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What follows is put into each change before it is written: `rules.following` decides, this reads what it must know.
+"""Follow-ups are put into each change before it is written (docs/architecture/follow-ups.md): `rules.following`
+decides, this reads what it must know.
 
 Every write that may end a run comes through here: settlements and plans. For a job without `on` that costs nothing, and
 reads of earlier runs are made only where the rule counts in a row.

@@ -1,4 +1,4 @@
-"""What performs the runs of the queue `follow`: each asks for a run of another job.
+"""The delivery of runs of the queue `follow`: each asks for a run of another job (docs/architecture/follow-ups.md).
 
 The run that is asked for has a unique key made of the follow-up's own, so that a follow-up which is performed twice
 (its node died, an answer was lost) still leads to one run.

@@ -1,11 +1,12 @@
-"""What performs the runs of the queue `notify`: tells channels, many events in one message where they come together.
+"""The delivery of runs of the queue `notify`: messages to channels, many events in one message where they come together
+(docs/architecture/follow-ups.md).
 
 Of one channel one notification is claimed at a time, by its concurrency key. The one that is claimed looks at all that
-wait for the same channel, and `rules.grouping` says which of them it tells. What it is going to say is kept with it
-before it is sent, and those that it tells for are ended as told: so a message that has to be sent again is the same
-message under the same id, and nothing is told in two. While a channel does not answer, one message is retried, and
-those behind it wait for that. How long a kind has to wait is remembered: where thousands fail at once, each of them
-is put off without a look at all the others.
+wait for the same channel, and `rules.grouping` says which of them it reports. The message is kept with it before it is
+sent, and the other reported runs are ended: so a message that has to be sent again is the same message under the same
+id, and no event is in two. While a channel does not answer, one message is retried, and those behind it wait for that.
+How long a kind has to wait is remembered: where thousands fail at once, each of them is put off without a look at all
+the others.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from horarium.rules.grouping import TEST, WAITS_MAX, Item, group, kind_of
 LOOKED_AT_MAX = 5_000
 """Waiting notifications that one look goes through."""
 TOLD = "told/"
-"""The record of a channel that says what it was told, and when."""
+"""The record of a channel that notes its past messages."""
 
 
 WAITS = "waits for more of the same"
@@ -55,7 +56,7 @@ class Note(Struct, frozen=True):
 
 
 class Sends(Protocol):
-    """What sends a message."""
+    """A sender of messages."""
 
     async def send(self, channel: AnyChannel, letter: Letter) -> Outcome:
         """Send one message. Every failure is an outcome."""

@@ -1,9 +1,9 @@
 """Troubles that concern no job: a queue in which runs are due and that no worker serves, a node that is lost.
 
-Each is told to every channel that wants to hear of the system. It works from the store, and any number may run: a
-message has a unique key, made of the trouble and of when it began. A queue's trouble has a record while it lasts, which
-says since when; at its end the channels hear that it is over. Runs are counted together with those who ask for counts
-(see `services.serving`): where many wait, that takes long.
+Each is reported to every channel whose `system` is true. It works from the store, and any number may run: a message has
+a unique key, made of the trouble and of when it began. A queue's trouble has a record while it lasts, which says since
+when; at its end the channels hear that it is over. Runs are counted together with those who ask for counts (see
+`services.serving`): where many wait, that takes long.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from horarium.services.loop.service import Service, Wake
 
 LOOK_EVERY = 15 * SECOND
 LOST_AFTER = 3 * BEAT_EVERY
-"""How long a node that did not say that it stops has been silent when it is told as lost."""
+"""How long a node that has not reported that it stops sends no signs of life until it is reported as lost."""
 REMEMBERED = 24 * 3600 * SECOND
 PREFIX = "unserved/"
 
@@ -79,7 +79,7 @@ class Troubles(Service):
         ]
 
     async def _queues(self, now: Instant) -> list[tuple[str, Told]]:
-        """Queues in trouble, as two looks in a row show it; those whose trouble is over are told at once."""
+        """Queues in trouble, as two looks in a row show it; those whose trouble is over are reported at once."""
         unserved = {queue.queue: queue for queue in (await self._count()).queues if queue.unserved}
         begun = {record.name.removeprefix(PREFIX): record for record in await self._records()}
         for name, record in begun.items():

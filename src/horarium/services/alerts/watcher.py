@@ -1,7 +1,7 @@
 """The watcher: reports late and overdue runs before they end, or though they may never begin.
 
 It works from the store alone, so any number may run, and one that starts after a downtime finds what happened in it.
-What it tells has the unique key that the end of the run would use: it is told once, and whichever comes first tells it.
+Its messages have the unique keys that the end of the run would use: each is made once, by the first of both.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Watcher(Service):
         return self._look_at if watched else None
 
     async def _look(self, records: Sequence[Record], now: Instant) -> set[str]:
-        """Report late runs of the jobs of these records. The unique keys of all that is, told before or now."""
+        """Report late runs of the jobs of these records. The unique keys of all late runs, reported before or now."""
         if not records:
             return set()
         ids = list(dict.fromkeys(job_and_version(record.name)[0] for record in records))

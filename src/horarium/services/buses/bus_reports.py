@@ -1,4 +1,4 @@
-"""What workers write on a bus, read: a status, or a heartbeat, and nothing that is neither.
+"""Reports of workers on a bus, read: a status, or a heartbeat, and nothing that is neither.
 
 Pure. A report that can't be understood is None; a text that is merely too long (an error, a result) is cut, since to
 refuse it would mean to do the work again.

@@ -58,7 +58,7 @@ class JobMeter:
         self._texts = None
 
     def healthy(self, health: Health) -> None:
-        """What the store says of it."""
+        """The store's record of it."""
         self.succeeded(health.last_success_at)
         if self.failures != health.failures_in_a_row:
             self.failures, self._texts = health.failures_in_a_row, None

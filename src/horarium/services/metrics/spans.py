@@ -29,7 +29,7 @@ def wanted() -> bool:
 
 
 def make_spans() -> Spans | None:
-    """What records spans; None where it is not asked for, or the extra `otel` is missing."""
+    """The recorder of spans; None where it is not asked for, or the extra `otel` is missing."""
     if not wanted():
         return None
     try:

@@ -40,7 +40,7 @@ _MISSED = frozenset({Disposition.MISSED, Disposition.NOT_STARTED})
 
 
 class Minute(Struct, omit_defaults=True):
-    """What one node did within a minute. `lateness`: class -> how many attempts began with that much delay."""
+    """The work of one node within a minute. `lateness`: class -> how many attempts began with that much delay."""
 
     completed: int = 0
     failed: int = 0

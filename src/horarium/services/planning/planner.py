@@ -217,7 +217,7 @@ class Planner(Service):
 
 
 def _steps(job: Job) -> int:
-    """What a plan may cost here. A rule made of rules takes up to a hundred times as long as a plain one."""
+    """The budget of a plan here. A rule made of rules takes up to a hundred times as long as a plain one."""
     return PLAN_STEPS if job.trigger.get("type") in COMPOSED else LIST_STEPS
 
 

@@ -16,7 +16,7 @@ from horarium.ports import Store
 from horarium.rules.planning import plans_when_due
 
 LOOK_EVERY = 5 * SECOND
-"""How often it is looked who plans."""
+"""How often the list of planners is read."""
 BEHIND_SECONDS = 0.1
 """How long a planner leaves the jobs to another one that was quicker with every job of a step, or whose turn it is."""
 LEFT_SECONDS, LEFT_SECONDS_MAX = 0.3, 1.3

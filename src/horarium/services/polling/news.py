@@ -1,4 +1,4 @@
-"""That something has changed: told to pages and programs that are open, so that they need not ask again and again.
+"""Events of changes, for open pages and programs, so that they need not poll.
 
 It says what kind of thing changed and nothing more; who listens then reads what it shows. In this process that is known
 at once; of other nodes' work it is seen by the counts of the store, looked at every few seconds. With no
@@ -32,7 +32,7 @@ QUIET: Kinds = frozenset()
 
 
 class News:
-    """What changed, for any number of listeners. `seen`: a number that grows with all that this process did."""
+    """Changes, for any number of listeners. `seen`: a number that grows with all that this process did."""
 
     def __init__(self, count: Callable[[], Awaitable[Stats]], signal: Signal, seen: Callable[[], int]) -> None:
         self._count = count
@@ -67,7 +67,7 @@ class News:
         return len(self._listeners) >= LISTENERS_MAX
 
     async def listen(self) -> AsyncIterator[Kinds]:
-        """What changed, as it changes (`jobs`, `runs`); now and then nothing, to show that the line stands."""
+        """Changes, as they happen (`jobs`, `runs`); now and then nothing, to show that the line stands."""
         waking, kinds = asyncio.Event(), set[str]()
         self._listeners[waking] = kinds
         if self._watching is None:
@@ -110,7 +110,7 @@ class News:
                     if counts != before:
                         changed |= {"jobs", "runs"}
                 self._tell(changed | again)
-                # What a page shows may have been read for another one, up to a look before: so it is told twice.
+                # A page may show a cached read of up to a look before: so each event is sent twice.
                 again = changed
         finally:
             stop()

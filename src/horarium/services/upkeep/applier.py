@@ -17,7 +17,7 @@ from horarium.rules.applying import HELD, PREFIX, held_by, owed_of
 from horarium.services.loop.service import Service, Wake
 
 LOOK_EVERY = 5 * SECOND
-"""How often it is looked for work of which no signal told."""
+"""How often work without a signal is looked for."""
 
 
 class _Work(Struct):

@@ -24,7 +24,7 @@ from horarium.services.loop.clock_watch import ClockWatch
 from horarium.services.loop.service import Service, Wake
 
 IDLE = 2 * SECOND
-"""How often it is asked for the notes that are there."""
+"""How often the marker records are read."""
 PAUSE = SECOND // 20
 LOOKS_MAX = 100
 

@@ -33,7 +33,7 @@ Node = tuple[str, int]
 
 
 class Location(Struct, frozen=True):
-    """What a store's URL says. `replicas`: how many must have a write before it counts. `sentinel`: the name under
+    """The parts of a store's URL. `replicas`: how many must have a write before it counts. `sentinel`: the name under
     which the nodes, which are sentinels then, know the server. `pattern`: the URL without its nodes."""
 
     nodes: tuple[Node, ...]
@@ -124,7 +124,7 @@ async def _named_by_sentinels(location: Location) -> Sequence[Node]:
 
 
 async def _ask(location: Location, node: Node, *command: str) -> Any:
-    """What a node answers; None if it does not in time."""
+    """The answer of a node; None if there is none in time."""
     seconds = min(ASK_SECONDS, location.timeout_seconds)
     url = location.url(node)
     if command[0] == "SENTINEL":

@@ -93,7 +93,7 @@ class Listed:
 
 
 def pick(moments: Moments, positions: tuple[int, ...]) -> Moments:
-    """What BYSETPOS leaves of a set; all of it where there is no BYSETPOS."""
+    """The rest of a set after BYSETPOS; all of it where there is no BYSETPOS."""
     if not positions:
         return moments if moments.size > 1 else Listed([moments.at(0)] if moments.size else [])
     size = moments.size

@@ -186,7 +186,7 @@ class Periodic(Pattern):
 
     @abstractmethod
     def _shape(self, number: int) -> int:
-        """What decides about the days in a period, as a number."""
+        """The key that decides about the days in a period, as a number."""
 
     @abstractmethod
     def _list_days(self, number: int) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import Any
 
 from horarium.buses.memory import MemoryBus
@@ -41,7 +42,7 @@ class Cluster:
         chaos: Chaos,
         database: MemoryDatabase,
         make_store: StoreFactory,
-        called: Callable[[], None],
+        called: Callable[[Random], None],
         has_broker: bool = False,
     ) -> None:
         self.nodes: dict[str, SimulatedNode] = {}
@@ -49,7 +50,7 @@ class Cluster:
         self.behaviour: Behaviour
         self._trace = trace
         self._time = time
-        self._chance = chaos.chance
+        self._chances = chaos.chances
         self._chaos = chaos
         self._database = database
         self._make_store = make_store
@@ -59,26 +60,29 @@ class Cluster:
         if SHARES["twice"]:
             chaos.faults = chaos.lag = 0.0  # what these cost a node would be its excuse
         self._count = 0
-        self._skewed = self._chance.random() < 0.2
-        self._steps_clock = self._chance.random() < 0.3
+        self._skewed = self._chances.of("skew").random() < 0.2
+        self._steps_clock = self._chances.of("clock").random() < 0.3
         self._options = {
-            "plan_ahead_seconds": self._chance.choice((0.5, 1.0, 5.0)),
-            "execution_window_seconds": self._chance.choice((0.0, 0.0, 1.0)),
-            "handler_concurrency": self._chance.choice((1, 4, 4, 20)),
+            "plan_ahead_seconds": self._option("plan_ahead_seconds").choice((0.5, 1.0, 5.0)),
+            "execution_window_seconds": self._option("execution_window_seconds").choice((0.0, 0.0, 1.0)),
+            "handler_concurrency": self._option("handler_concurrency").choice((1, 4, 4, 20)),
             "ahead": 0,
         }
         # In some worlds, a change of a job leaves nearly all of its runs for later.
         self._options["looked_at"] = 1 if self._options["plan_ahead_seconds"] == 5.0 else LOOKED_AT
+
+    def _option(self, name: str) -> Random:
+        return self._chances.of("option", name)
 
     @property
     def exact(self) -> bool:
         """Whether all nodes agree on the time, which only goes on."""
         return not (self._skewed or self._trace.clock_stepped)
 
-    def some_node(self) -> SimulatedNode | None:
-        """A node that answers."""
+    def some_node(self, chance: Random) -> SimulatedNode | None:
+        """A node that answers, as this chance decides."""
         names = sorted(self.nodes.keys() - self.frozen)
-        return self.nodes[self._chance.choice(names)] if names else None
+        return self.nodes[chance.choice(names)] if names else None
 
     def adopt(self, task: asyncio.Task[Any], context: Any) -> None:
         """A task was made: it belongs to the node in whose name it was made."""
@@ -118,32 +122,32 @@ class Cluster:
         self._chaos.woken = 0.5
         self._chaos.called = 0.01
 
-    async def strike(self) -> None:
+    async def strike(self, chance: Random) -> None:
         """Something goes wrong, or a node comes."""
-        if SHARES["ahead"] and self._chance.random() < SHARES["ahead"]:
-            await self._start_ahead()
+        if SHARES["ahead"] and chance.random() < SHARES["ahead"]:
+            await self._start_ahead(chance)
             return
-        if SHARES["twice"] and self._chance.random() < SHARES["twice"]:
-            self._step_twice()
+        if SHARES["twice"] and chance.random() < SHARES["twice"]:
+            self._step_twice(chance)
             return
-        kind = self._chance.randrange(6)
+        kind = chance.randrange(6)
         names = sorted(self.nodes)
         if kind <= 1 and len(names) < NODES_MAX:
             await self.start()
         elif kind == 2 and names:
-            self.kill(self._chance.choice(names))
+            self.kill(chance.choice(names))
         elif kind == 3 and names:
-            await self._stop(self._chance.choice(names))
+            await self._stop(chance.choice(names))
         elif kind == 4 and names:
-            self._toggle_frozen(self._chance.choice(names))
+            self._toggle_frozen(chance.choice(names))
         elif kind == 5 and self._steps_clock:
-            self._step_clock()
+            self._step_clock(chance)
 
     async def start(self) -> None:
         """One node more."""
         self._count += 1
         name = f"node-{self._count}"
-        skew = self._chance.randrange(-SECOND // 3, SECOND // 3) if self._skewed else 0
+        skew = self._chances.of(name, "skew").randrange(-SECOND // 3, SECOND // 3) if self._skewed else 0
         clock = NodeClock(self._time, skew)
         node = SimulatedNode(
             name, self._make_store(self._database), clock, self._chaos, self._options, self._called_store, self._called,
@@ -158,13 +162,13 @@ class Cluster:
         self._trace.started_at = self._time.elapsed
         await node.call(node.start())
 
-    async def _start_ahead(self) -> None:
+    async def _start_ahead(self, chance: Random) -> None:
         """A node that starts while the clock is ten years ahead; it goes back with the next occasion. All may start
         again so."""
         if self._time.wall > self._time.start + DAY:
             self._steps_by(-3_650 * DAY)
             return
-        for name in sorted(self.nodes) if self._chance.random() < 0.5 else sorted(self.nodes)[:1]:
+        for name in sorted(self.nodes) if chance.random() < 0.5 else sorted(self.nodes)[:1]:
             self.kill(name)
         self._steps_by(3_650 * DAY)
         await self.start()
@@ -211,21 +215,21 @@ class Cluster:
         if not self.nodes:
             await self.start()
 
-    def _step_clock(self) -> None:
-        step = self._chance.choice((-300, -20, -3, 3, 20, 90)) * SECOND
+    def _step_clock(self, chance: Random) -> None:
+        step = chance.choice((-300, -20, -3, 3, 20, 90)) * SECOND
         now, start = self._time.wall, self._time.start
-        if self._chance.random() < 0.2:
+        if chance.random() < 0.2:
             step = 3_650 * DAY if now < start + DAY else -3_650 * DAY
         if now + step >= start - DAY:
             self._steps_by(step)
 
-    def _step_twice(self) -> None:
+    def _step_twice(self, chance: Random) -> None:
         """Two steps within a moment: between two looks of most nodes, and heartbeats and claims come in between."""
-        first, second = self._chance.choice(TWICE)
+        first, second = chance.choice(TWICE)
         if self._time.wall + first * SECOND >= self._time.start - DAY:
             # A clock that is set back for a moment gives no lease that lasts too long.
             self._steps_by(first * SECOND, back_for_a_moment=first + second >= 0)
-            later = self._chance.random() * MOMENT_SECONDS
+            later = chance.random() * MOMENT_SECONDS
             asyncio.get_running_loop().call_later(later, self._steps_by, second * SECOND)
 
     def _steps_by(self, step: int, *, back_for_a_moment: bool = False) -> None:

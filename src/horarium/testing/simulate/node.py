@@ -21,6 +21,7 @@ from horarium.node.runtime import Options, Runtime
 from horarium.ports import CANCEL, Bus, Claimed, Store, Topic
 from horarium.services.performing.performing import Pace
 from horarium.stores.wakeups import LocalSignal
+from horarium.testing.simulate.chances import Chances
 from horarium.testing.simulate.hands import Hands
 from horarium.testing.simulate.keeping import AUDIT_SECONDS
 from horarium.testing.simulate.loop import NodeClock
@@ -48,22 +49,25 @@ NODE: ContextVar[SimulatedNode | None] = ContextVar("node", default=None)
 class Chaos:
     """How bad the weather is. Chances are per store call or per signal."""
 
-    def __init__(self, chance: Random) -> None:
-        self.chance = chance
-        self.faults = chance.choice((0.0, 0.02, 0.1))
-        self.lag = chance.choice((0.0, 0.2, 0.5))
-        self.lag_seconds = chance.choice((0.02, 0.3))
-        self.dropped = chance.choice((0.0, 0.3, 1.0))
+    def __init__(self, chances: Chances) -> None:
+        self.chances = chances
+        self.faults = self._one("faults", (0.0, 0.02, 0.1))
+        self.lag = self._one("lag", (0.0, 0.2, 0.5))
+        self.lag_seconds = self._one("lag_seconds", (0.02, 0.3))
+        self.dropped = self._one("dropped", (0.0, 0.3, 1.0))
         self.last_death = -DAY
         self.written = 0
         """How many calls have written to the store."""
         self.went_back_at = -1.0
-        self.woken = chance.choice((0.02, 0.2, 0.5))
-        self.called = chance.choice((0.0, 0.002, 0.01))
-        self.stepped = chance.choice((0.0, 0.0, 0.001))
+        self.woken = self._one("woken", (0.02, 0.2, 0.5))
+        self.called = self._one("called", (0.0, 0.002, 0.01))
+        self.stepped = self._one("stepped", (0.0, 0.0, 0.001))
         """How likely the wall clock steps in the middle of a call of the store."""
         self.plans_wait = 0.0
         """Seconds, at most, from when a plan is made to its write."""
+
+    def _one(self, name: str, values: tuple[float, ...]) -> float:
+        return self.chances.of("weather", name).choice(values)
 
     def goes_back(self, now: float, seconds: int) -> None:
         """The clock goes back: leases from before then last longer by as much, up to what the rescuer shortens."""
@@ -98,22 +102,24 @@ class UnreliableStore:
         method = getattr(self._inner, name)
 
         async def call(*args: Any) -> Any:
+            chance = self._chaos.chances.here(self._node.name, name)
+            coming = self._chaos.chances.here(self._node.name, "coming in", name)
             sent_at = self._node.clock.now()
-            await self._node.pass_gate(self._chaos)
+            await self._node.pass_gate(self._chaos, chance, coming)
             if self._node.clock.now() < sent_at:
                 # A call on its way when the clock was set back carries a time that lies in the future.
                 self._chaos.goes_back(self._node.clock.monotonic(), (sent_at - self._node.clock.now()) // SECOND)
-            if self._chaos.chance.random() < self._chaos.faults:
+            if chance.random() < self._chaos.faults:
                 raise self._fail("before", name)
             if name == "commit_plans" and self._chaos.plans_wait:
                 # What a plan is made from has changed, mostly, when it is written.
-                await asyncio.sleep(self._chaos.chance.random() * self._chaos.plans_wait)
+                await asyncio.sleep(chance.random() * self._chaos.plans_wait)
             self._note(f"{self._node.name} {name}")
             answer = await method(*args)
             self._chaos.written += _wrote(name, answer)
             self._node.carried_out(name, args, answer)
-            await self._node.pass_gate(self._chaos)
-            if self._chaos.chance.random() < self._chaos.faults:
+            await self._node.pass_gate(self._chaos, chance, coming)
+            if chance.random() < self._chaos.faults:
                 raise self._fail("after", name)
             return answer
 
@@ -133,12 +139,13 @@ def _wrote(name: str, answer: Any) -> bool:
 class LossySignal(LocalSignal):
     """Wake-ups of one process, of which some never arrive."""
 
-    def __init__(self, chaos: Chaos) -> None:
+    def __init__(self, chaos: Chaos, node: str) -> None:
         super().__init__()
         self._chaos = chaos
+        self._node = node
 
     def publish(self, topic: Topic) -> None:
-        if self._chaos.chance.random() >= self._chaos.dropped:
+        if self._chaos.chances.of(self._node, "signal", topic).random() >= self._chaos.dropped:
             super().publish(topic)
 
     def writes(self) -> int | None:
@@ -146,11 +153,11 @@ class LossySignal(LocalSignal):
         was written."""
         return self._chaos.written if self._chaos.dropped else None
 
-    def wake_some(self) -> None:
+    def wake_some(self, chance: Random) -> None:
         """One that comes from elsewhere, of any topic that is listened to."""
         if self._wakes:
             topics = sorted(self._wakes)
-            self.wake(CANCEL if self._chaos.chance.random() < CANCELS else self._chaos.chance.choice(topics))
+            self.wake(CANCEL if chance.random() < CANCELS else chance.choice(topics))
 
 
 class _GivenPace(Pace):
@@ -176,8 +183,8 @@ class SimulatedNode:
         chaos: Chaos,
         options: dict[str, float],
         note: Callable[[str], None],
-        called: Callable[[], None] = lambda: None,
-        stepped: Callable[[], None] = lambda: None,
+        called: Callable[[Random], None] = lambda chance: None,
+        stepped: Callable[[Random], None] = lambda chance: None,
         buses: Mapping[str, Bus] | None = None,
         fail: Callable[[str], None] = lambda what: None,
     ) -> None:
@@ -188,7 +195,7 @@ class SimulatedNode:
         self._came_in, self._came_at = 0, 0.0
         self._called = called
         self._stepped = stepped
-        self._signal = LossySignal(chaos)
+        self._signal = LossySignal(chaos, name)
         self.killed: Callable[[], None] = self.kill
         self._dies_after: Carried | None = None
         self._thawed: asyncio.Future[None] | None = None
@@ -205,8 +212,9 @@ class SimulatedNode:
             audit_retention_seconds=AUDIT_SECONDS,
         )
         self.runtime = Runtime(
-            store, made, clock=clock, signal=self._signal, entropy=lambda size: chaos.chance.randbytes(size)
-        )
+            store, made, clock=clock, signal=self._signal,
+            entropy=lambda size: chaos.chances.here(name, "entropy").randbytes(size),
+        )  # fmt: skip
         self.runtime._shared.operations.jobs._changes.looked_at = int(options["looked_at"])
         self.hands = Hands(name, clock, self.runtime._shared.collector, fail, int(options["ahead"]))
 
@@ -248,13 +256,13 @@ class SimulatedNode:
         if self.dead:
             task.cancel()
 
-    async def pass_gate(self, chaos: Chaos) -> None:
+    async def pass_gate(self, chaos: Chaos, chance: Random, coming: Random) -> None:
         """Where faults strike, and where calls from outside come in."""
-        for _ in range(chaos.chance.randrange(TURNS_MAX + 1)):
+        for _ in range(chance.randrange(TURNS_MAX + 1)):
             await asyncio.sleep(0)
-            self._come_in(chaos)
-        if chaos.lag and chaos.chance.random() < chaos.lag:
-            seconds = chaos.chance.random() * chaos.lag_seconds
+            self._come_in(chaos, coming)
+        if chaos.lag and chance.random() < chaos.lag:
+            seconds = chance.random() * chaos.lag_seconds
             if seconds > LAG_HARMLESS_SECONDS:
                 self.has_trouble()
             await asyncio.sleep(seconds)
@@ -263,19 +271,19 @@ class SimulatedNode:
         if self.dead:
             raise asyncio.CancelledError
 
-    def _come_in(self, chaos: Chaos) -> None:
+    def _come_in(self, chaos: Chaos, chance: Random) -> None:
         """A wake-up or a call may come in the middle of anything, but not without end while no time passes."""
         now = self.clock.monotonic()
         self._came_in = self._came_in + 1 if self._came_at == now else 1
         self._came_at = now
         if self._came_in > COMING_IN_MAX:
             return
-        if chaos.chance.random() < chaos.woken and self._thawed is None:
-            self._signal.wake_some()
-        if chaos.chance.random() < chaos.called:
-            self._called()
-        if chaos.stepped and chaos.chance.random() < chaos.stepped:
-            self._stepped()
+        if chance.random() < chaos.woken and self._thawed is None:
+            self._signal.wake_some(chance)
+        if chance.random() < chaos.called:
+            self._called(chance)
+        if chaos.stepped and chance.random() < chaos.stepped:
+            self._stepped(chance)
 
     def has_trouble(self) -> None:
         """What happens to it now may cost it a lease through no fault of its own."""

@@ -125,6 +125,7 @@ class People(RunPeople):
 
     def __init__(
         self,
+        request: str,
         chance: Random,
         nodes: Callable[[], SimulatedNode | None],
         books: Books,
@@ -133,7 +134,7 @@ class People(RunPeople):
     ) -> None:
         super().__init__(chance, books)
         self._nodes = nodes
-        self._asked = 0
+        self._request = request
         self._on_bus = on_bus
         self._acts: tuple[Callable[[SimulatedNode, str], Any], ...] = (
             self._put, self._put, self._again, self._patch, self._pause, self._resume, self._resume, self._trigger,
@@ -159,9 +160,8 @@ class People(RunPeople):
 
     async def _try(self, act: Callable[[SimulatedNode, str], Any], node: SimulatedNode, name: str) -> None:
         self._books.trace.note(f"{node.name} {act.__name__} {name}")
-        self._asked += 1
         try:
-            with acting(Origin(principal=PERSON, request_id=f"request-{self._asked}")):
+            with acting(Origin(principal=PERSON, request_id=f"{self._request}-{name}")):
                 await act(node, name)
         except HorariumError as error:
             self._books.trace.note(f"refused: {type(error).__name__}")

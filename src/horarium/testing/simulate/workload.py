@@ -1,7 +1,7 @@
 """The load of the simulated world: jobs, their handlers, requests of people and remote workers.
 
-Everything is drawn from the seed. What a handler does is a hash of run and token, so that it does not depend on which
-node gets there first.
+Everything is drawn from the seed. What the handlers do is drawn for each job by itself, so that it depends neither on
+which node gets there first nor on the ids of runs.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from horarium.model import Cancelled, Deferred, Failed, Outcome, Released, Run, 
 from horarium.model.logs import LogLine
 from horarium.operations.settling.settling import Settlement
 from horarium.policies import Overlap
+from horarium.testing.simulate.chances import Chances
 from horarium.testing.simulate.follow_ups import ON
 from horarium.testing.simulate.node import NODE, SimulatedNode
 from horarium.testing.simulate.watch import Books
@@ -149,8 +150,9 @@ def is_crowded(seed: int) -> bool:
 class Behaviour:
     """What the work is like. `calm` ends runs that would hang for ever."""
 
-    def __init__(self, seed: int, books: Books) -> None:
+    def __init__(self, seed: int, chances: Chances, books: Books) -> None:
         self._seed = seed
+        self._chances = chances
         self._books = books
         self._quick = fraction(seed, "quick") < QUICK_WORLDS
         self.crowded = is_crowded(seed)
@@ -188,8 +190,9 @@ class Behaviour:
             run.log(line)
 
     async def _act(self, run: RunContext, clock: Clock) -> Any:
-        dice = fraction(self._seed, run.id, run.token)
-        if SHARES["races"] and fraction(self._seed, run.id, run.token, "races") < SHARES["races"]:
+        chance = self._chances.of("work", run.job or run._run.queue)
+        dice, races = chance.random(), chance.random()
+        if races < SHARES["races"]:
             await self._stop_when_asked(run)
         if self.crowded and not self.calm.is_set() and dice < CROWDED_SHORT:
             await asyncio.sleep(0.0 if dice < CROWDED_QUICK else (dice - CROWDED_QUICK) * 3)
@@ -228,7 +231,7 @@ class Behaviour:
 
     def outcome(self, run: Run, now: Instant) -> Outcome | None:
         """What a remote worker reports; None: nothing, ever."""
-        dice = fraction(self._seed, run.id, run.token, "remote")
+        dice = self._chances.of("remote work", run.job or run.queue).random()
         if self.calm.is_set() or dice < 0.55:
             return Succeeded(b'"done"')
         if dice < 0.7:

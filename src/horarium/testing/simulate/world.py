@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextvars import Context
+from functools import partial
 from random import Random
 
 from msgspec import Struct
@@ -21,6 +22,7 @@ from horarium.model import EXTERNAL, Run, State
 from horarium.stores.memory import MemoryDatabase, MemoryStore
 from horarium.testing.simulate.beside import DEATH_KNOWN
 from horarium.testing.simulate.bus import BusWorker
+from horarium.testing.simulate.chances import Chances
 from horarium.testing.simulate.cluster import NODES_MAX, Cluster, StoreFactory
 from horarium.testing.simulate.loop import Time, VirtualLoop
 from horarium.testing.simulate.node import Chaos
@@ -61,15 +63,16 @@ class World:
         self, seed: int, steps: int = STEPS, make_store: StoreFactory | None = None, on_bus: float = 0.0
     ) -> None:
         self.seed = seed
-        self.chance = Random(seed)
+        self.chances = Chances(seed)
         self.time = Time(START)
         self.trace = Trace(self.time)
         self.books = Books(self.trace, lambda name: self.cluster.healthy_for(name), lambda: self.cluster.calm)
-        self.chaos = Chaos(self.chance)
+        self.chaos = Chaos(self.chances)
         self._on_bus = on_bus
         self._steps = steps
         self._step = 0
         self._calls: set[asyncio.Task[None]] = set()
+        self._asked = 0
         database = MemoryDatabase()
         self._space = database._spaces["default"] = WatchedSpace(self.books)
         make = make_store or (lambda database: MemoryStore(database=database))
@@ -77,10 +80,17 @@ class World:
         if is_crowded(seed):
             self.cluster.crowd()
 
-    def _called(self) -> None:
+    def _people(self, chance: Random) -> People:
+        """People who decide by this chance."""
+        self._asked += 1
+        node = partial(self.cluster.some_node, chance)
+        return People(f"request-{self._asked}", chance, node, self.books, self._on_bus, is_crowded(self.seed))
+
+    def _called(self, chance: Random) -> None:
         """A user asks for something, in the middle of what the nodes do."""
+        people = self._people(Chances.drawn(chance))
         if len(self._calls) < CALLS_MAX:
-            call = asyncio.get_running_loop().create_task(self.people.act(), context=Context())
+            call = asyncio.get_running_loop().create_task(people.act(), context=Context())
             self._calls.add(call)
             call.add_done_callback(self._calls.discard)
 
@@ -107,19 +117,17 @@ class World:
         return Report(self.seed, trace.digest(), trace.lines, len(self.books.runs), fires, seconds)
 
     async def _live(self) -> int:
-        self.behaviour = self.cluster.behaviour = Behaviour(self.seed, self.books)
-        self.people = People(self.chance, self.cluster.some_node, self.books, self._on_bus, is_crowded(self.seed))
-        for _ in range(self.chance.randint(1, NODES_MAX)):
+        self.behaviour = self.cluster.behaviour = Behaviour(self.seed, self.chances, self.books)
+        for _ in range(self.chances.of("nodes").randint(1, NODES_MAX)):
             await self.cluster.start()
-        workers = [
-            asyncio.ensure_future(
-                RemoteWorker(f"worker-{index}", self.chance, self.cluster.some_node, self.behaviour).work()
-            )
-            for index in range(2)
-        ]
+        workers = []
+        for name in ("worker-0", "worker-1"):
+            chance = self.chances.of(name)
+            worker = RemoteWorker(name, chance, partial(self.cluster.some_node, chance), self.behaviour)
+            workers.append(asyncio.ensure_future(worker.work()))
         if self._on_bus:
-            worker = BusWorker(self.behaviour.broker, self.chance, self.books, self.behaviour.calm)
-            workers += [asyncio.ensure_future(worker.work()) for _ in range(2)]
+            behind = BusWorker(self.behaviour.broker, self.chances.of("bus"), self.books, self.behaviour.calm)
+            workers += [asyncio.ensure_future(behind.work()) for _ in range(2)]
         fires = 0
         try:
             await self._storm()
@@ -134,7 +142,7 @@ class World:
                 self._space.keeping.check()
                 self._space.follow_ups.check(self.cluster.exact)
                 self.books.overlaps.check()
-                node = self.cluster.some_node()
+                node = self.cluster.some_node(self.chances.of("end"))
                 if node is not None:
                     await self.behaviour.said.check(node.runtime.operations.logs, self._space.runs)
         finally:
@@ -155,16 +163,17 @@ class World:
             await asyncio.wait(rest, timeout=1)
 
     async def _storm(self) -> None:
-        await self.people.define(self.chance.randint(1, len(NAMES)))
+        chance = self.chances.of("storm")
+        await self._people(self.chances.of("people")).define(chance.randint(1, len(NAMES)))
         for step in range(1, self._steps + 1):
             self._step = step
-            await asyncio.sleep(self.chance.random() * 2)
+            await asyncio.sleep(chance.random() * 2)
             if self.trace.violation is not None:
                 return
-            if self.chance.random() < 0.7:
-                await self.people.act()
+            if chance.random() < 0.7:
+                await self._people(self.chances.of("people", str(step))).act()
             else:
-                await self.cluster.strike()
+                await self.cluster.strike(self.chances.of("strike", str(step)))
 
     async def _calm(self) -> None:
         """Nothing fails any more. Everything must come to its end."""
@@ -218,9 +227,10 @@ class World:
         ]
 
     async def _pause_all(self) -> None:
-        if self.cluster.some_node() is None:  # the last one died of its own calls
+        chance = self.chances.of("calm")
+        if self.cluster.some_node(chance) is None:  # the last one died of its own calls
             await self.cluster.start()
-        node = self.cluster.some_node()
+        node = self.cluster.some_node(chance)
         assert node is not None, "in the calm there is a node"
         for name in NAMES:
             try:

@@ -271,7 +271,7 @@ ADMIN = {"authorization": "Bearer first-key-1234"}
 
 async def test_each_run_is_in_the_audit_and_bound_keys_keep_to_their_queues(locked_api: Api) -> None:
     api = locked_api
-    roles = ["operator", "worker"]
+    roles = ["editor", "worker"]
     made = await api.post("/keys", {"name": "bound", "roles": roles, "queues": ["work"]}, headers=ADMIN)
     bound = {"authorization": f"Bearer {made.json['key']}"}
     others = {"target": {"type": "queue", "queue": "other"}}

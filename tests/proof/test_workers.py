@@ -141,7 +141,7 @@ def test_a_run_that_kills_its_workers_fails_and_takes_no_healthy_run_with_it(tmp
             )
         plan.define(node.api)
         workers = [world.worker(f"w{number}", "--slots", "2", log=log) for number in range(2)]
-        eventually(lambda: _all_over(node, workers), 3 * PATIENCE, what="the end")
+        eventually(lambda: _all_over(node, workers) and len(node.api.runs()) == 62, 3 * PATIENCE, what="the end")
         runs = {run["job"]: run for run in node.api.runs()}
         starts = Counter(line["run"] for line in read_log(log) if line["event"] == "start")
         for number in range(2):

@@ -20,14 +20,14 @@ from tests.remote.wire import Wire, claim, play
 from tests.waiting import PATIENCE, eventually
 
 WAITING = 200
-START = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def backfill(server: Server, name: str, count: int, **fields: Any) -> set[str]:
-    """So many runs in the queue of that name, all due; their ids."""
-    rule = {"type": "interval", "every_seconds": 60, "anchor": START.isoformat()}
-    server.add(name, rule, starts_at=START.isoformat(), catch_up={"policy": "none"}, **fields)
-    period = {"start": START.isoformat(), "end": (START + timedelta(minutes=count)).isoformat()}
+    """So many runs in the queue of that name, all due; their ids. The job's own schedule adds none for half an hour."""
+    first = datetime.now(UTC) - timedelta(hours=count) - timedelta(minutes=30)
+    rule = {"type": "interval", "every_seconds": 3600, "anchor": first.isoformat()}
+    server.add(name, rule, starts_at=first.isoformat(), catch_up={"policy": "none"}, **fields)
+    period = {"start": first.isoformat(), "end": (first + timedelta(hours=count)).isoformat()}
     ids = {run["id"] for run in server("POST", f"/jobs/{name}/backfill", period)["runs"]}
     assert len(ids) == count
     return ids

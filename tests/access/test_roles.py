@@ -11,9 +11,10 @@ from horarium.access.roles import LOCAL, SCOPES, Role, Scope, principal
 EXPECTED = {
     Role.VIEWER: {"jobs:read", "runs:read"},
     Role.OPERATOR: {"jobs:read", "runs:read", "runs:write"},
-    Role.EDITOR: {"jobs:read", "runs:read", "runs:write", "jobs:write"},
+    Role.PRODUCER: {"runs:read", "runs:define"},
+    Role.EDITOR: {"jobs:read", "runs:read", "runs:write", "runs:define", "jobs:write"},
     Role.WORKER: {"work"},
-    Role.ADMIN: {"jobs:read", "jobs:write", "runs:read", "runs:write", "work", "admin"},
+    Role.ADMIN: {"jobs:read", "jobs:write", "runs:read", "runs:write", "runs:define", "work", "admin"},
 }
 
 

@@ -99,7 +99,7 @@ async def test_a_token_says_who_asks_and_what_it_may(server: IssuerServer, clock
         )
     )
     assert (found.subject, found.name, found.kind, found.roles) == ("ann", "Ann", "oidc", (Role.OPERATOR,))
-    assert found.scopes == frozenset(Scope) - {Scope.ADMIN}
+    assert found.scopes == frozenset(Scope) - {Scope.ADMIN, Scope.RUNS_DEFINE}
     assert found.queues is None
 
 

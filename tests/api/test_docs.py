@@ -77,7 +77,7 @@ async def test_every_operation_is_described(api: Api) -> None:
 async def test_unions_have_a_discriminator(api: Api) -> None:
     schemas = (await document(api))["components"]["schemas"]
     assert set(schemas["JobDefinition"]["properties"]["target"]["discriminator"]["mapping"]) == {
-        "http", "handler", "queue", "bus", "external"
+        "http", "handler", "queue", "command", "bus", "external"
     }  # fmt: skip
     assert set(schemas["Trigger"]["discriminator"]["mapping"]) == set(_OURS)
 

@@ -391,6 +391,7 @@ UNSEEN_BY_THE_MACHINE = {
     FollowsLater,  # the same
     SharesNamespaces,  # it has but one
     MatchesAnyLabel,  # it filters by one label at the most
+    CountsOneOfABatch,  # it seldom lets two runs of a job fail in one batch
     NeverRecovers,  # it seldom lets a run of a job fail and a later one complete
     KeepsHealthForGood,  # it seldom ends runs of a job that it then deletes, prunes and makes again
     LosesSlots,  # it finds it in most orders of the test run, not in all

@@ -160,8 +160,7 @@ def notes(entries: Iterable[Entry]) -> list[str]:
         trigger, target = job.get("trigger"), job.get("target")
         if isinstance(trigger, dict) and trigger.get("type") == "cron" and not job.get("jitter_seconds"):
             herds[str(trigger.get("expression")), str(trigger.get("timezone", "UTC"))] += 1
-        payload = target.get("payload") if isinstance(target, dict) else None
-        env = payload.get("env") if isinstance(payload, dict) else None
+        env = target.get("env") if isinstance(target, dict) else None
         mail = mail or (isinstance(env, dict) and bool(env.get("MAILTO")))
     found = [
         f"{count:,} jobs fire at the same instants ({expression}, {zone}): jitter_seconds in their definitions spreads "

@@ -66,9 +66,12 @@ class Dispatcher(Service):
         self._worker = worker
         self._window = to_micros(window_seconds)
         self._accepting = True
-        self.claiming_since: Instant | None = None
-        """When the claim began that has no answer yet."""
         self._hurried = asyncio.Event()
+
+    @property
+    def claiming_since(self) -> Instant | None:
+        """When the claim began that has no answer yet."""
+        return self._performing.waiting.claiming_since
 
     # ---- claiming
 
@@ -105,13 +108,13 @@ class Dispatcher(Service):
             return None
         await self._leases.notice()
         now = await self._notice()
-        self.claiming_since = now
+        self._performing.waiting.claiming_since = now
         try:
             claimed = await self._claiming.claim(line, limit, self._worker, now, now + self._window)
             if claimed.runs:
                 self.take(claimed.runs, claimed.jobs, self._clock.now())
         finally:
-            self.claiming_since = None
+            self._performing.waiting.claiming_since = None
         return claimed.next_due_at if len(claimed.runs) < limit else None
 
     async def _notice(self) -> Instant:

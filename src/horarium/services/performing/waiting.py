@@ -50,6 +50,8 @@ class Waiting:
         """Runs that can begin at once, in order."""
         self._held: dict[Claim, Ready] = {}
         self._patient_until: Instant = 0
+        self.claiming_since: Instant | None = None
+        """When the claim began whose runs are still to come."""
 
     def __len__(self) -> int:
         return len(self.line) + len(self._held)

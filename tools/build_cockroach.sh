@@ -4,6 +4,8 @@
 # BSL with change date 2023-04-01, Apache 2.0 since; no CCL code is built.
 set -euo pipefail
 W=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/horarium/cockroach}; mkdir -p "$W"; cd "$W"; W=$PWD
+exec 9> lock; flock 9  # two builds at once would edit one tree
+[ ! -x bin/cockroach ] || exit 0
 # 1. Go 1.19 beside whatever Go there is (Debian bookworm; nothing is installed)
 mkdir -p go119; (cd go119; apt-get download golang-1.19-go golang-1.19-src; for f in *.deb; do dpkg -x "$f" .; done)
 export GOROOT=$W/go119/usr/lib/go-1.19 GOBIN=$W/bin GO111MODULE=on GOTOOLCHAIN=local GOFLAGS="-mod=mod -buildvcs=false"
@@ -12,6 +14,7 @@ export PATH=$GOROOT/bin:$GOBIN:$PATH
 SRC=$W/src/github.com/cockroachdb; mkdir -p "$SRC"
 MOD=github.com/cockroachdb/cockroach@v20.1.17+incompatible
 DIR=$(cd "$W" && go mod download -json $MOD | sed -n 's/.*"Dir": "\(.*\)",/\1/p')
+rm -rf "$SRC/cockroach"  # an interrupted build has left a tree that is half edited
 cp -r "$DIR" "$SRC/cockroach"; chmod -R u+w "$SRC/cockroach"; cd "$SRC/cockroach"
 # 3. a go.mod in place of the vendored tree (Gopkg.lock names commits, which this proxy does not resolve)
 cat > go.mod <<'E'

@@ -47,6 +47,17 @@ def test_a_slow_one_leaves_one_for_each_level_until_it_is_time_to_look_again() -
     assert known.of({"q"}, names) is NO_MARKS
 
 
+def test_looks_of_other_queues_put_the_next_look_at_all_off_for_no_one() -> None:
+    time = Time()
+    known = LowWaterMarks(time)
+    known.looked([a_row(1, 0, NOW)], marks.SLOW_SECONDS)
+    time.now = 0.9 * LOOK_SECONDS
+    known.looked([], marks.SLOW_SECONDS)
+    known.looked([a_row(2, 0, NOW)], marks.SLOW_SECONDS)
+    time.now = LOOK_SECONDS
+    assert known.of({"q", "r"}, {1: "q", 2: "r"}) is NO_MARKS
+
+
 @pytest.fixture
 def url(postgres_server: Postgres) -> str:
     return new_database(postgres_server)
@@ -66,6 +77,11 @@ async def test_a_run_from_before_a_mark_is_claimed_by_the_next_look_at_all(
     within = a_run(22, due_at=NOW - SECOND)
     await store.add_runs([early, other, within])
     assert [run.id for run in (await take(store, 2, queues=[QUEUE])).runs] == [other.id, within.id]
+    assert len((await take(store, 5)).runs) == 5
+    nothing = await take(store, 5)
+    assert (nothing.runs, nothing.next_due_at) == ((), NOW + round(LOOK_SECONDS * SECOND)), (
+        "when all is looked at again"
+    )
     time.now = LOOK_SECONDS
     assert (await take(store, 1)).runs[0].id == early.id
     await store.close()

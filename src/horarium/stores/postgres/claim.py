@@ -30,7 +30,7 @@ from horarium.clock import Instant
 from horarium.model import Run
 from horarium.ports import Claimed
 from horarium.stores.encoding import decode_id, encode_text
-from horarium.stores.postgres.marks import NO_MARKS
+from horarium.stores.postgres.marks import NO_MARKS, not_after_the_next_look
 from horarium.stores.postgres.rows import OWNER_COLUMN, storable
 from horarium.stores.postgres.runs import load
 from horarium.stores.postgres.session import Session
@@ -79,6 +79,8 @@ async def claim_at_once(
     taken, next_due_at = rows if first["id"] is not None else [], first["next_due_at"]
     if marks is NO_MARKS:
         memory.marks.looked(taken, time.monotonic() - begun)
+    else:
+        next_due_at = not_after_the_next_look(next_due_at, until)
     return await claimed(session, taken, until if len(taken) >= limit else next_due_at)
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from horarium.clock import SECOND, Instant
+from horarium.clock import SECOND, Instant, to_micros
 from horarium.stores.postgres.rows import QUEUE_COLUMN as QUEUE_COLUMN
 
 LOOK_SECONDS = 1.0
@@ -28,6 +28,12 @@ DUE_COLUMN, PRIORITY_COLUMN = 0, 16
 Marks = tuple[list[int], list[int], list[Instant]]
 """Queues, priorities, instants, as the statement is given them."""
 NO_MARKS: Marks = ([], [], [])
+
+
+def not_after_the_next_look(next_due_at: Instant | None, until: Instant) -> Instant:
+    """When to come again after a claim that began at marks: what waits before these is not counted in `next_due_at`."""
+    look_at = until + to_micros(LOOK_SECONDS)
+    return look_at if next_due_at is None else min(look_at, next_due_at)
 
 
 class LowWaterMarks:
@@ -53,7 +59,8 @@ class LowWaterMarks:
         """Everything was looked at, which took so long, and found these rows."""
         if seconds < SLOW_SECONDS or len(self._known) >= LEVELS_MAX:
             return
-        self._until = self._clock() + LOOK_SECONDS
+        if not self._known:
+            self._until = self._clock() + LOOK_SECONDS  # counted from the first mark: no other look puts it off
         for row in rows:
             level = row[QUEUE_COLUMN], row[PRIORITY_COLUMN]
             mark = row[DUE_COLUMN] - SLACK

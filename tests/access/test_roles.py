@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from itertools import combinations
+from typing import get_type_hints
 
+import msgspec
 import pytest
 
 from horarium.access.roles import LOCAL, SCOPES, Role, Scope, principal
+from horarium.cli.key import ROLES
+from horarium.server.config import Settings
 
 EXPECTED = {
     Role.VIEWER: {"jobs:read", "runs:read"},
@@ -21,6 +25,12 @@ EXPECTED = {
 @pytest.mark.parametrize("role", Role)
 def test_each_role_has_its_scopes(role: Role) -> None:
     assert principal("x", "x", "key", [role]).scopes == EXPECTED[role]
+
+
+def test_each_role_can_be_given_to_a_key_and_by_the_map_of_an_issuer() -> None:
+    assert tuple(Role) == ROLES
+    kind = get_type_hints(Settings, include_extras=True)["oidc_role_map"]
+    assert msgspec.convert([f"group={role}" for role in Role], kind) == tuple(f"group={role}" for role in Role)
 
 
 def test_several_roles_are_their_union() -> None:

@@ -9,7 +9,7 @@ import click
 from horarium.cli.output import Column, print_json, print_json_list, print_table, say
 from horarium.cli.shell import Lazy, connect, server_options
 
-ROLES = ("viewer", "operator", "editor", "worker", "admin")
+ROLES = ("viewer", "operator", "producer", "editor", "worker", "admin")
 COLUMNS = (
     Column("name", whole=True), Column("roles"), Column("queues"), Column("created_at", when=True, title="made"),
     Column("last_used_at", when=True, title="used"), Column("expires_at", when=True, title="ends"),

@@ -154,7 +154,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         Text, Meta(description="The claim of an access token that holds roles; dots lead into objects.")
     ] = "roles"
     oidc_role_map: Annotated[
-        tuple[Annotated[str, Meta(pattern=r"^[^=]+=(viewer|operator|editor|worker|admin)$")], ...],
+        tuple[Annotated[str, Meta(pattern=r"^[^=]+=(viewer|operator|producer|editor|worker|admin)$")], ...],
         Meta(
             description="Which role a value of that claim gives (`VALUE=ROLE`); none: values are the names of roles.",
             extra={

@@ -152,6 +152,7 @@ class AccessApi:
             ),
             Endpoint(
                 method="GET", path="/keys", name="listKeys", tag="access", handle=self.list_keys, query=PageQuery,
+                costly=True,
                 scope=Scope.ADMIN, summary="Keys, by name",
                 answers={200: (KeyPage, "One page")}, problems=("invalid_cursor",),
             ),
@@ -162,6 +163,7 @@ class AccessApi:
             ),
             Endpoint(
                 method="GET", path="/audit", name="listAudit", tag="access", handle=self.list_audit, query=AuditQuery,
+                costly=True,
                 scope=Scope.ADMIN, summary="What was changed, by whom; the newest first",
                 answers={200: (AuditPage, "One page")}, problems=("invalid_cursor",),
             ),

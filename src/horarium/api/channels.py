@@ -80,7 +80,7 @@ class ChannelsApi:
         """The route table."""
         return [
             Endpoint(
-                method="GET", path="/channels", name="listChannels", tag="channels", handle=self.list_all,
+                method="GET", path="/channels", name="listChannels", costly=True, tag="channels", handle=self.list_all,
                 query=PageQuery, scope=Scope.ADMIN, summary="Channels, by name",
                 answers={200: (ChannelPage, "One page")}, problems=("invalid_cursor",),
             ),

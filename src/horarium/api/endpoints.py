@@ -102,6 +102,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     """What the caller must be allowed, judged before the body is read (None: nothing but to be known)."""
     bound: bool = False
     """A list that leaves out what its caller may not see, so that callers that are bound to queues may ask for it."""
+    costly: bool = False
+    """Its cost depends on how much is stored."""
     open: bool = False
     """Documented as answered without an API key (it is outside of /api)."""
 
@@ -149,4 +151,6 @@ def route(endpoint: Endpoint, check: Check, refused: Note, prefix: str = "", gua
 
     methods = ("GET", "HEAD") if endpoint.method == "GET" else (endpoint.method,)
     path, name = prefix + endpoint.path, endpoint.name
-    return Route(path=path, methods=methods, name=name, handle=handle, scope=endpoint.scope, guard=guard)
+    return Route(
+        path=path, methods=methods, name=name, handle=handle, scope=endpoint.scope, guard=guard, costly=endpoint.costly
+    )

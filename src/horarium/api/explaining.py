@@ -46,6 +46,7 @@ class Explanations:
         return [
             Endpoint(
                 method="GET", path="/jobs/{name}/explain", name="explainJob", tag="jobs", handle=self.explain,
+                costly=True,
                 scope=Scope.JOBS_READ,
                 summary="Why a job ran, did not run, will run or will not run",
                 description="With `at` (left out: now) one explanation; with `since` and `until` a page of them, one "

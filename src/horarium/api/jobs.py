@@ -214,7 +214,7 @@ class Jobs:
                 problems=("already_exists", *INVALID_JOB),
             ),
             Endpoint(
-                method="GET", path="/jobs", name="listJobs", tag="jobs", handle=self.list_jobs,
+                method="GET", path="/jobs", name="listJobs", costly=True, tag="jobs", handle=self.list_jobs,
                 scope=Scope.JOBS_READ, bound=True,
                 summary="List jobs by name",
                 description="Those that can never fire again (`finished`) are left out unless they are asked for.",
@@ -311,13 +311,13 @@ class Jobs:
     def _looking_ahead(self) -> list[Endpoint]:
         return [
             Endpoint(
-                method="GET", path="/jobs/{name}/fires", name="listFires", tag="jobs", handle=self.fires,
+                method="GET", path="/jobs/{name}/fires", name="listFires", costly=True, tag="jobs", handle=self.fires,
                 scope=Scope.JOBS_READ,
                 summary="The next fire times of a job", query=FiresQuery,
                 answers={200: (Fires, "Fire times")}, problems=("not_found", "too_expensive"),
             ),
             Endpoint(
-                method="POST", path="/preview", name="previewTrigger", tag="jobs", handle=self.preview,
+                method="POST", path="/preview", name="previewTrigger", costly=True, tag="jobs", handle=self.preview,
                 scope=Scope.JOBS_READ,
                 summary="The fire times of a trigger", description="Nothing is stored.",
                 body=PreviewRequest, read=BodyReader(PreviewRequest), examples=examples.PREVIEWS,

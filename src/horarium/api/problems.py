@@ -78,6 +78,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "bus_unavailable": (503, "The message bus does not answer"),
     "issuer_unavailable": (503, "The issuer of access tokens does not answer"),
     "stopping": (503, "The server is about to stop"),
+    "overloaded": (503, "More is asked than can be answered at once"),
     "too_many_connections": (503, "Too many connections are open"),
 }
 """Code -> status, title."""
@@ -186,6 +187,16 @@ class Stopping(Outage):
     code = "stopping"
 
 
+class Overloaded(Outage):
+    """More is asked than is answered at a time, or this question takes too long."""
+
+    code = "overloaded"
+
+
+class ClientGone(Overloaded):
+    """The client hung up before its question was answered. The answer is not read."""
+
+
 class InvalidContent(InvalidRequest):
     """Content with one or more faults, all of them listed. `code`: `invalid_request`, or `invalid_job` for a job."""
 
@@ -249,7 +260,7 @@ class Refusals:
         problem = problem_of(error)
         if problem.status == 500:
             log.error("%s: broken invariant", asked, exc_info=error)
-        elif isinstance(error, Outage) and not isinstance(error, TooManyWaiters | Stopping):
+        elif isinstance(error, Outage) and not isinstance(error, TooManyWaiters | Stopping | Overloaded):
             self._note(asked, error)
         elif isinstance(error, BodyCutOff):
             log.debug("%s: %s", asked, error.message)

@@ -20,6 +20,7 @@ from starlette.types import Receive, Send
 from horarium.access.roles import Scope
 from horarium.api.answers import NO_CONTENT, Ready, security_headers
 from horarium.api.problems import MethodNotAllowed, NoSuchRoute, Refusals
+from horarium.api.questions import Questions
 
 AnyRequest = Request[Any]
 Guard = Callable[[HTTPConnection[Any]], None]
@@ -31,7 +32,7 @@ _SLASHES = re.compile("//+")
 
 class Route(Struct, frozen=True, kw_only=True):
     """What answers to some methods at a path such as `/jobs/{name}`. `guard`: judges callers, by name and scope of the
-    route; `page`: the page of the dashboard that it serves."""
+    route; `page`: the page of the dashboard that it serves; `costly`: its cost depends on how much is stored."""
 
     path: str
     methods: Sequence[str]
@@ -40,6 +41,7 @@ class Route(Struct, frozen=True, kw_only=True):
     scope: Scope | None = None
     guard: ScopeGuard | None = None
     page: Any = None
+    costly: bool = False
 
 
 Methods = dict[str, Route]
@@ -85,6 +87,7 @@ class Application:
 
         self.routes = routes
         self._guards, self._refusals = guards, refusals
+        self._questions = Questions()
         self._others = Router(lifespan=lifespan)
         self._plain: dict[str, Methods] = {}
         self._root = Node()
@@ -137,11 +140,20 @@ class Application:
                 guard(request)
             if route.guard is not None:
                 await route.guard(request, route.name, route.scope)
-            answer = await route.handle(request)
+            if route.costly:
+                answer = await self._questions.ask(_caller(request), receive, lambda: route.handle(request))
+            else:
+                answer = await route.handle(request)
         except Exception as error:
             answer = self._refusals.answer(request, error)
         answer.raw_headers.extend(security_headers({name for name, _ in answer.raw_headers}))
         await answer(scope, receive, send)
+
+
+def _caller(request: AnyRequest) -> str:
+    """Who asks: by name if that is known, and by address."""
+    user, client = request.scope.get("user"), request.client
+    return f"{user.name if user is not None else ''} {client.host if client else ''}"
 
 
 def _options(first: Route, methods: Methods) -> Route:

@@ -100,7 +100,7 @@ class Runs:
         """The route table."""
         return [
             Endpoint(
-                method="GET", path="/runs", name="listRuns", tag="runs", handle=self.list_runs,
+                method="GET", path="/runs", name="listRuns", costly=True, tag="runs", handle=self.list_runs,
                 scope=Scope.RUNS_READ, bound=True,
                 summary="List runs, newest fire time first", query=RunQuery,
                 answers={200: (RunPage, "One page")}, problems=("invalid_cursor",),

@@ -139,19 +139,20 @@ class System:
         return [
             Endpoint(
                 method="GET", path="/nodes", name="listNodes", tag="system", handle=self.nodes, query=PageQuery,
+                costly=True,
                 scope=Scope.RUNS_READ,
                 summary="The nodes that gave a sign of life within a day",
                 answers={200: (NodePage, "One page")}, problems=("invalid_cursor",),
             ),
             Endpoint(
-                method="GET", path="/stats", name="getStats", tag="system", handle=self.stats,
+                method="GET", path="/stats", name="getStats", costly=True, tag="system", handle=self.stats,
                 scope=Scope.RUNS_READ, bound=True,
                 summary="Counts of jobs, of unfinished runs by queue, and of waiting workers",
                 description="A caller that is bound to queues gets the counts of these, and none of jobs.",
                 answers={200: (StatsView, "Counts")},
             ),
             Endpoint(
-                method="GET", path="/upcoming", name="listUpcoming", tag="system", handle=self.upcoming,
+                method="GET", path="/upcoming", name="listUpcoming", costly=True, tag="system", handle=self.upcoming,
                 query=UpcomingQuery, scope=Scope.JOBS_READ, bound=True,
                 summary="What fires next, of all jobs together",
                 answers={200: (UpcomingView, "Fire times, earliest first")},
@@ -178,6 +179,7 @@ class System:
             ),
             Endpoint(
                 method="GET", path="/metrics", name="metrics", tag="health", handle=self.metrics, open=True,
+                costly=True,
                 summary="Metrics for Prometheus", media_type="text/plain",
                 answers={200: (str, "The text format of Prometheus")},
             ),

@@ -68,7 +68,7 @@ class JobVersions:
         """The route table."""
         return [
             Endpoint(
-                method="GET", path="/jobs/{name}/versions", name="listJobVersions", tag="jobs",
+                method="GET", path="/jobs/{name}/versions", name="listJobVersions", costly=True, tag="jobs",
                 handle=self.list_versions, scope=Scope.JOBS_READ, query=PageQuery,
                 summary="What a job was, and who changed it; the newest first",
                 answers={200: (VersionPage, "One page")}, problems=("not_found", "invalid_cursor"),

@@ -156,7 +156,8 @@ class Site:
             return await self._serve(page, request)
 
         methods = ("GET", "HEAD") if page.method == "GET" else (page.method,)
-        return Route(path=page.path, methods=methods, name=f"page-{page.name}", handle=handle, page=page)
+        costly = page.method == "GET" and page.scope is not None and not page.open
+        return Route(path=page.path, methods=methods, name=f"page-{page.name}", handle=handle, page=page, costly=costly)
 
     # ---- who asks
 

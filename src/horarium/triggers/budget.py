@@ -28,6 +28,8 @@ PLAN_STEPS: Final = 5_000
 """For the definition of one job; or its plan, on the event loop."""
 LIST_STEPS: Final = 50_000
 """For a whole list of fire times."""
+QUESTION_STEPS: Final = 200_000
+"""For all that one request asks: about a second of a processor."""
 PLAN_STEPS_MAX: Final = 500_000
 """For the plan of one job, in a thread: a hundred times what a definition may cost. Halving asks for 40 fire times."""
 
@@ -93,6 +95,12 @@ def bounded(steps: int) -> AbstractContextManager[Budget]:
     return limited(steps) if budget is None else nullcontext(budget)
 
 
+def is_spent() -> bool:
+    """True if the budget in force, if there is one, has nothing left."""
+    budget = _current.get()
+    return budget is not None and budget.left <= 0
+
+
 def spend(steps: int = 1) -> None:
     """Count steps against the budget in force, if there is one."""
     budget = _current.get()
@@ -118,8 +126,10 @@ __all__ = [
     "LIST_STEPS",
     "PLAN_STEPS",
     "PLAN_STEPS_MAX",
+    "QUESTION_STEPS",
     "Budget",
     "bounded",
+    "is_spent",
     "limited",
     "spend",
 ]

@@ -6,13 +6,12 @@ those of the first `limit` jobs, and no more of them are looked at, however many
 
 from __future__ import annotations
 
-import heapq
 from functools import partial
 
 from msgspec import Struct
 
 from horarium.access.roles import LOCAL, Principal
-from horarium.clock import Instant
+from horarium.clock import DAY, Instant
 from horarium.errors import TooExpensive
 from horarium.model import Job, State
 from horarium.operations.bounds.evaluating import evaluate
@@ -20,11 +19,16 @@ from horarium.operations.bounds.listing import Slices
 from horarium.operations.bounds.reaching import list_runs
 from horarium.ports import PAGE_MAX, RunFilter, Store
 from horarium.rules.windows import fires_in_window
-from horarium.triggers.budget import FIRE_STEPS, limited
+from horarium.triggers.budget import FIRE_STEPS, is_spent, limited
 
 UPCOMING_MAX = 1_000
+SPAN_MAX = 31 * DAY
+FIRES_LOOKED_AT = 20_000
+"""Of all jobs together: enough for the busiest thousand, a few milliseconds each."""
 FIRES_AT_ONCE = 50
 PENDING = frozenset({State.PENDING})
+Fire = tuple[Instant, str]
+"""A fire time, and the name of its job."""
 
 
 class Ahead(Struct, frozen=True, order=True):
@@ -54,44 +58,53 @@ async def upcoming(
 ) -> Upcoming:
     """Fire times in [since, until), the earliest first, at most `limit`: of runs that are planned already, and of rules
     beyond them. `per_job`: jobs with more fire times than this are named, not listed. `jobs_max`: how many jobs are
-    looked at. `reader`: who may see what, where that is not all. Rules that take too long to evaluate are left out."""
+    looked at. `reader`: who may see what, where that is not all. Rules that take too long to evaluate are left out; a
+    span is cut off after SPAN_MAX, and the look after FIRES_LOOKED_AT fire times or the steps that its caller has."""
+    whole, until = until <= since + SPAN_MAX, min(until, since + SPAN_MAX)
     limit = min(limit, UPCOMING_MAX)
     bound = reader is not None and reader.queues is not None
     jobs_max = min(jobs_max, UPCOMING_MAX if bound else limit)
-    planned = await _planned(store, since, until, limit + 1, reader)
     jobs, _ = await store.due_jobs(until - 1, jobs_max + 1)
-    more = len(jobs) > jobs_max
+    more = len(jobs) > jobs_max or not whole
     if reader is not None:
         jobs = [job for job in jobs if reader.may_reach(job.queue)]
     slices = Slices()
-    found: list[Ahead] = list(planned)
+    planned = {*await _planned(store, since, until, limit + 1, reader)}
+    found = sorted(planned)
     crowded: list[str] = []
-    enough: list[Ahead] = []
+    looked_at = 0
     for job in jobs:
         await slices.give_way()
-        if len(enough) > limit and job.next_fire_at is not None and job.next_fire_at > enough[limit].fire_at:
+        if per_job is None and len(found) > limit:  # later ones are beyond the last that counts
+            until = min(until, found[limit][0] + 1)
+        if looked_at > FIRES_LOOKED_AT or is_spent():
+            more = True
             break
-        fires = await evaluate(
-            partial(_fires, job, since, until, limit + 1 if per_job is None else per_job + 1), FIRE_STEPS
-        )
+        if job.next_fire_at is not None and job.next_fire_at >= until:
+            continue
+        count = limit + 1 if per_job is None else per_job + 1
+        fires = await evaluate(partial(_fires, job, since, until, count), FIRE_STEPS)
+        looked_at += len(fires)
         if per_job is not None and len(fires) > per_job:
             crowded.append(job.name)
-            continue
-        found += fires
-        enough = heapq.nsmallest(limit + 1, found)
-    ordered = sorted({one for one in found if one.job not in crowded})
-    return Upcoming(tuple(ordered[:limit]), len(ordered) > limit or more, tuple(crowded))
+            found = [one for one in found if one[1] != job.name]
+        elif fires:
+            found += (fire for fire in fires if fire not in planned)
+            found.sort()
+            del found[limit + 1 :]
+    items = tuple(Ahead(fire, name) for fire, name in found[:limit])
+    return Upcoming(items, len(found) > limit or more, tuple(crowded))
 
 
-async def _planned(store: Store, since: Instant, until: Instant, limit: int, reader: Principal | None) -> list[Ahead]:
+async def _planned(store: Store, since: Instant, until: Instant, limit: int, reader: Principal | None) -> list[Fire]:
     """Runs of jobs that are planned, and whose fire time has not come."""
     where = RunFilter(states=PENDING, since=since, until=until)
     page = await list_runs(store.list_runs, reader or LOCAL, where, None, min(limit, PAGE_MAX))
-    return [Ahead(run.fire_at, run.job) for run in page.items if run.job is not None]
+    return [(run.fire_at, run.job) for run in page.items if run.job is not None]
 
 
-def _fires(job: Job, since: Instant, until: Instant, count: int) -> list[Ahead]:
-    found: list[Ahead] = []
+def _fires(job: Job, since: Instant, until: Instant, count: int) -> list[Fire]:
+    found: list[Fire] = []
     after = max(job.planned_until, since - 1)
     left = count if job.fires_max is None else min(count, job.fires_max - job.fires_count)
     while left > 0:
@@ -100,7 +113,7 @@ def _fires(job: Job, since: Instant, until: Instant, count: int) -> list[Ahead]:
                 fires = fires_in_window(job, after, until - 1, min(left, FIRES_AT_ONCE))
         except TooExpensive:
             break
-        found += (Ahead(fire, job.name) for fire in fires)
+        found += ((fire, job.name) for fire in fires)
         left -= len(fires)
         if len(fires) < FIRES_AT_ONCE:
             break

@@ -1,0 +1,110 @@
+"""Admission control for questions whose cost depends on how much is stored: lists, previews, pages of the dashboard.
+
+A few are answered at a time, the next one of the caller that has had the least; a caller has a share of them. Others
+wait, and are refused (503, `Retry-After`) where they would wait too long or too many wait already. A question has a
+bounded time and a bounded number of steps for rules, and ends as soon as its client hangs up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from starlette.types import Receive
+
+from horarium.api.problems import ClientGone, Overloaded
+from horarium.triggers.budget import QUESTION_STEPS, limited
+
+AT_ONCE = 4
+CALLER_AT_ONCE = 2
+WAITING_MAX = 200
+CALLER_WAITING_MAX = 100
+QUESTION_SECONDS = 20.0
+"""From the arrival of a question to its answer."""
+
+T = TypeVar("T")
+
+
+class Questions:
+    """Those of a process that are being answered, and those that wait, by caller."""
+
+    def __init__(self) -> None:
+        self._asking: Counter[str] = Counter()
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+
+    async def ask(self, caller: str, receive: Receive, question: Callable[[], Awaitable[T]]) -> T:
+        """The answer to a question of this caller. `receive`: of its ASGI request, whose body was read or is not there.
+        Raises Overloaded, ClientGone, and what the question raises."""
+        asked = asyncio.ensure_future(self._in_turn(caller, question))
+        gone = asyncio.ensure_future(_gone(receive))
+        try:
+            await asyncio.wait((asked, gone), timeout=QUESTION_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if asked.done():
+                return asked.result()
+            if gone.done():
+                raise ClientGone("the client hung up")
+            raise Overloaded(f"the question was not answered within {QUESTION_SECONDS:.0f} s; ask for less, or later")
+        finally:
+            gone.cancel()
+            if not asked.done():
+                asked.cancel()
+                await asyncio.wait((asked,))
+
+    async def _in_turn(self, caller: str, question: Callable[[], Awaitable[T]]) -> T:
+        async with self._place(caller):
+            with limited(QUESTION_STEPS):
+                return await question()
+
+    @asynccontextmanager
+    async def _place(self, caller: str) -> AsyncIterator[None]:
+        if self._asking.total() < AT_ONCE and self._asking[caller] < CALLER_AT_ONCE:
+            self._asking[caller] += 1
+        else:
+            await self._wait(caller)
+        try:
+            yield
+        finally:
+            self._leave(caller)
+
+    async def _wait(self, caller: str) -> None:
+        """Return once a place was given to this caller."""
+        mine = self._waiting.setdefault(caller, deque())
+        if len(mine) >= CALLER_WAITING_MAX or sum(map(len, self._waiting.values())) > WAITING_MAX:
+            raise Overloaded("too many questions wait for their answers; try again later")
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        mine.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self._leave(caller)  # it had been given a place, and did not know yet
+            raise
+
+    def _leave(self, caller: str) -> None:
+        self._asking[caller] -= 1
+        if not self._asking[caller]:
+            del self._asking[caller]
+        self._give()
+
+    def _give(self) -> None:
+        """Places that are free go to those who have the fewest, then to those who waited longest."""
+        while self._asking.total() < AT_ONCE:
+            able = [caller for caller in self._waiting if self._asking[caller] < CALLER_AT_ONCE]
+            if not able:
+                return
+            caller = min(able, key=lambda each: self._asking[each])
+            mine = self._waiting.pop(caller)
+            turn = mine.popleft() if mine else None
+            if mine:
+                self._waiting[caller] = mine  # behind the others
+            if turn is not None and not turn.done():
+                turn.set_result(None)
+                self._asking[caller] += 1
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,159 @@
+"""Questions whose cost depends on how much is stored: bounded, fair, and over once nobody waits for the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from horarium.api import questions
+from horarium.api.problems import ClientGone, Overloaded
+from horarium.api.questions import AT_ONCE, CALLER_AT_ONCE, CALLER_WAITING_MAX, WAITING_MAX, Questions
+from horarium.clock import SECOND, to_datetime
+from horarium.operations.looking import upcoming
+from horarium.testing.values import NOW
+
+from .conftest import Api
+
+
+async def never() -> Any:
+    return await asyncio.Event().wait()
+
+
+class Asked:
+    """Questions that are answered when the test says so."""
+
+    def __init__(self) -> None:
+        self.questions = Questions()
+        self.under_way: list[str] = []
+        self.ended: list[str] = []
+        self.answers = asyncio.Event()
+
+    def ask(self, caller: str, receive: Any = never) -> asyncio.Task[str]:
+        async def question() -> str:
+            self.under_way.append(caller)
+            try:
+                await self.answers.wait()
+                return caller
+            finally:
+                self.under_way.remove(caller)
+                self.ended.append(caller)
+
+        return asyncio.ensure_future(self.questions.ask(caller, receive, question))
+
+
+async def settled() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_a_few_are_answered_at_a_time_and_no_caller_has_them_all() -> None:
+    asked = Asked()
+    greedy = [asked.ask("greedy") for _ in range(50)]
+    await settled()
+    assert asked.under_way == ["greedy"] * CALLER_AT_ONCE
+    others = [asked.ask(f"other {number}") for number in range(5)]
+    await settled()
+    assert len(asked.under_way) == AT_ONCE
+    asked.answers.set()
+    await asyncio.gather(*greedy, *others)
+    # The five others waited for a few questions each, and not for the fifty that came before them.
+    assert {each for each in asked.ended[:15] if each != "greedy"} == {f"other {number}" for number in range(5)}
+
+
+async def test_more_than_may_wait_are_refused_and_the_others_answered() -> None:
+    asked = Asked()
+    tasks = [asked.ask("one") for _ in range(CALLER_AT_ONCE + CALLER_WAITING_MAX + 1)]
+    await settled()
+    with pytest.raises(Overloaded):
+        await tasks.pop()
+    many = [asked.ask(f"caller {number}") for number in range(WAITING_MAX + AT_ONCE)]
+    await settled()
+    refused = [task for task in many if task.done()]
+    assert refused
+    asked.answers.set()
+    answers = await asyncio.gather(*tasks, *many, return_exceptions=True)
+    assert sum(isinstance(answer, Overloaded) for answer in answers) == len(refused)
+
+
+async def test_a_question_ends_when_its_client_hangs_up_and_its_place_goes_to_the_next() -> None:
+    asked, gone = Asked(), asyncio.Event()
+
+    async def receive() -> Any:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    left = [asked.ask("left", receive) for _ in range(CALLER_AT_ONCE + 3)]
+    await settled()
+    stayed = asked.ask("left")
+    gone.set()
+    for each in left:
+        with pytest.raises(ClientGone):
+            await each
+    await settled()
+    assert asked.under_way == ["left"]
+    asked.answers.set()
+    assert await stayed == "left"
+
+
+async def test_a_question_that_takes_too_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "QUESTION_SECONDS", 0.01)
+    asked = Asked()
+    with pytest.raises(Overloaded, match="not answered within"):
+        await asked.ask("one")
+    assert asked.ended == ["one"]
+
+
+async def test_an_answer_that_is_refused_says_when_to_ask_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "AT_ONCE", 0)
+    monkeypatch.setattr(questions, "QUESTION_SECONDS", 0.01)
+    reply = await api.get("/jobs")
+    assert (reply.status, reply.code, reply.headers["retry-after"]) == (503, "overloaded", "1")
+    assert (await api.get("/jobs/none")).status == 404  # what costs little is answered
+
+
+async def test_a_client_that_hangs_up_ends_its_preview_of_all_jobs(api: Api) -> None:
+    for number in range(900):
+        await api.add_job(f"job-{number}", trigger={"type": "interval", "every_seconds": 3_600})
+    hang_up = asyncio.Event()
+    hang_up.set()
+    reply = await api.get("/upcoming?until=2199-01-01T00:00:00Z&limit=1000", hang_up=hang_up)
+    assert (reply.status, reply.code) == (503, "overloaded")
+
+
+async def test_the_widest_preview_is_that_of_a_month_and_says_that_there_is_more(api: Api) -> None:
+    spaced = {f"job-{number}": 3_600 * (number + 1) for number in range(60)}
+    for name, seconds in spaced.items():
+        await api.add_job(name, trigger={"type": "interval", "every_seconds": seconds})
+    start, month = to_datetime(NOW), timedelta(days=31)
+    since = start.isoformat().replace("+00:00", "Z")
+    reply = (await api.get(f"/upcoming?since={since}&until=2199-01-01T00:00:00Z&limit=1000")).json
+    expected = sorted(
+        (start + timedelta(seconds=seconds * each), name)
+        for name, seconds in spaced.items()
+        for each in range(1, 31 * 24 + 1)
+        if timedelta(seconds=seconds * each) < month
+    )[:1000]
+    found = [(each["fire_at"], each["job"]) for each in reply["items"]]
+    assert found == [(at.strftime("%Y-%m-%dT%H:%M:%SZ"), name) for at, name in expected]
+    assert reply["truncated"]
+
+
+async def test_a_preview_looks_at_a_bounded_number_of_fire_times(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = 0
+    honest = upcoming._fires
+
+    def counted(*given: Any) -> Any:
+        nonlocal looked
+        fires = honest(*given)
+        looked += len(fires)
+        return fires
+
+    monkeypatch.setattr(upcoming, "_fires", counted)
+    for number in range(900):
+        await api.add_job(f"job-{number:03}", trigger={"type": "interval", "every_seconds": 1})
+    reply = (await api.get(f"/upcoming?since={to_datetime(NOW + SECOND):%Y-%m-%dT%H:%M:%SZ}&limit=1000")).json
+    assert len(reply["items"]) == 1000
+    assert looked < 15_000  # of 900,000 that lie in the span of the first thousand seconds

@@ -229,6 +229,17 @@ def test_the_worker_process_finishes_its_command_at_sigterm(client: Client, url:
     assert client.get_run(run.id).result["stdout"] == "done\n"
 
 
+def test_a_command_does_not_read_the_key_of_its_worker(
+    client: Client, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HORARIUM_API_KEY", "canary")
+    run = triggered(client, "reads", sh("env; tr '\\0' '\\n' < /proc/$PPID/environ"))
+    with process(url, "reads", "--allow-commands"):
+        done = finished(client, run)
+    assert (done.state, "PATH=" in done.result["stdout"]) == ("completed", True)
+    assert "canary" not in done.result["stdout"]
+
+
 def test_a_second_signal_ends_the_worker_and_its_command(client: Client, url: str, pid_file: Path) -> None:
     run = triggered(client, "twice", sh(FOR_LONG.format(pid=pid_file)), timeouts={"heartbeat_seconds": 4})
     with process(url, "twice", "--allow-command", "/bin/*") as worker:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import pwd
 import resource
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -20,7 +22,7 @@ from horarium.client import ClaimedRun, Client, Commands, Failure
 from horarium.client.commands import GRACE_SECONDS_MAX
 from horarium.client.processes import HEAD_BYTES, TAIL_BYTES, TEXT_BYTES_MAX, Captured
 from horarium.errors import InvalidSetting
-from horarium.model import RESULT_BYTES_MAX, CommandTarget, RunPolicy
+from horarium.model import PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX, CommandTarget, RunPolicy
 from horarium.testing.values import NOW, a_run
 from horarium.wire.views import RunView, claimed_view
 from tests.waiting import PATIENCE, eventually
@@ -80,7 +82,8 @@ def test_arguments_are_never_put_through_a_shell() -> None:
 
 def test_it_finds_the_variables_of_its_run_and_not_those_of_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HORARIUM_API_KEY", "canary")
-    monkeypatch.setenv("OWN", "kept")
+    monkeypatch.setenv("VAULT_TOKEN", "canary")
+    monkeypatch.setenv("LC_TIME", "C")
     program = {"command": ["env"], "env": {"GIVEN": "a=b", "HORARIUM_ATTEMPT": "99"}}
     found = dict(line.split("=", 1) for line in perform(program)["stdout"].splitlines() if "=" in line)
     run = claimed(program)
@@ -88,7 +91,36 @@ def test_it_finds_the_variables_of_its_run_and_not_those_of_the_worker(monkeypat
         "HORARIUM_RUN": run.id, "HORARIUM_JOB": "nightly", "HORARIUM_QUEUE": "pull/shell", "HORARIUM_ATTEMPT": "2",
         "HORARIUM_FIRE_AT": "2027-01-15T07:00:00Z", "HORARIUM_IDEMPOTENCY_KEY": run.id,
     }  # fmt: skip
-    assert (found["OWN"], found["GIVEN"]) == ("kept", "a=b")
+    assert (found["PATH"], found["LC_TIME"], found["GIVEN"]) == (os.environ["PATH"], "C", "a=b")
+    assert "canary" not in found.values()
+
+
+def test_more_of_the_workers_variables_are_handed_on_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PGHOST", "PGPORT", "OTHER", "HORARIUM_API_KEY"):
+        monkeypatch.setenv(name, "canary")
+    commands = Commands(grace_seconds=FAST, pass_env=["PG*", "HORARIUM_API_KEY"])
+    found = [line for line in perform({"command": ["env"]}, commands)["stdout"].splitlines() if "canary" in line]
+    assert sorted(found) == ["PGHOST=canary", "PGPORT=canary"]
+
+
+HIDDEN = """
+import os, subprocess, sys
+from horarium.client.hiding import hide
+if sys.argv[1] != "0":
+    os.setgroups([]), os.setgid(65534), os.setuid(int(sys.argv[1]))
+hide(sys.argv[2:])
+read = "cat /proc/$PPID/environ /proc/$PPID/maps"
+sys.stdout.buffer.write(subprocess.run(["/bin/sh", "-c", read], stdout=-1, stderr=-1, env={}).stdout)
+"""
+
+
+@pytest.mark.parametrize(("user", "names", "read"), [("0", ["OWN_KEY"], True), ("65534", [], False)])
+def test_a_program_does_not_find_a_key_in_the_memory_of_its_worker(user: str, names: list[str], read: bool) -> None:
+    env = {**os.environ, "OWN_KEY": "canary", "OTHER": "seen"}
+    done = subprocess.run([sys.executable, "-c", HIDDEN, user, *names], env=env, capture_output=True, text=True)
+    assert done.stderr == ""
+    assert "canary" not in done.stdout
+    assert ("OTHER=seen" in done.stdout, bool(done.stdout)) == (read, read), "root reads all but the key"
 
 
 def test_folder_and_input_are_those_of_the_target(tmp_path: Path) -> None:
@@ -174,6 +206,15 @@ def test_what_can_not_be_started_is_not_tried_again(tmp_path: Path) -> None:
         ({"command": ["ls"], "env": {"A": "x\0"}}, "matching regex"),
         ({"command": ["ls"], "cwd": "var"}, "matching regex"),
         ({"command": ["ls"], "user": "a:b"}, "matching regex"),
+        ({"command": ["ls"], "user": "nobody\n"}, "matching regex"),
+        ({"command": ["cat"], "stdin": "a\0b"}, "matching regex"),
+        ({"command": ["cat"], "stdin": "x" * (PAYLOAD_BYTES_MAX + 1)}, "length <= 262144"),
+        ({"command": ["ls"] * 1_025}, "length <= 1024"),
+        ({"command": ["ls", "x" * 131_072]}, "length <= 131071"),
+        ({"command": ["ls"], "env": {"A": "x" * 131_072}}, "length <= 131071"),
+        ({"command": ["ls"], "env": {"A" * 201: "x"}}, "length <= 200"),
+        ({"command": ["ls"], "env": {f"A{n}": "x" for n in range(1_025)}}, "length <= 1024"),
+        ({"command": ["ls"], "cwd": "/" + "x" * 4_096}, "length <= 4096"),
         ({"command": ["ls"], "shell": True}, "unknown field `shell`"),
         ({}, "missing required field `command`"),
     ],
@@ -188,6 +229,10 @@ def test_a_program_runs_as_the_user_of_its_target() -> None:
     assert result["stdout"].splitlines()[0] == "nobody"
     assert "0" not in result["stdout"].splitlines()[1].split()
     assert perform({"command": ["id", "-un"], "user": "root"})["stdout"] == "root\n"
+    told = perform(sh("echo $HOME $LOGNAME $USER $SHELL", user="nobody"))["stdout"].split()
+    account = pwd.getpwnam("nobody")
+    assert told == [account.pw_dir, "nobody", "nobody", account.pw_shell]
+    assert perform(sh("echo $HOME", user="nobody", env={"HOME": "/own"}))["stdout"] == "/own\n"
     failure = failing({"command": ["id"], "user": "no-such-user"})
     assert (str(failure), failure.retryable) == ("user: there is no user 'no-such-user' here", False)
 

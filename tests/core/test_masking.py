@@ -9,7 +9,7 @@ import pytest
 
 from horarium.errors import InvalidJob
 from horarium.model import CommandTarget, HttpTarget
-from horarium.wire.masking import SECRET_SHOWN, keep_secrets, shown_target, shown_url
+from horarium.wire.masking import SECRET_SHOWN, is_secret_header, keep_secrets, shown_target, shown_url
 
 STORED = HttpTarget(
     url="https://api.example/hook",
@@ -90,18 +90,50 @@ def test_the_secrets_among_a_commands_variables_are_not_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["PGPASSWORD", "API_TOKEN", "AWS_SECRET_ACCESS_KEY", "MYSQL_PWD", "GITHUB_TOKEN", "DB_PASS"]
+    "name",
+    [
+        "PGPASSWORD",
+        "API_TOKEN",
+        "AWS_SECRET_ACCESS_KEY",
+        "MYSQL_PWD",
+        "GITHUB_TOKEN",
+        "DB_PASS",
+        "GITHUB_PAT",
+        "X-Vault-Key",
+        "JWT",
+        "PASSPHRASE",
+        "Authorization",
+        "Private-Token",
+        "X-Auth",
+        "Cookie",
+        "apiKey",
+        "sig",
+    ],
 )
 def test_names_of_secrets(name: str) -> None:
     shown = shown_target(CommandTarget(command=("x",), env={name: "hunter2"}))
     assert isinstance(shown, CommandTarget)
     assert shown.env[name] == SECRET_SHOWN
+    assert is_secret_header(name)
+    assert shown_url(f"https://h/?{name}=hunter2") == f"https://h/?{name}={SECRET_SHOWN}"
 
 
-@pytest.mark.parametrize("name", ["PATH", "MAILTO", "HOME", "PGHOST", "LANG", "SHELL", "CRON_TZ", "PASSAGE"])
+@pytest.mark.parametrize(
+    "name", ["PATH", "MAILTO", "HOME", "PGHOST", "LANG", "SHELL", "CRON_TZ", "PASSAGE", "GIT_AUTHOR_NAME"]
+)
 def test_names_of_no_secrets(name: str) -> None:
     target = CommandTarget(command=("x",), env={name: "plain"})
     assert shown_target(target) == target
+
+
+def test_the_password_of_a_url_is_not_shown() -> None:
+    stored = HttpTarget(url="https://me:hunter2@h.example/x")
+    shown = shown_target(stored)
+    assert isinstance(shown, HttpTarget)
+    assert shown.url == f"https://me:{SECRET_SHOWN}@h.example/x"
+    assert keep_secrets(shown, stored) == stored
+    with pytest.raises(InvalidJob, match="is masked"):
+        keep_secrets(moved(shown, url=f"https://me:{SECRET_SHOWN}@evil.example/x"), stored)
 
 
 def test_a_password_in_a_url_among_the_variables_is_not_shown() -> None:

@@ -12,9 +12,11 @@ from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import (
     Cause,
+    CommandTarget,
     Disposition,
     ExternalTarget,
     Failed,
+    HttpTarget,
     Job,
     Node,
     Plan,
@@ -80,6 +82,21 @@ def test_what_waits_moves_to_the_queue_of_its_job_as_it_is() -> None:
     (moved,) = planned.runs
     assert (planned.withdrawals, moved.queue) == ((run,), "pull/q")
     assert (moved.id, moved.token, moved.attempt) == (run.id, 3, 2)
+
+
+@pytest.mark.parametrize("target", [ExternalTarget(), HttpTarget(url="https://evil.example")], ids=["external", "http"])
+def test_a_payload_of_its_own_does_not_follow_its_job_to_another_type_of_target(target: Any) -> None:
+    own = a_run(payload=b'{"a": 1}', token=3)
+    plain, begun = a_run(), a_run(State.RUNNING, payload=b"1")
+    planned = reconcile(a_job(target=target), [own, plain, begun], NOW)
+    assert planned is not None
+    assert [run.id for run in planned.runs] == [plain.id]
+    (change,) = planned.changes
+    assert (change.run.id, change.run.state, change.token) == (own.id, State.CANCELLED, 3)
+    assert "has a payload of its own" in (change.run.error or change.run.history[-1].message)
+    moved = reconcile(a_job(target=CommandTarget(command=("x",), queue="r")), [own], NOW)
+    assert moved is not None
+    assert [run.queue for run in moved.runs] == ["pull/r"], "workers of queues may all have it"
 
 
 GATED = a_job(

@@ -376,6 +376,7 @@ async def test_an_operator_runs_and_does_not_edit(locked: Api) -> None:
     assert ">Run now<" in visitor.page
     assert ">Pause<" in visitor.page
     assert ">Edit<" not in visitor.page
+    assert ">More<" not in visitor.page, "a payload of one's own takes runs:define"
     assert (await visitor.post("/jobs/job/run")).status == 303
     await visitor.open("/jobs/job")
     assert (await visitor.post("/jobs/job/pause", reason="moving")).status == 303

@@ -66,6 +66,13 @@ Examples:
     metavar="DURATION",
     help="Commands: from SIGTERM to SIGKILL. [default: 3s]",
 )
+@click.option(
+    "--pass-env",
+    multiple=True,
+    metavar="NAME",
+    help="Commands: a variable of the worker that they find, beside PATH, HOME, LANG and their kin; * is a wildcard; "
+    "repeatable.",
+)
 @click.option("--slots", type=click.IntRange(1, 256), default=8, show_default=True, help="Runs performed at one time.")
 @click.option(
     "--prefetch", type=click.IntRange(0, 1_000), default=0, show_default=True, help="Runs claimed ahead of a free slot."
@@ -81,6 +88,7 @@ def worker(
     allow_commands: bool,
     programs: tuple[str, ...],
     kill_after: float,
+    pass_env: tuple[str, ...],
     slots: int,
     prefetch: int,
     grace: float,
@@ -92,6 +100,8 @@ def worker(
     as_json: bool,
 ) -> None:
     _log(as_json)
+    if app is None:
+        _hide_from_commands(reload)
     if reload:
         sys.exit(run_reloading(sys.argv[1:]))
     if parent is not None:
@@ -99,7 +109,7 @@ def worker(
     if app is not None and (allow_commands or programs):
         raise click.UsageError("give --app or --allow-commands, not both: start one worker for each")
     if app is None:
-        performer = _commands(allow_commands, programs, kill_after)
+        performer = _commands(allow_commands, programs, kill_after, pass_env)
     else:
         performer = load_app(app)
         if is_scheduler(performer):
@@ -113,10 +123,7 @@ def worker(
             return
         if not callable(performer):
             raise InvalidSetting(f"--app: {app} is no function; name one, or a Scheduler", field="app")
-    if not queues:
-        raise click.UsageError("--queue is missing: name the queues whose runs are performed")
-    if len(queues) > QUEUES_MAX:
-        raise click.UsageError(f"--queue: {len(queues)} queues; at most {QUEUES_MAX} are served by one worker")
+    _check_queues(queues)
     from horarium.client.worker import CANCEL_GRACE_SECONDS, Worker
 
     if app is None:
@@ -135,7 +142,21 @@ def worker(
         ignore_signals()
 
 
-def _commands(allow_commands: bool, programs: tuple[str, ...], kill_after: float) -> Any:
+def _check_queues(queues: tuple[str, ...]) -> None:
+    if not queues:
+        raise click.UsageError("--queue is missing: name the queues whose runs are performed")
+    if len(queues) > QUEUES_MAX:
+        raise click.UsageError(f"--queue: {len(queues)} queues; at most {QUEUES_MAX} are served by one worker")
+
+
+def _hide_from_commands(reload: bool) -> None:
+    """The key is not for commands to read. One that reloads hands it on to the process that it starts."""
+    from horarium.client.hiding import hide
+
+    hide([] if reload else ["HORARIUM_API_KEY"])
+
+
+def _commands(allow_commands: bool, programs: tuple[str, ...], kill_after: float, pass_env: tuple[str, ...]) -> Any:
     """The performer of commands."""
     if allow_commands and programs:
         raise click.UsageError("give --allow-commands for any program, or --allow-command for some, not both")
@@ -143,7 +164,7 @@ def _commands(allow_commands: bool, programs: tuple[str, ...], kill_after: float
         raise click.UsageError("--app is missing; or give --allow-commands, to start the programs of command targets")
     from horarium.client.commands import Commands
 
-    return Commands(programs, grace_seconds=kill_after)
+    return Commands(programs, grace_seconds=kill_after, pass_env=pass_env)
 
 
 def _end_with_us(kill_all: Callable[[], None]) -> None:

@@ -44,6 +44,9 @@ PAYLOAD_VARIABLE_BYTES_MAX = 100_000
 ERROR_LINES_MAX, ERROR_CHARS_MAX = 20, 2_000
 """How much of the end of the output is kept in a failed run's error."""
 
+KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_*", "TZ", "USER", "LOGNAME", "SHELL", "TMPDIR")
+"""Variables of the worker that its commands find: others may hold secrets of the worker, or of who started it."""
+
 LOADER_VARIABLES = ("PATH", "LD_*", "DYLD_*", "BASH_ENV", "ENV", "IFS", "PYTHON*", "PERL5*", "RUBY*", "NODE_OPTIONS")
 """Variables that make an allowed program load foreign code. Refused where programs are allowed one by one."""
 
@@ -55,8 +58,9 @@ class Commands:
     """Performs commands, as the function of a `Worker`; may be called from many threads at once.
 
     `programs`: patterns of allowed programs, none: anything. One with a slash matches a whole path (`*` goes up to the
-    next slash), one without for a name that is found along PATH. `env`: what commands find around them; left out: the
-    worker's own environment, without its `HORARIUM_*` variables (one of them is a key)."""
+    next slash), one without for a name that is found along PATH. `env`: the variables that commands find; left out:
+    of the worker's own those in `KEPT_VARIABLES`, and those that `pass_env` names. A `HORARIUM_*` variable never is
+    among them: one of them is a key."""
 
     def __init__(
         self,
@@ -64,6 +68,7 @@ class Commands:
         *,
         grace_seconds: float = GRACE_SECONDS,
         env: Mapping[str, str] | None = None,
+        pass_env: Sequence[str] = (),
     ) -> None:
         if not 0 <= grace_seconds <= GRACE_SECONDS_MAX:
             raise InvalidSetting(f"grace_seconds: must be from 0 to {GRACE_SECONDS_MAX:g}", field="grace_seconds")
@@ -75,7 +80,8 @@ class Commands:
                 )
         self._programs = tuple(programs)
         self._grace_seconds = grace_seconds
-        around = os.environ if env is None else env
+        kept = (*KEPT_VARIABLES, *pass_env)
+        around = _matching(os.environ, kept) if env is None else env
         self._env = {name: value for name, value in around.items() if not name.startswith("HORARIUM_")}
         self._groups: dict[object, ProcessGroup | None] = {}
         self._killed = False
@@ -84,7 +90,8 @@ class Commands:
         """Perform one run. Raises Failure where it did not end well."""
         command = command_of(run)
         payload = None if run.payload is None else msgspec.json.encode(run.payload).decode()
-        env = {**self._env, **command.env, **variables_of(run)}
+        account = None if command.user is None else _account(command.user)
+        env = {**self._env, **_of_account(account), **command.env, **variables_of(run)}
         if payload is not None and len(payload) <= PAYLOAD_VARIABLE_BYTES_MAX:
             env["HORARIUM_PAYLOAD"] = payload
         program = self._program(command, env)
@@ -94,7 +101,7 @@ class Commands:
         try:
             if self._killed:
                 raise Failure("its worker is being killed")
-            group = self._groups[key] = _start(command, program, env, payload)
+            group = self._groups[key] = _start(command, program, env, payload, account)
             with _telling(run, group):
                 stopped = group.run(_why_stop(run, command, begun), self._grace_seconds)
         finally:
@@ -176,29 +183,46 @@ def _fits(pattern: str, name: str, found: str | None) -> bool:
     )
 
 
-def _start(command: CommandTarget, program: str, env: Mapping[str, str], payload: str | None) -> ProcessGroup:
+def _start(
+    command: CommandTarget,
+    program: str,
+    env: Mapping[str, str],
+    payload: str | None,
+    account: pwd.struct_passwd | None,
+) -> ProcessGroup:
     if command.cwd is not None and not os.path.isdir(command.cwd):
         raise Failure(f"cwd: there is no folder {command.cwd!r} here", retryable=False)
     stdin = command.stdin if payload is None else payload
-    user = None if command.user is None else _user(command.user)
     try:
-        return ProcessGroup(command.command, program, env=env, cwd=command.cwd, stdin=stdin, user=user)
+        return ProcessGroup(command.command, program, env=env, cwd=command.cwd, stdin=stdin, account=account)
     except OSError as error:
         code = NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
         raise _not_started(program, error.strerror or str(error), code, _passes(error)) from None
 
 
-def _user(name: str) -> str | None:
+def _account(name: str) -> pwd.struct_passwd | None:
     """Whom the program is to run as; None: the worker is that user. Raises Failure where it can't be."""
     try:
-        wanted = pwd.getpwnam(name).pw_uid
+        account = pwd.getpwnam(name)
     except KeyError:
         raise Failure(f"user: there is no user {name!r} here", retryable=False) from None
-    if wanted == os.geteuid():
+    if account.pw_uid == os.geteuid():
         return None
     if os.geteuid() != 0:
         raise Failure(f"user: only a worker of root may start a program as {name!r}", retryable=False)
-    return name
+    return account
+
+
+def _of_account(account: pwd.struct_passwd | None) -> dict[str, str]:
+    """The variables that name the user of a program, in place of those that name the worker's."""
+    if account is None:
+        return {}
+    name = account.pw_name
+    return {"HOME": account.pw_dir, "LOGNAME": name, "USER": name, "SHELL": account.pw_shell or "/bin/sh"}
+
+
+def _matching(env: Mapping[str, str], patterns: Sequence[str]) -> dict[str, str]:
+    return {name: text for name, text in env.items() if any(fnmatchcase(name, pattern) for pattern in patterns)}
 
 
 def _passes(error: OSError) -> bool:

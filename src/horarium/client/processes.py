@@ -95,10 +95,9 @@ class ProcessGroup:
         env: Mapping[str, str],
         cwd: str | None,
         stdin: str | None,
-        user: str | None = None,
+        account: pwd.struct_passwd | None = None,
     ) -> None:
-        """`user`: whom it runs as, with their groups; for root alone. Raises OSError where it can't be started."""
-        account = None if user is None else pwd.getpwnam(user)
+        """`account`: whom it runs as, with their groups; for root alone. Raises OSError where it can't be started."""
         self.stdout, self.stderr = Captured(), Captured()
         self._process: subprocess.Popen[bytes] = subprocess.Popen(
             argv,

@@ -7,7 +7,14 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from horarium.model.limits import NAME_LENGTH_MAX, URL_CHARS_MAX
+from horarium.model.limits import (
+    ARGUMENT_CHARS_MAX,
+    ARGUMENTS_MAX,
+    NAME_LENGTH_MAX,
+    PATH_CHARS_MAX,
+    PAYLOAD_BYTES_MAX,
+    URL_CHARS_MAX,
+)
 
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH_MAX, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:@-]*(?!\n)$")]
 StatusCode = Annotated[int, Meta(ge=100, le=599)]
@@ -52,7 +59,8 @@ class QueueTarget(Struct, frozen=True, tag="queue", tag_field="type", omit_defau
 
 ExitCodes = Annotated[tuple[Annotated[int, Meta(ge=0, le=255)], ...], Meta(max_length=256)]
 NO_NUL = r"^[^\x00]*$"
-Argument = Annotated[str, Meta(pattern=NO_NUL)]
+Argument = Annotated[str, Meta(max_length=ARGUMENT_CHARS_MAX, pattern=NO_NUL)]
+VariableName = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH_MAX, pattern=r"^[^=\x00]+$")]
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 """Exit codes of shells for a program that can't be run, and for one that is not there: another attempt can't help."""
 
@@ -66,12 +74,12 @@ class CommandTarget(
     and another attempt can't help; any other: failed, and tried again as the job's policy says. `timeout_seconds`: when
     it is ended, and failed."""
 
-    command: Annotated[tuple[Argument, ...], Meta(min_length=1)]
+    command: Annotated[tuple[Argument, ...], Meta(min_length=1, max_length=ARGUMENTS_MAX)]
     queue: Name = "shell"
-    env: dict[Annotated[str, Meta(min_length=1, pattern=r"^[^=\x00]+$")], Argument] = {}
-    cwd: Annotated[str, Meta(pattern=r"^/[^\x00]*$")] | None = None
-    user: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^:\x00-\x20]+$")] | None = None
-    stdin: str | None = None
+    env: Annotated[dict[VariableName, Argument], Meta(max_length=ARGUMENTS_MAX)] = {}
+    cwd: Annotated[str, Meta(max_length=PATH_CHARS_MAX, pattern=r"^/[^\x00]*$")] | None = None
+    user: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^:\x00-\x20]+(?!\n)$")] | None = None
+    stdin: Annotated[str, Meta(max_length=PAYLOAD_BYTES_MAX, pattern=NO_NUL)] | None = None
     timeout_seconds: Annotated[float, Meta(gt=0)] | None = None
     success_codes: ExitCodes = (0,)
     discard_codes: ExitCodes = (NOT_EXECUTABLE, NOT_FOUND)

@@ -3,7 +3,8 @@
 - Deleted: nothing goes on. Pending runs are cancelled, running ones asked to stop.
 - Paused: runs planned for after the pause that have not begun are withdrawn.
 - `cancel_other`, `terminate_other`: the newest run goes on, those before it end.
-- Everything that is pending waits in the queue of the job's target.
+- Everything that is pending waits in the queue of the job's target. A run with a payload of its own does not follow it
+  to a target of another type, which was not meant to have that payload: it is cancelled.
 
 A claim does not raise a job's version, so a change of a job can lose to a claim: its plan finds a run changed and
 leaves it out. The code that makes the change need not handle that, because the rule is applied again: after every
@@ -24,6 +25,8 @@ from horarium.rules.applying import Newest, newest_of, owed_by
 from horarium.rules.compiled import retention_of_job
 from horarium.rules.planning import CURSOR_AHEAD, ENDS_OTHERS, PLANNED_CAUSES, owed_run, plan
 from horarium.rules.settling import cancel, noted, terminate
+
+OTHER_TYPE = "the job's target is of another type now, and this run has a payload of its own"
 
 ENDED_AT_ONCE = 200
 """How many runs a plan ends that makes one in their place: the rest are ended later."""
@@ -48,6 +51,8 @@ def reconcile(job: Job, unfinished: Sequence[Run], now: Instant, newest: Newest 
                 withdrawals.append(run)
             else:
                 changes.append(_change(run, taken_back(run, job, now, "the job was paused")))
+        elif is_misplaced(run, job) and run.payload is not None and _type(run.queue) != _type(job.queue):
+            changes.append(_change(run, cancel(run, retention_of_job(job), now, OTHER_TYPE)))
         elif is_misplaced(run, job):
             withdrawals.append(run)
             moved.append(_moved(run, job, now))
@@ -125,6 +130,11 @@ def asks_to_stop(planned: Plan) -> bool:
 def is_misplaced(run: Run, job: Job) -> bool:
     """Whether it waits where it would not be delivered as its job now says."""
     return run.state is State.PENDING and run.queue != job.queue and job.deleted_at is None
+
+
+def _type(queue: str) -> str:
+    """Of which type the target of a queue's runs is (`pull`: a queue, or a command of one)."""
+    return queue.partition("/")[0]
 
 
 def is_ahead(run: Run, at: Instant) -> bool:

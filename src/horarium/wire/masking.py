@@ -22,11 +22,13 @@ from horarium.model import CommandTarget, HttpTarget, Target
 SECRET_SHOWN = "********"
 """The text in place of a secret. Sent back in an update, it keeps the secret that is stored."""
 
-SECRET_WORDS = ("authorization", "cookie", "token", "secret", "password", "api-key", "apikey")
-"""A header whose name holds one of these is secret."""
+_SECRET_NAME = re.compile(
+    r"token|secret|passw|passphrase|pwd|signature|credential|cookie|private|jwt|(api|access)[-_]?key|auth(?!ors?([-_]|$))"
+    r"|(^|[-_])(key|pass|pat|sig)$",
+    re.IGNORECASE,
+)
+"""A header, a parameter of a URL or a variable with such a name is secret."""
 
-_PARAMETER_WORDS = r"token|secret|passw|pwd|signature|api[-_]?key|credential|^key$|^sig$|^auth"
-_VARIABLE_WORDS = re.compile(rf"{_PARAMETER_WORDS}|auth|private|_key$|_pass$|cookie", re.IGNORECASE)
 _QUERY = re.compile(r"([?&])([^=&#]*)=([^&#]*)")
 _PASSWORD = re.compile(r"(://[^/?#:@\s]*:)[^/@\s]+(@)")
 _PROBE = "\0"
@@ -37,7 +39,7 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 
 def is_secret_header(name: str) -> bool:
     """Whether a header's value is never shown."""
-    return any(word in name.lower() for word in SECRET_WORDS)
+    return _SECRET_NAME.search(name) is not None
 
 
 # ---- shown ------------------------------------------------------------------------------------------------------
@@ -60,19 +62,20 @@ def shown_target(target: Target) -> Target:
 
 
 def shown_url(url: str) -> str:
-    """A URL without the values of parameters that are named like secrets."""
+    """A URL without its password, and without the values of parameters that are named like secrets."""
 
     def shown(found: re.Match[str]) -> str:
         mark, name, _ = found.groups()
-        is_secret = re.search(_PARAMETER_WORDS, name, re.IGNORECASE)
-        return f"{mark}{name}={SECRET_SHOWN}" if is_secret else found[0]
+        return f"{mark}{name}={SECRET_SHOWN}" if _SECRET_NAME.search(name) else found[0]
 
-    return _QUERY.sub(shown, url)
+    return _PASSWORD.sub(rf"\1{SECRET_SHOWN}\2", _QUERY.sub(shown, url))
 
 
 def _shown_variable(name: str, text: str) -> str:
-    """Secret by its name, or a URL with a password."""
-    return SECRET_SHOWN if text and _VARIABLE_WORDS.search(name) else _PASSWORD.sub(rf"\1{SECRET_SHOWN}\2", text)
+    """Secret by its name, or a URL with a secret."""
+    if text and _SECRET_NAME.search(name):
+        return SECRET_SHOWN
+    return shown_url(text) if "://" in text else text
 
 
 # ---- kept -------------------------------------------------------------------------------------------------------

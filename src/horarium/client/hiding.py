@@ -11,6 +11,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Sequence
+from itertools import count
 
 PR_SET_DUMPABLE = 4
 
@@ -22,9 +23,8 @@ def hide(variables: Sequence[str] = ()) -> None:
     library = ctypes.CDLL(None)
     library.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     names = tuple(os.fsencode(name) + b"=" for name in variables)
-    for address in ctypes.POINTER(ctypes.c_void_p).in_dll(library, "environ"):
-        if address is None:
-            break
+    environ = ctypes.POINTER(ctypes.c_void_p).in_dll(library, "environ")
+    for address in iter((environ[place] for place in count()).__next__, None):
         text = ctypes.string_at(address)
         if text.startswith(names):
             ctypes.memset(address, 0, len(text))

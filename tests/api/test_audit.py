@@ -5,8 +5,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+import pytest
+
 from horarium.clock import SECOND, to_text
+from horarium.model.records import RecordFilter
 from horarium.testing.values import NOW
+from horarium.wire.definitions import JobDefinition
 
 from .conftest import Api, a_definition
 
@@ -194,6 +199,60 @@ async def test_any_number_that_a_job_had_leads_to_its_content_then(api: Api) -> 
         reply = await api.post("/jobs/job/revert", {"version": wrong})
         assert reply.code in ("not_found", "invalid_request"), wrong
     assert (await api.post("/jobs/none/revert", {"version": 1})).code == "not_found"
+
+
+@pytest.mark.parametrize("changed", [False, True])
+async def test_a_deleted_job_is_made_again_with_its_secrets_as_long_as_the_audit_is_kept(
+    api: Api, changed: bool
+) -> None:
+    headers = {"Authorization": "sec-1"}
+    await api.add_job(target={"type": "http", "url": "https://example.com/", "headers": headers}, labels={"a": "1"})
+    if changed:
+        await api.send("PATCH", "/jobs/job", {"priority": 7})
+    before = (await api.get("/jobs/job")).json
+    assert (await api.send("DELETE", "/jobs/job")).status == 204
+    found = (await api.get("/jobs/job/versions")).json["items"]
+    assert [each["definition"].get("priority", 0) for each in found] == ([7, 0] if changed else [0])
+    assert b"sec-1" not in (await api.get("/jobs/job/versions")).body
+    made = await api.post("/jobs/job/revert", {"version": found[0]["version"]})
+    assert made.status == 200
+    assert made.json["id"] != before["id"]
+    assert {name: made.json[name] for name in ("priority", "labels", "trigger", "target", "enabled")} == {
+        name: before[name] for name in ("priority", "labels", "trigger", "target", "enabled")
+    }
+    (stored,) = await api.store.get_jobs(["job"])
+    assert stored is not None
+    assert stored.target.headers == headers  # type: ignore[union-attr]
+    await api.send("DELETE", "/jobs/job")
+    gone = 1
+    while gone:
+        gone = await api.operations.versions.prune(api.clock.now() + 1, 100)
+    assert (await api.get("/jobs/job/versions")).code == "not_found"
+    assert (await api.post("/jobs/job/revert", {"version": 1})).code == "not_found"
+    left = (await api.store.list_records(RecordFilter(""), None, 200)).items
+    assert not [each.name for each in left if each.name.startswith(("version/", "ended-job/", "deleted-job/"))]
+
+
+async def test_a_job_that_was_made_by_no_known_caller_is_kept_when_it_is_deleted(api: Api) -> None:
+    await api.operations.jobs.put_job(msgspec.convert(a_definition("quiet"), JobDefinition))
+    await api.operations.jobs.delete_job("quiet")
+    assert (await api.post("/jobs/quiet/revert", {"version": 9})).json["name"] == "quiet"
+
+
+async def test_a_bound_key_sees_no_deleted_job_of_others(locked_api: Api) -> None:
+    api, admin = locked_api, {"authorization": "Bearer first-key-1234"}
+    key = {"name": "ours", "roles": ["editor"], "queues": ["ours"]}
+    bound = {"authorization": f"Bearer {(await api.post('/keys', key, headers=admin)).json['key']}"}
+    await api.post("/jobs", a_definition("theirs"), headers=admin)
+    await api.send("DELETE", "/jobs/theirs", headers=admin)
+    for reply in (
+        await api.get("/jobs/theirs/versions", headers=bound),
+        await api.post("/jobs/theirs/revert", {"version": 1}, headers=bound),
+    ):
+        assert reply.code == "not_found"
+        assert reply.json["detail"] == (await api.get("/jobs/never/versions", headers=bound)).json["detail"].replace(
+            "never", "theirs"
+        )
 
 
 async def test_versions_differ_in_what_was_changed_alone(api: Api) -> None:

@@ -250,6 +250,29 @@ def test_nothing_is_pruned_while_the_file_has_an_error(load: Call, url: str) -> 
         assert len(list(client.list_jobs(labels={"app": "safe"}))) == 2
 
 
+@pytest.mark.parametrize("content", ["", "\n", "jobs: []", "[]", '{"jobs": [], "jbos": []}', "jobs: {a: 1}"])
+def test_a_file_without_jobs_deletes_none(load: Call, url: str, content: str) -> None:
+    """`false | horarium job import - --prune` deleted every job of the label."""
+    load(json.dumps([a_job("kept-a"), a_job("kept-b")]), "--label", "app=kept")
+    refused = load(content, "--label", "app=kept", "--prune", status=2 if content in ("jobs: []", "[]") else 1)
+    assert refused.stdout == ""
+    with Client(url) as client:
+        assert len(list(client.list_jobs(labels={"app": "kept"}))) == 2
+
+
+def test_an_empty_file_deletes_all_if_that_is_said_and_each_job_can_be_made_again(load: Call, url: str) -> None:
+    secret = {"type": "http", "url": "https://example.com/", "headers": {"Authorization": "Bearer s3cret"}}
+    load(json.dumps([a_job("back", target=secret), a_job("gone")]), "--label", "app=all")
+    done = load("jobs: []", "--label", "app=all", "--prune", "--allow-empty")
+    assert "2 of 2 jobs with app=all were deleted; `horarium job revert NAME` makes one again." in done.stdout
+    assert "--allow-empty belongs to --prune" in load("jobs: []", "--allow-empty", status=2).stderr
+    shown = CliRunner().invoke(cli, ["job", "versions", "back", "--json"])
+    assert [each["definition"]["name"] for each in json.loads(shown.stdout)] == ["back"]
+    assert CliRunner().invoke(cli, ["job", "revert", "back"]).exit_code == 0
+    with Client(url) as client:
+        assert [job.name for job in client.list_jobs(labels={"app": "all"})] == ["back"]
+
+
 def test_pruning_needs_a_label(load: Call) -> None:
     assert "--prune deletes jobs by label" in load("[]", "--prune", status=2).stderr
 

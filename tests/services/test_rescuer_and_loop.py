@@ -222,7 +222,7 @@ async def test_the_pruner_forgets_old_audit_entries_and_versions_of_jobs_that_ar
         return sorted(record.name.partition("/")[0] for record in records if record.name != NOTED)
 
     await pruner.step(setting.now)
-    assert await names() == ["audit"] * 3 + ["ended-job"] + ["version"] * 2
+    assert await names() == ["audit"] * 3 + ["deleted-job", "ended-job"] + ["version"] * 2
     setting.clock.advance(DAY / SECOND + 1)
     await pruner.step(setting.now)
     assert await names() == ["version"]

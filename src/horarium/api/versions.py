@@ -15,7 +15,7 @@ from horarium.api.schemas import PageQuery
 from horarium.clock import to_datetime
 from horarium.model import queue_of
 from horarium.operations.facade import Operations
-from horarium.operations.jobs.versions import VERSION_MAX, Version
+from horarium.operations.jobs.versions import VERSION_MAX, Version, never_was
 from horarium.wire.definitions import JobDefinition, without_defaults
 from horarium.wire.masking import shown_target
 from horarium.wire.views import JobView, job_view
@@ -53,9 +53,15 @@ class JobVersions:
 
     async def list_versions(self, call: Call) -> Answer:
         query: PageQuery = call.query
-        job = await self._operations.jobs.get_job(job_name(call.request))
+        name, versions = job_name(call.request), self._operations.versions
         after = read_cursor("versions", query.cursor, _is_key)
-        page = await self._operations.versions.page(job, after, query.limit)
+        (job,) = await self._operations.store.get_jobs([name])
+        if job is None:
+            page = await versions.of_deleted(name, after, query.limit)
+        else:
+            page = await versions.page(job, after, query.limit)
+        if job is None and not all(call.principal.may_reach(queue_of(each.definition.target)) for each in page.items):
+            raise never_was(name)
         seen = [each for each in page.items if call.principal.may_reach(queue_of(each.definition.target))]
         return answer(VersionPage([_view(each) for each in seen], write_cursor("versions", page.next_after)))
 
@@ -71,6 +77,7 @@ class JobVersions:
                 method="GET", path="/jobs/{name}/versions", name="listJobVersions", costly=True, tag="jobs",
                 handle=self.list_versions, scope=Scope.JOBS_READ, query=PageQuery,
                 summary="What a job was, and who changed it; the newest first",
+                description="Those of a deleted job too, as long as the audit is kept.",
                 answers={200: (VersionPage, "One page")}, problems=("not_found", "invalid_cursor"),
             ),
             Endpoint(
@@ -78,7 +85,8 @@ class JobVersions:
                 scope=Scope.JOBS_WRITE,
                 summary="Bring a job back to what it was at a version",
                 description="Its content as a whole, secrets and whether it is paused included. Going back is a new "
-                "version itself. A job that is that already stays as it is.",
+                "version itself. A job that is that already stays as it is. One that was deleted is made again, as "
+                "long as the audit is kept.",
                 body=RevertRequest, read=BodyReader(RevertRequest),
                 answers={200: (JobView, "The job as it now is")},
                 problems=("not_found", "conflict", "invalid_job", "invalid_trigger", "too_expensive"),

@@ -44,6 +44,8 @@ def read_entries(
     text = read_text(path)
     source = "the standard input" if path == "-" else path
     format = format or _format_of(path, text)
+    if not text.strip() and format != "json":
+        raise InvalidJob(f"{source} is empty (`jobs: []` says that no job is meant)")
     if format == "json":
         return list(_json_entries(text, source))
     if format == "yaml":
@@ -133,7 +135,12 @@ def _next(text: str, at: int) -> int:
 
 
 def _entries(document: Any, source: str, line: int | None = None) -> Iterator[Entry]:
-    if isinstance(document, dict) and isinstance(document.get("jobs"), list):
+    if isinstance(document, dict) and "jobs" in document:
+        others = ", ".join(sorted(str(key) for key in document if key != "jobs"))
+        if others:
+            raise InvalidJob(f"{source}: unknown beside `jobs`: {others}")
+        if not isinstance(document["jobs"], list):
+            raise InvalidJob(f"{source}: `jobs` is no list")
         document = document["jobs"]
     jobs = document if isinstance(document, list) else [document]
     for index, job in enumerate(jobs):

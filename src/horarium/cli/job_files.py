@@ -58,6 +58,7 @@ Examples:
 @click.option("--overlap", type=click.Choice(OVERLAPS), help="Crontab: what to do when an earlier run is not finished.")
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="A label for every job; repeatable.")
 @click.option("--prune", is_flag=True, help="Delete the jobs with these labels that FILE no longer has; needs --label.")
+@click.option("--allow-empty", is_flag=True, help="Prune although FILE has no job: all jobs with these labels go.")
 @server_options
 def import_jobs(
     file: str,
@@ -70,6 +71,7 @@ def import_jobs(
     overlap: str | None,
     labels: tuple[str, ...],
     prune: bool,
+    allow_empty: bool,
     url: str,
     api_key: str | None,
     as_json: bool,
@@ -77,14 +79,21 @@ def import_jobs(
     owned = pairs("--label", labels, "=")
     if prune and not owned:
         raise click.UsageError("--prune deletes jobs by label: give the --label that all jobs of this file have")
+    if allow_empty and not prune:
+        raise click.UsageError("--allow-empty belongs to --prune")
     fields: dict[str, Any] = {"retry": {"attempts_max": attempts}} if attempts else {}
     fields |= {"overlap": overlap} if overlap else {}
     entries = read_entries(file, format, queue=queue, timezone=timezone, prefix=prefix, fields=fields)
     entries = [labelled(entry, owned) for entry in entries]
+    if prune and not entries and not allow_empty:
+        raise click.UsageError(
+            f"{file} has no job: --prune would delete every job with {', '.join(labels)}; "
+            "say --allow-empty if that is meant"
+        )
     with connect(url, api_key) as client:
         with _progress(len(entries), as_json) as advance:
             names, errors = _import(client, entries, dry_run, advance)
-        gone = _prune(client, entries, owned, errors, dry_run) if prune else None
+        gone, owned_before = _prune(client, entries, owned, errors, dry_run) if prune else (None, 0)
     found = notes(entries)
     if as_json:
         counts = {outcome: len(those) for outcome, those in names.items()} | {"failed": len(errors)}
@@ -92,6 +101,10 @@ def import_jobs(
         print_json({**counts, **pruned, "dry_run": dry_run, "errors": errors, "notes": found})
     else:
         _print_summary(names, gone, errors, found, dry_run)
+        if gone:
+            again = "" if dry_run else "; `horarium job revert NAME` makes one again"
+            said = "would be" if dry_run else "were"
+            say(f"{len(gone)} of {owned_before} jobs with {', '.join(labels)} {said} deleted{again}.")
     if errors:
         sys.exit(FAILED)
 
@@ -106,16 +119,17 @@ def labelled(entry: Entry, labels: dict[str, str]) -> Entry:
 
 def _prune(
     client: Client, entries: Sequence[Entry], labels: dict[str, str], errors: Sequence[object], dry_run: bool
-) -> list[str]:
-    """Delete the jobs with these labels that have left the file: their names. None while the file has an error, which
-    may hide a job that is meant to stay."""
+) -> tuple[list[str], int]:
+    """Delete the jobs with these labels that have left the file: their names, and of how many. None while the file has
+    an error, which may hide a job that is meant to stay."""
     if errors:
-        return []
+        return [], 0
     kept = {entry.name for entry in entries}
-    gone = [job.name for job in client.list_jobs(labels=labels, finished=None) if job.name not in kept]
+    owned = [job.name for job in client.list_jobs(labels=labels, finished=None)]
+    gone = [name for name in owned if name not in kept]
     for name in () if dry_run else gone:
         client.delete_job(name)
-    return gone
+    return gone, len(owned)
 
 
 def _import(

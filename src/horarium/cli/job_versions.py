@@ -42,7 +42,8 @@ def versions(name: str, limit: int | None, url: str, api_key: str | None, as_jso
 
 
 @click.command(
-    help="Bring a job back to what it was at a version; left out: the one before the present.\n\n"
+    help="Bring a job back to what it was at a version; left out: the one before the present. A job that was deleted "
+    "is made again, as it was last.\n\n"
     "\b\nExamples:\n  horarium job revert nightly\n  horarium job revert nightly 7"
 )
 @NAME
@@ -61,8 +62,12 @@ def revert(name: str, at: int | None, version: int | None, url: str, api_key: st
 
 
 def _before(client: Any, name: str) -> int:
-    """The version before the present."""
+    """The version before the present; the last one of a job that was deleted."""
     found = list(client.versions(name, 2))
+    try:
+        client.get_job(name)
+    except NotFound:
+        return int(found[0]["version"])
     if len(found) < 2:
         raise NotFound(f"job {name!r} has no version before its present one")
     return int(found[1]["version"])

@@ -137,8 +137,14 @@ class JobOperations:
         return await self._bring_to(name, lambda job: patched_definition(job, changes))
 
     async def revert_job(self, name: str, version: int) -> Job:
-        """Bring the job back to the content that it had at this version. Raises NotFound."""
-        job = await self.get_job(name)
+        """Bring the job back to the content that it had at this version; make one that was deleted again. Raises
+        NotFound."""
+        (job,) = await self._store.get_jobs([name])
+        if job is None:
+            (made,) = await self.create_jobs([await self.versions.get_deleted(name, version)])
+            if made is None:
+                raise contended(name)
+            return made
         kept = await self.versions.get(job, version)
 
         def content(now_stored: Job) -> JobDefinition:

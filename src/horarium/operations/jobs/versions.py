@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from horarium.access.acting import who_acts
 from horarium.clock import Instant
-from horarium.errors import InvalidRequest
-from horarium.model import Job, Plan
+from horarium.errors import InvalidRequest, NotFound
+from horarium.model import Job, Plan, queue_of
 from horarium.model.records import Record, RecordChange, RecordFilter, instant_key
 from horarium.operations.writing.auditing import told_job
 from horarium.ports import Along, Page, Store
@@ -28,7 +28,10 @@ from horarium.wire.definitions import JobDefinition, kept_definition
 
 PREFIX = "version/"
 ENDED = "ended-job/"
-"""A record for each deleted job whose versions are still kept, by the instant of its end."""
+"""A record for each deleted job whose versions are still kept, by the instant of its end; its body is the next one's
+name."""
+DELETED = "deleted-job/"
+"""The same by the name of the job, and then by the instant."""
 KEPT = 100
 """Versions of one job that are kept at least."""
 SLACK = 10
@@ -118,15 +121,21 @@ class Versions:
         return [*records, _record(job.id, known.version)]
 
     async def _ended(self, job: Job, now: Instant) -> list[Record]:
-        if await self._last(job.id) is None:
-            return []
-        return [Record(name=ENDED + instant_key(now, job.id), body=b"")]
+        """The job as it was, where that is not kept yet, and how it is found: by its name, and once it is too old."""
+        last, key = await self._last(job.id), instant_key(now, job.id)
+        named = f"{DELETED}{job.name}/{key}"
+        records = [Record(name=ENDED + key, body=named.encode()), Record(name=named, body=b"")]
+        if last is None or last.definition != kept_definition(job):
+            number = 1 if last is None else last.number + 1
+            at = job.updated_at or job.created_at
+            records.append(_record(job.id, _version(job, job.version, number, at, "", actor="")))
+        return records
 
     async def _last(self, job_id: str) -> Version | None:
-        found = await self._list(job_id, RecordFilter(f"{PREFIX}{job_id}/", descending=True), None, 1)
+        found = await self._list(RecordFilter(f"{PREFIX}{job_id}/", descending=True), None, 1)
         return next(iter(found.items), None)
 
-    async def _list(self, job_id: str, where: RecordFilter, after: str | None, limit: int) -> Page[Version]:
+    async def _list(self, where: RecordFilter, after: str | None, limit: int) -> Page[Version]:
         page = await self._store.list_records(where, after, limit)
         return Page(tuple(_decode(record.body) for record in page.items), page.next_after)
 
@@ -143,7 +152,7 @@ class Versions:
         """The versions of a job, the newest first, beginning below the version `after`."""
         prefix = f"{PREFIX}{job.id}/"
         below = None if after is None else prefix + after
-        page = await self._list(job.id, RecordFilter(prefix, descending=True), below, limit)
+        page = await self._list(RecordFilter(prefix, descending=True), below, limit)
         next_after = None if page.next_after is None else page.next_after.removeprefix(prefix)
         if after is None and (not page.items or page.items[0].definition != kept_definition(job)):
             number = page.items[0].number + 1 if page.items else 1
@@ -151,14 +160,36 @@ class Versions:
             return Page((present, *page.items), next_after)
         return Page(page.items, next_after)
 
+    async def of_deleted(self, name: str, after: str | None, limit: int) -> Page[Version]:
+        """The versions of the job of that name that was deleted last, the newest first. Raises NotFound."""
+        found = await self._store.list_records(RecordFilter(f"{DELETED}{name}/", descending=True), None, 1)
+        if not found.items:
+            raise never_was(name)
+        prefix = f"{PREFIX}{found.items[0].name.rpartition('/')[2].partition('-')[2]}/"
+        below = None if after is None else prefix + after
+        page = await self._list(RecordFilter(prefix, descending=True), below, limit)
+        origin = who_acts()
+        caller = None if origin is None else origin.principal
+        if caller is not None and not all(caller.may_reach(queue_of(each.definition.target)) for each in page.items):
+            raise never_was(name)
+        return Page(page.items, page.next_after and page.next_after.removeprefix(prefix))
+
+    async def get_deleted(self, name: str, version: int) -> JobDefinition:
+        """The definition at this version of the job that was deleted last. Raises NotFound, InvalidRequest."""
+        page = await self.of_deleted(name, _key(min(version, VERSION_MAX - 1) + 1), 1)
+        if not page.items:
+            message = f"version: job {name!r} had no version {version}, or it is kept no longer"
+            raise InvalidRequest(message, field="version")
+        return page.items[0].definition
+
     async def get(self, job: Job, version: int) -> JobDefinition:
         """The definition at this version. Raises InvalidRequest for one that it never had, or that is not kept."""
         prefix = f"{PREFIX}{job.id}/"
         if 0 < version <= min(job.version, VERSION_MAX):
             upto = RecordFilter(prefix, until=_key(version + 1), descending=True)
-            found = (await self._list(job.id, upto, None, 1)).items
+            found = (await self._list(upto, None, 1)).items
             if not found:
-                found = (await self._list(job.id, RecordFilter(prefix), None, 1)).items
+                found = (await self._list(RecordFilter(prefix), None, 1)).items
                 if not found:
                     return kept_definition(job)
                 found = found if found[0].number == 1 else ()
@@ -177,9 +208,15 @@ class Versions:
             job_id = record.name.removeprefix(ENDED).partition("-")[2]
             gone += (pruned := await self._store.prune_records(f"{PREFIX}{job_id}/", ABOVE_ALL, limit))
             if pruned < limit:
-                await self._store.put_records([RecordChange(record, record.version, deleted=True)])
-                gone += 1
+                (named,) = await self._store.get_records([record.body.decode()])
+                both = [each for each in (named, record) if each is not None]
+                await self._store.put_records([RecordChange(each, each.version, deleted=True) for each in both])
+                gone += len(both)
         return gone
+
+
+def never_was(name: str) -> NotFound:
+    return NotFound(f"there is no job {name!r}, and none of that name was deleted within the retention of the audit")
 
 
 def _key(version: int) -> str:

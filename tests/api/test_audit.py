@@ -235,7 +235,7 @@ async def test_a_deleted_job_is_made_again_with_its_secrets_as_long_as_the_audit
 
 async def test_a_job_that_was_made_by_no_known_caller_is_kept_when_it_is_deleted(api: Api) -> None:
     await api.operations.jobs.put_job(msgspec.convert(a_definition("quiet"), JobDefinition))
-    await api.operations.jobs.delete_job("quiet")
+    await api.send("DELETE", "/jobs/quiet")
     assert (await api.post("/jobs/quiet/revert", {"version": 9})).json["name"] == "quiet"
 
 

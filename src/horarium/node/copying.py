@@ -23,6 +23,7 @@ from horarium.errors import NotFound, StateConflict
 from horarium.model import Job, Run
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, RunFilter, Store
+from horarium.services.loop.believed import NOTED
 
 QUIET_SECONDS = 30
 """How long no node may have given a sign of life: three of its beats."""
@@ -366,11 +367,12 @@ async def _unlike_health(source: Store, target: Store) -> AsyncIterator[Job]:
 
 
 async def _record_pages(store: Store) -> AsyncIterator[tuple[Record, ...]]:
+    """All but the note that the nodes of a store keep of its clock, which is theirs alone."""
     after: str | None = None
     while True:
         page: Page[Record] = await store.list_records(RecordFilter(), after, PAGE_MAX)
-        if page.items:
-            yield page.items
+        if records := tuple(record for record in page.items if record.name != NOTED):
+            yield records
         if page.next_after is None:
             return
         after = page.next_after

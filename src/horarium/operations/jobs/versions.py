@@ -123,6 +123,8 @@ class Versions:
     async def _ended(self, job: Job, now: Instant) -> list[Record]:
         """The job as it was, where that is not kept yet, and how it is found: by its name, and once it is too old."""
         last, key = await self._last(job.id), instant_key(now, job.id)
+        if last is None and who_acts() is None:
+            return []
         named = f"{DELETED}{job.name}/{key}"
         records = [Record(name=ENDED + key, body=named.encode()), Record(name=named, body=b"")]
         if last is None or last.definition != kept_definition(job):

@@ -17,6 +17,6 @@ async def test_the_note_of_a_clock_belongs_to_the_nodes_of_a_store() -> None:
     await source.add_jobs([a_job("nightly")])
     for store, body in ((source, b"1"), (target, b"2")):
         assert await store.put_records([RecordChange(Record(name=NOTED, body=body))]) == [True]
-    report = await copy(Side(source, clock), Side(target, clock))
+    report = await copy(Side(source, clock, "here"), Side(target, clock, "there"), lambda progress: None)
     assert report.ok, report.problems
     assert [record and record.body for record in await target.get_records([NOTED])] == [b"2"]

@@ -296,8 +296,8 @@ def test_a_job_that_is_refused_is_named_and_the_others_are_imported(call: Call) 
 
 def test_a_crontab_is_imported(call: Call) -> None:
     text = "TZ=Europe/Berlin\n0 3 * * * /usr/bin/backup\n"
-    assert call("job", "import", "-", "--queue", "shell", stdin=text).stdout.startswith("1 created")
-    job = as_json(call("job", "show", "usr-bin-backup", "--json"))
+    assert call("job", "import", "-", "--queue", "shell", "--prefix", "tab.", stdin=text).stdout.startswith("1 created")
+    (job,) = as_json(call("job", "list", "--prefix", "tab.", "--json"))
     assert job["target"] == {**COMMAND, "command": ["/bin/sh", "-c", "/usr/bin/backup"]}
     assert call("job", "import", "-", stdin="@reboot x", status=1).stderr.startswith("Error: the standard input:1:")
 

@@ -11,15 +11,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
 from horarium.cli import cli
+from horarium.cli.crontab import AT_ONCE_MAX, START_SECONDS, program_of
 from horarium.cli.documents import read_entries
 from horarium.cli.job_files import HERD_JOBS
 from horarium.client import Client
 from horarium.client.api import IMPORT_MAX
 from horarium.errors import InvalidJob
+from horarium.model import Occasion
 from tests.blackbox.outside import environment
 from tests.servers.live import live_server
 from tests.waiting import PATIENCE
@@ -148,19 +151,90 @@ def test_a_crontab_is_imported_line_by_line(load: Call, url: str) -> None:
         assert words in result.stderr
     assert "Note: MAILTO: no mail is sent" in result.stderr
     with Client(url) as client:
-        job = client.get_job("host1.usr-bin-backup-all")
-    assert job.trigger["timezone"] == "Europe/Berlin"
+        (job,) = client.list_jobs(prefix="host1.")
+    assert (job.name.startswith("host1.backup-"), job.trigger["timezone"]) == (True, "Europe/Berlin")
     assert load(CRONTAB, "--format", "crontab", "--prefix", "host1.", status=1).stdout.startswith(
         "0 created, 0 updated, 1 unchanged"
     )
 
 
-def test_a_crontab_with_users_is_recognised_by_its_place_or_by_name(load: Call, url: str) -> None:
-    text = "17 * * * * root cd / && run-parts --report /etc/cron.hourly\n"
-    assert counts(load(text, "--format", "system-crontab", "--json")) == (1, 0, 0, 0)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "17 * * * * root cd / && run-parts --report /etc/cron.hourly\n",
+        "# m h dom mon dow user  command\n17 * * * * nosuchuser cd / && run-parts --report /etc/cron.hourly\n",
+    ],
+)
+def test_a_copy_of_a_system_crontab_is_recognised(load: Call, url: str, text: str) -> None:
+    """`root cd / && ...` was taken for the command."""
+    assert counts(load(text, "--format", "crontab", "--source", "web1", "--json")) == (1, 0, 0, 0)
     with Client(url) as client:
-        job = client.get_job("cd-run-parts-report-etc-cron-hourly")
-    assert job.labels == {"crontab-user": "root"}
+        (job,) = client.list_jobs(labels={"crontab-source": "web1"})
+        client.delete_job(job.name)
+    assert job.name.startswith("web1-run-parts-")
+    target = msgspec.to_builtins(job.target)
+    assert list(target["command"]) == ["/bin/sh", "-c", "cd / && run-parts --report /etc/cron.hourly"]
+    assert target["user"] in ("root", "nosuchuser")
+
+
+def test_a_line_that_was_edited_takes_its_job_along(load: Call, url: str) -> None:
+    source = ("--format", "crontab", "--source", "web2", "--json")
+    load("0 3 * * * /opt/backup --all\n5 4 * * * /opt/rotate\n", *source)
+    again = json.loads(load("0 3 * * * /opt/backup --all --fast\n5 5 * * * /opt/rotate\n", *source).stdout)
+    assert (again["created"], again["updated"], len(again["deleted"])) == (1, 1, 1)
+    with Client(url) as client:
+        jobs = list(client.list_jobs(labels={"crontab-source": "web2"}))
+    assert sorted(job.name.rpartition("-")[0] for job in jobs) == ["web2-backup", "web2-rotate"]
+    assert "say --allow-empty" in load("# nothing\n", *source, status=2).stderr
+
+
+def test_a_job_of_a_crontab_means_what_its_line_meant_to_cron(
+    load: Call, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    text = "30 2 * * 1-5 PGPASSWORD=geheim pg_dump -U app --password=s3cret app > /tmp/app.sql\n"
+    shown = json.loads(load(text, "--format", "crontab", "--prefix", "c.", "--json").stdout)
+    assert shown["notes"] == ["times are those of Europe/Berlin, the zone of this machine; --timezone names another"]
+    with Client(url) as client:
+        (job,) = client.list_jobs(prefix="c.")
+    assert job.name.startswith("c.pg-dump-")
+    assert "geheim" not in job.name
+    assert "s3cret" not in job.name
+    assert job.trigger == {"type": "cron", "expression": "30 2 * * 1-5", "timezone": "Europe/Berlin"}
+    assert (job.overlap, job.retry.attempts_max, job.catch_up.policy) == ("allow", 1, "none")
+    assert job.timeouts.start_seconds == START_SECONDS
+    assert job.concurrency is not None
+    assert job.concurrency.max == AT_ONCE_MAX
+
+
+def test_mailto_becomes_a_channel_that_is_told_of_failures(load: Call, url: str) -> None:
+    text = 'MAILTO=ops@example.com, dev@example.com\n0 1 * * * /opt/told\nMAILTO=""\n0 2 * * * /opt/quiet\n'
+    load(text, "--format", "crontab", "--prefix", "m.", "--mailto", "--json")
+    with Client(url) as client:
+        told = {job.name[2:].partition("-")[0]: job.on for job in client.list_jobs(prefix="m.")}
+        (channel,) = (each for each in client.channels.list() if each["name"].startswith("mailto-"))
+    assert told["quiet"] == {}
+    assert [each.notify for each in told["told"][Occasion.FAILED]] == [channel["name"]]
+    assert channel["to"] == ["dev@example.com", "ops@example.com"]
+
+
+@pytest.mark.parametrize(
+    ("command", "program"),
+    [
+        ("/usr/bin/backup --all", "backup"),
+        ("cd /srv/app && ./manage.py clearsessions", "manage-py"),
+        ("[ -x /usr/sbin/anacron ] || run-parts /etc/cron.daily", "run-parts"),
+        ("A=1 B='x y' nice -n 19 ionice -c3 /opt/x.sh", "x-sh"),
+        ("sudo -u www php artisan schedule:run >> /dev/null 2>&1", "php"),
+        ("(cd /tmp; ls)", "cd"),
+        ("$HOME/bin/daily.job", "daily-job"),
+        (">/dev/null true", "null"),
+        ("", "command"),
+        ("'", "command"),
+    ],
+)
+def test_a_command_is_named_after_its_program(command: str, program: str) -> None:
+    assert program_of(command) == program
 
 
 @pytest.mark.slow

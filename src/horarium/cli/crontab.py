@@ -2,34 +2,51 @@
 
 It starts `["/bin/sh", "-c", COMMAND]`, with `env` where the crontab sets variables, and `stdin` where the command has a
 `%`. `SHELL` says which shell, `HOME` in which folder, `CRON_TZ` (or `TZ`) in which zone, `RANDOM_DELAY` up to how many
-minutes later. As under cron, a run has one attempt.
+minutes later, `MAILTO` who gets mail of a failure. A job means what the line meant to cron: one attempt, nothing is
+caught up, runs may overlap; but no more than `AT_ONCE_MAX` are at work, and none begins later than `START_SECONDS`.
 
-The name of a job follows from the command alone, so that importing the same crontab again, or with another hour, or
-with lines in another order, changes no other job and makes no second one. A command that is long, or that looks like
-another one, is distinguished by a hash of it.
+The name of a job is that of the program and a hash of the command, so that importing the same crontab again, or with
+another hour, or with lines in another order, changes no other job and makes no second one, and no argument (a password
+may be one) is in a name.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 from horarium.cli.entry import Entry
 from horarium.cli.fields import is_cron
 
-NAME_CHARS_MAX = 60
+NAME_CHARS_MAX = 40
 HASH_BYTES = 4
+KEY = "crontab/"
+AT_ONCE_MAX = 10
+START_SECONDS = 900
+AS_UNDER_CRON = {
+    "retry": {"attempts_max": 1},
+    "catch_up": {"policy": "none"},
+    "timeouts": {"start_seconds": START_SECONDS},
+}
 
 _SETTING = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|\"[A-Za-z_][A-Za-z0-9_]*\"|'[A-Za-z_][A-Za-z0-9_]*')\s*=\s*(.*)")
 _PERCENT = re.compile(r"(?<!\\)%")
+_USER_COLUMN = re.compile(r"#.*\b(dow|day of week|weekday)\s+user", re.IGNORECASE)
+_BEFORE_PROGRAM = re.compile(
+    r"\s*(?:\w+=(?:'[^']*'|\"[^\"]*\"|\S*)\s+|(?:cd|test|\[)\s[^;&|]*(?:&&|;|\|\|)\s*"
+    r"|(?:sudo|nice|ionice|nohup|exec|env|time|chronic)\s+(?:-[ugnc]\s+\S+\s+|-\S+\s+)*)"
+)
+_PROGRAM = re.compile(r"[^\s;&|<>()'\"]+")
 
 
 class Crontab:
     """Reads one crontab; `queue`, `timezone` and `prefix` (of names) are for all of its jobs. `with_user`: the sixth
-    field names a user, as in /etc/crontab; it is kept as the label `crontab-user`. `fields`: of every job, such as
-    another number of attempts."""
+    field names a user, as in /etc/crontab, who is the target's. `fields`: of every job, such as another number of
+    attempts. `mail`: whom `MAILTO` names gets the failures, by the channel of `mail_channel`."""
 
     def __init__(
         self,
@@ -40,13 +57,15 @@ class Crontab:
         with_user: bool = False,
         prefix: str = "",
         fields: Mapping[str, Any] | None = None,
+        mail: bool = False,
     ) -> None:
         self._source = source
         self._queue = queue
         self._timezone = timezone
         self._with_user = with_user
         self._prefix = prefix
-        self._fields = {"retry": {"attempts_max": 1}, **(fields or {})}
+        self._fields = {**AS_UNDER_CRON, **(fields or {})}
+        self._mail = mail
         self._env: dict[str, str] = {}
         self._jitter_seconds = 0
         self._command_of: dict[str, str] = {}
@@ -105,29 +124,100 @@ class Crontab:
             target["env"] = self._env
         if "HOME" in self._env:
             target["cwd"] = self._env["HOME"]
+        name = self._name(command)
         job: dict[str, Any] = {
-            "name": self._name(command),
+            "name": name,
             "trigger": {"type": "cron", "expression": expression, "timezone": self._timezone},
             "target": target,
+            "concurrency": {"key": KEY + name, "max": AT_ONCE_MAX},
             **self._fields,
         }
         if user is not None:
-            job["labels"] = {"crontab-user": user}
+            target["user"] = user
+        addresses = addresses_in(self._env.get("MAILTO", ""))
+        if self._mail and addresses:
+            job["on"] = {"failed": [{"notify": mail_channel(addresses)}]}
         if self._jitter_seconds:
             job["jitter_seconds"] = self._jitter_seconds
         return job
 
     def _name(self, command: str) -> str:
-        base = re.sub(r"[^A-Za-z0-9]+", "-", command).strip("-").lower() or "command"
-        if len(base) > NAME_CHARS_MAX or self._command_of.get(base, command) != command:
-            digest = blake2b(command.encode(), digest_size=HASH_BYTES).hexdigest()
-            base = f"{base[: NAME_CHARS_MAX - len(digest) - 1].rstrip('-')}-{digest}"
+        digest = blake2b(command.encode(), digest_size=HASH_BYTES).hexdigest()
+        base = f"{self._prefix}{program_of(command)}-{digest}"
         name, number = base, 1
         while name in self._command_of:
             number += 1
             name = f"{base}-{number}"
         self._command_of[name] = command
-        return self._prefix + name
+        return name
+
+
+def is_of_crontab(job: Mapping[str, Any]) -> bool:
+    """Whether a definition was made of a line of a crontab."""
+    concurrency = job.get("concurrency")
+    return isinstance(concurrency, dict) and str(concurrency.get("key")).startswith(KEY)
+
+
+def program_of(command: str) -> str:
+    """The name of the program that a command starts first, as a part of a name."""
+    start = 0
+    while (before := _BEFORE_PROGRAM.match(command, start)) is not None:
+        start = before.end()
+    program = _PROGRAM.search(command, start)
+    name = "" if program is None else program[0].rstrip("/").rpartition("/")[2]
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:NAME_CHARS_MAX].rstrip("-") or "command"
+
+
+# ---- mail
+
+
+def addresses_in(mailto: str) -> list[str]:
+    """Whom `MAILTO` names. A user of the machine has no address that a server could write to."""
+    return sorted({each for each in re.split(r"[,\s]+", mailto) if "@" in each})
+
+
+def mail_channel(addresses: Collection[str]) -> str:
+    """The name of the channel that writes to these."""
+    digest = blake2b(" ".join(addresses).encode(), digest_size=HASH_BYTES).hexdigest()
+    first = re.sub(r"[^A-Za-z0-9]+", "-", min(addresses)).strip("-").lower()[:NAME_CHARS_MAX]
+    return f"mailto-{first}-{digest}"
+
+
+# ---- the machine
+
+
+def host_zone() -> str | None:
+    """The time zone of this machine, as cron goes by it."""
+    named = os.environ.get("TZ", "").removeprefix(":")
+    if named and not named.startswith("/"):
+        return named
+    try:
+        _, found, name = os.path.realpath("/etc/localtime").partition("/zoneinfo/")
+        return name if found else Path("/etc/timezone").read_text(encoding="ascii").strip() or None
+    except (OSError, ValueError):
+        return None
+
+
+def has_users(text: str) -> bool:
+    """Whether the sixth field of each line is a user: a copy of /etc/crontab. Its heading says so, or `root` is one of
+    them and each of the others is a user here."""
+    lines = [line for line in map(str.strip, text.splitlines()) if line and not _SETTING.fullmatch(line)]
+    work = [line for line in lines if not line.startswith("#")]
+    users = [fields[at] for line in work if len(fields := line.split()) > (at := 1 if line[0] == "@" else 5) + 1]
+    if not users or len(users) < len(work):
+        return False
+    headed = any(_USER_COLUMN.search(line) for line in lines if line.startswith("#"))
+    return headed or ("root" in users and all(map(_is_user, users)))
+
+
+def _is_user(name: str) -> bool:
+    import pwd
+
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
 
 
 def _unquoted(text: str) -> str:

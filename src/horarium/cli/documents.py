@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
-from horarium.cli.crontab import Crontab
+from horarium.cli.crontab import Crontab, has_users
 from horarium.cli.entry import Entry
 from horarium.cli.fields import is_cron, read_text
 from horarium.errors import InvalidJob
@@ -37,10 +37,11 @@ def read_entries(
     timezone: str = "UTC",
     prefix: str = "",
     fields: Mapping[str, Any] | None = None,
+    mail: bool = False,
 ) -> list[Entry]:
     """The jobs in a file (`-`: the standard input). YAML and JSON hold one job, a list of jobs, or `jobs:` with a list;
-    JSON may also hold one job a line. `queue`, `timezone`, `prefix` and `fields` are for a crontab. Raises InvalidJob
-    for a file that can't be read."""
+    JSON may also hold one job a line. `queue`, `timezone`, `prefix`, `fields` and `mail` are for a crontab. Raises
+    InvalidJob for a file that can't be read."""
     text = read_text(path)
     source = "the standard input" if path == "-" else path
     format = format or _format_of(path, text)
@@ -51,8 +52,8 @@ def read_entries(
     if format == "yaml":
         documents = read_yaml(text, source, InvalidJob)
         return [entry for document in documents for entry in _entries(document, source)]
-    with_user = format == "system-crontab"
-    crontab = Crontab(source, queue, timezone, with_user=with_user, prefix=prefix, fields=fields)
+    with_user = format == "system-crontab" or has_users(text)
+    crontab = Crontab(source, queue, timezone, with_user=with_user, prefix=prefix, fields=fields, mail=mail)
     return list(crontab.read(text))
 
 

@@ -24,6 +24,7 @@ else:
     # Older releases of click have no generic types.
     FloatType = TextType = AnyType = click.ParamType
 
+CATCH_UPS = ("none", "latest", "all")
 OVERLAPS = ("allow", "skip", "buffer_one", "buffer_all", "cancel_other", "terminate_other")
 TRIGGER_FLAGS = ("rrule", "cron", "every", "at", "when")
 TARGET_FLAGS = ("http", "queue", "handler", "bus", "external")

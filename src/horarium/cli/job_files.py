@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from horarium.cli.crontab import addresses_in, host_zone, is_of_crontab, mail_channel
 from horarium.cli.documents import FORMATS, read_entries
 from horarium.cli.entry import Entry
-from horarium.cli.fields import OVERLAPS, pairs
+from horarium.cli.fields import CATCH_UPS, OVERLAPS, pairs
 from horarium.cli.output import print_json, say
 from horarium.cli.shell import FAILED, connect, server_options
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from horarium.wire.views import JobView
 
 ERRORS_SHOWN_MAX = 20
+SOURCE_LABEL = "crontab-source"
 HERD_JOBS = 100
 """From this number of jobs on, one cron expression that all of them have is worth a remark."""
 
@@ -38,13 +40,16 @@ New jobs with an interval and no anchor begin spread evenly over it, so that the
 
 \b
 A line of a crontab becomes a job that starts ["/bin/sh", "-c", COMMAND] on a worker
-(`horarium worker --queue shell --allow-commands`); its name follows from the command. CRON_TZ= and TZ= set the zone,
-SHELL= the shell, HOME= the folder, RANDOM_DELAY= a jitter in minutes; other variables go into its env.
+(`horarium worker --queue shell --allow-commands`); its name follows from the command. As under cron, it is tried once,
+nothing is caught up, and runs may overlap. CRON_TZ= and TZ= set the zone, SHELL= the shell, HOME= the folder,
+RANDOM_DELAY= a jitter in minutes; other variables go into its env. --source says which crontab it is: a line that was
+edited or has left it takes its job along.
 \b
 Examples:
   horarium job import jobs.yaml
   horarium job import jobs.json --dry-run
-  crontab -l | horarium job import - --format crontab --timezone Europe/Berlin
+  crontab -l | horarium job import - --format crontab --source web1
+  horarium job import /etc/crontab --timezone Europe/Berlin --mailto --dry-run
   horarium job import jobs.yaml --label app=billing --prune --dry-run
 """,
 )
@@ -52,8 +57,13 @@ Examples:
 @click.option("--format", type=click.Choice(FORMATS), help="What the file is; left out: by its name or content.")
 @click.option("--dry-run", is_flag=True, help="Check every job and show the changes; write nothing.")
 @click.option("--queue", metavar="NAME", default="shell", show_default=True, help="Crontab: the queue of its jobs.")
-@click.option("--timezone", metavar="ZONE", default="UTC", show_default=True, help="Crontab: the time zone.")
-@click.option("--prefix", metavar="TEXT", default="", help="Crontab: what the names of its jobs begin with.")
+@click.option("--timezone", metavar="ZONE", help="Crontab: the time zone; left out: that of this machine.")
+@click.option("--prefix", metavar="TEXT", help="Crontab: what the names of its jobs begin with; else `SOURCE-`.")
+@click.option(
+    "--source", metavar="NAME", help="Crontab: whose it is; jobs of this source that have left it are deleted."
+)
+@click.option("--mailto", is_flag=True, help="Crontab: make channels of MAILTO=, which get the failures.")
+@click.option("--catch-up", type=click.Choice(CATCH_UPS), help="Crontab: what to do about missed fire times.")
 @click.option("--attempts", type=click.IntRange(1), metavar="N", help="Crontab: attempts of a run; 1 if left out.")
 @click.option("--overlap", type=click.Choice(OVERLAPS), help="Crontab: what to do when an earlier run is not finished.")
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="A label for every job; repeatable.")
@@ -65,8 +75,11 @@ def import_jobs(
     format: str | None,
     dry_run: bool,
     queue: str,
-    timezone: str,
-    prefix: str,
+    timezone: str | None,
+    prefix: str | None,
+    source: str | None,
+    mailto: bool,
+    catch_up: str | None,
     attempts: int | None,
     overlap: str | None,
     labels: tuple[str, ...],
@@ -76,25 +89,30 @@ def import_jobs(
     api_key: str | None,
     as_json: bool,
 ) -> None:
-    owned = pairs("--label", labels, "=")
+    owned = pairs("--label", labels, "=") | ({SOURCE_LABEL: source} if source else {})
+    prune = prune or source is not None
     if prune and not owned:
         raise click.UsageError("--prune deletes jobs by label: give the --label that all jobs of this file have")
     if allow_empty and not prune:
         raise click.UsageError("--allow-empty belongs to --prune")
     fields: dict[str, Any] = {"retry": {"attempts_max": attempts}} if attempts else {}
     fields |= {"overlap": overlap} if overlap else {}
-    entries = read_entries(file, format, queue=queue, timezone=timezone, prefix=prefix, fields=fields)
+    fields |= {"catch_up": {"policy": catch_up}} if catch_up else {}
+    zone, prefix = timezone or host_zone() or "UTC", prefix or (f"{source}-" if source else "")
+    entries = read_entries(file, format, queue=queue, timezone=zone, prefix=prefix, fields=fields, mail=mailto)
     entries = [labelled(entry, owned) for entry in entries]
+    with_labels = ", ".join(f"{name}={value}" for name, value in owned.items())
     if prune and not entries and not allow_empty:
         raise click.UsageError(
-            f"{file} has no job: --prune would delete every job with {', '.join(labels)}; "
-            "say --allow-empty if that is meant"
+            f"{file} has no job: every job with {with_labels} would be deleted; say --allow-empty if that is meant"
         )
     with connect(url, api_key) as client:
+        if mailto and not dry_run:
+            make_channels(client, entries)
         with _progress(len(entries), as_json) as advance:
             names, errors = _import(client, entries, dry_run, advance)
         gone, owned_before = _prune(client, entries, owned, errors, dry_run) if prune else (None, 0)
-    found = notes(entries)
+    found = notes(entries, None if timezone else zone, mailto=mailto)
     if as_json:
         counts = {outcome: len(those) for outcome, those in names.items()} | {"failed": len(errors)}
         pruned = {} if gone is None else {"deleted": gone}
@@ -104,9 +122,21 @@ def import_jobs(
         if gone:
             again = "" if dry_run else "; `horarium job revert NAME` makes one again"
             said = "would be" if dry_run else "were"
-            say(f"{len(gone)} of {owned_before} jobs with {', '.join(labels)} {said} deleted{again}.")
+            say(f"{len(gone)} of {owned_before} jobs with {with_labels} {said} deleted{again}.")
     if errors:
         sys.exit(FAILED)
+
+
+def make_channels(client: Client, entries: Iterable[Entry]) -> None:
+    """A channel of type email for each MAILTO of a crontab."""
+    for addresses in {tuple(addresses_in(_env_of(entry).get("MAILTO", ""))) for entry in entries} - {()}:
+        client.channels.put(mail_channel(addresses), {"type": "email", "to": addresses})
+
+
+def _env_of(entry: Entry) -> dict[str, str]:
+    target = (entry.definition or {}).get("target")
+    env = target.get("env") if isinstance(target, dict) else None
+    return env if isinstance(env, dict) else {}
 
 
 def labelled(entry: Entry, labels: dict[str, str]) -> Entry:
@@ -165,24 +195,28 @@ def _failed(entry: Entry, why: str) -> dict[str, str]:
     return {"job": entry.name or "", "place": entry.place, "error": why}
 
 
-def notes(entries: Iterable[Entry]) -> list[str]:
-    """Warnings: valid, but perhaps not meant."""
+def notes(entries: Iterable[Entry], zone: str | None = None, *, mailto: bool = False) -> list[str]:
+    """Warnings: valid, but perhaps not meant. `zone`: that of a crontab, if no one named it."""
     herds: Counter[tuple[str, str]] = Counter()
-    mail = False
+    mail, crons = False, 0
     for entry in entries:
         job = entry.definition or {}
-        trigger, target = job.get("trigger"), job.get("target")
+        trigger = job.get("trigger")
         if isinstance(trigger, dict) and trigger.get("type") == "cron" and not job.get("jitter_seconds"):
             herds[str(trigger.get("expression")), str(trigger.get("timezone", "UTC"))] += 1
-        env = target.get("env") if isinstance(target, dict) else None
-        mail = mail or (isinstance(env, dict) and bool(env.get("MAILTO")))
+        mail = mail or bool(_env_of(entry).get("MAILTO"))
+        crons += is_of_crontab(job)
     found = [
         f"{count:,} jobs fire at the same instants ({expression}, {zone}): jitter_seconds in their definitions spreads "
         "them, and so does H in place of a number"
         for (expression, zone), count in herds.most_common()
         if count >= HERD_JOBS and "H" not in expression
     ]
-    return [*found, "MAILTO: no mail is sent; what a command wrote is kept with its run"] if mail else found
+    if crons and zone is not None:
+        found.append(f"times are those of {zone}, the zone of this machine; --timezone names another")
+    if mail and not mailto:
+        found.append("MAILTO: no mail is sent; --mailto makes channels of it, which get the failures")
+    return found
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from typing import Any
 
 from horarium.client.api import CLAIM_MAX, WAIT_SECONDS_MAX, Client, Report
 from horarium.client.beats import Beats
-from horarium.client.claimed import ClaimedRun, completed, failed, report_of
+from horarium.client.claimed import ClaimedRun, Failure, completed, failed, report_of
 from horarium.client.held import Held
 from horarium.client.lines import Lines
 from horarium.client.settling import Settler, wait_out
@@ -169,7 +169,8 @@ class Worker:
             result = self._perform(run)
             return failed(run, Stopped("it returned")) if run.cancel_requested.seen else completed(run, result)
         except Exception as error:
-            log.warning("run %s of %s, attempt %d failed: %s", run.id, run.job, run.attempt, error, exc_info=error)
+            trace = None if isinstance(error, Failure) else error  # one that was raised on purpose says it all
+            log.warning("run %s of %s, attempt %d failed: %s", run.id, run.job, run.attempt, error, exc_info=trace)
             return failed(run, error)
         except SystemExit as error:
             log.warning("run %s of %s, attempt %d called exit(%s)", run.id, run.job, run.attempt, error.code)

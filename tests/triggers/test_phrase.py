@@ -172,7 +172,7 @@ def test_relative_phrases_are_fixed_by_their_anchor() -> None:
     assert anchored.anchored(0) == anchored
     assert when("every day at 9am").anchored(to_instant(NOW)) == when("every day at 9am")
     assert str(when("in 20 minutes")) == "once, 20 minutes later, UTC (counted from when it is defined)"
-    assert str(anchored) == "once at 2026-11-16T10:20:00Z"
+    assert str(anchored) == "once, on Monday 2026-11-16 at 10:20, UTC"
 
 
 REFUSED = [

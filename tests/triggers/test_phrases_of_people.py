@@ -12,6 +12,7 @@ from horarium.errors import InvalidTrigger
 from horarium.triggers import Phrase, when
 
 from .phrases_as_people_write_them import REFUSED, UNDERSTOOD
+from .phrases_composed import ASKED, COMPOSED
 
 WALL_NOW = datetime(2026, 11, 20, 12)
 
@@ -25,7 +26,7 @@ def expectation(row: str) -> tuple[list[str], bool, str | None]:
     return [fire if fire[:2] == "20" and fire[4] == "-" else f"2026-{fire}" for fire in fires], more, zone
 
 
-@pytest.mark.parametrize(("text", "zone", "row"), [row for row in UNDERSTOOD if row[2]])
+@pytest.mark.parametrize(("text", "zone", "row"), [row for row in (*UNDERSTOOD, *COMPOSED) if row[2]])
 def test_a_phrase_fires_when_people_mean(text: str, zone: str, row: str) -> None:
     fires, more, named = expectation(row)
     phrase = when(text, zone)
@@ -45,6 +46,13 @@ def test_what_is_ambiguous_is_refused_with_the_question_that_settles_it(text: st
     with pytest.raises(InvalidTrigger) as caught:
         when(text).anchored(0)
     assert word in caught.value.message
+
+
+@pytest.mark.parametrize(("text", "words"), ASKED)
+def test_a_slip_or_two_readings_are_asked_back(text: str, words: str) -> None:
+    with pytest.raises(InvalidTrigger) as caught:
+        when(text).anchored(to_instant(WALL_NOW.replace(tzinfo=UTC)))
+    assert words in caught.value.message
 
 
 @pytest.mark.parametrize("text", ["5 4 * *", "* * *", "*/5 9-17 * *", "0 3 * * * * * *"])

@@ -11,8 +11,9 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, ClassVar
+from zoneinfo import ZoneInfo
 
-from horarium.clock import INSTANT_MAX, INSTANT_MIN, SECOND, Instant, to_text
+from horarium.clock import INSTANT_MAX, INSTANT_MIN, SECOND, Instant, to_datetime, to_text
 from horarium.errors import InvalidTrigger, TooExpensive
 from horarium.triggers.base import Trigger
 from horarium.triggers.phrase_compile import compile_parts
@@ -20,9 +21,10 @@ from horarium.triggers.phrase_grammar import read_phrase
 from horarium.triggers.phrase_parts import Parts
 from horarium.triggers.phrase_say import say_parts
 from horarium.triggers.spec import Spec, read_instant
-from horarium.triggers.words import quote
+from horarium.triggers.words import quote, say_list
 from horarium.triggers.zones import get_zone
 
+ONCE_SHOWN = 5
 _TRIAL: Instant = 1_767_225_600 * SECOND
 """2026-01-01: where a relative phrase is compiled once to see that its parts go together."""
 
@@ -51,6 +53,7 @@ class Phrase(Trigger):
         fixed = self.anchor is not None or not parts.relative
         if self.anchor is not None:
             trial = trial.anchored(self.anchor)
+            self._refuse_past(trial)
         object.__setattr__(self, "_trigger", trial if fixed else None)
         if fixed and trial.next_fire(INSTANT_MIN - 1) is None:
             raise InvalidTrigger("text: it would never fire", field="text")
@@ -81,6 +84,20 @@ class Phrase(Trigger):
     def compiled(self, reference: Instant) -> Trigger:
         """The meaning of the phrase, seen from `reference` if it is relative and not anchored."""
         return self._compile(reference) if self._trigger is None else self._trigger
+
+    def _refuse_past(self, trigger: Trigger) -> None:
+        """`today at 9am`, said at noon, is a slip and no job that never runs."""
+        day = self._parts.day
+        is_today = day is not None and day.days == 0 and self._parts.once
+        if is_today and self.anchor is not None and trigger.next_fire(self.anchor) is None:
+            raise InvalidTrigger("text: that is over today; write e.g. 'tomorrow at 9am'", field="text")
+
+    def _once_in_words(self) -> str:
+        """In its zone, as it was said."""
+        zone = ZoneInfo(self.zone)
+        fires = [] if self._trigger is None else self._trigger.list_fires(INSTANT_MIN - 1, INSTANT_MAX, ONCE_SHOWN)
+        days = [f"{to_datetime(fire).astimezone(zone):%A %Y-%m-%d at %H:%M:%S}".removesuffix(":00") for fire in fires]
+        return f"once, on {say_list(days)}, {self.zone}"
 
     def _compile(self, reference: Instant) -> Trigger:
         try:
@@ -124,6 +141,10 @@ class Phrase(Trigger):
             return f"{say_parts(self._parts)}, {self.zone} (counted from when it is defined)"
         if self._parts.from_end:
             return say_parts(self._parts)
+        if self._parts.also is not None:
+            return f"{say_parts(self._parts)}, {self.zone}"
+        if self._parts.once:
+            return self._once_in_words()
         if self._parts.window is not None or (self._parts.step > 1 and not self._parts.sub_daily):
             return f"{say_parts(self._parts)}, {self.zone}"
         return self._trigger.words()

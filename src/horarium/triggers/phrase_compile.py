@@ -16,7 +16,7 @@ from horarium.clock import INSTANT_MAX, SECOND, Instant
 from horarium.triggers.base import Trigger
 from horarium.triggers.compose import AnyOf, Between, Except
 from horarium.triggers.cron import Cron
-from horarium.triggers.exclusions import DailyWindow, Dates, Exclusion
+from horarium.triggers.exclusions import DailyWindow, Dates, Exclusion, TriggerTimes
 from horarium.triggers.interval import Interval
 from horarium.triggers.once import Once
 from horarium.triggers.phrase_fields import by_days, clocks, cron_days, months_of
@@ -29,7 +29,7 @@ ReadRule = Callable[..., Trigger]
 
 def compile_parts(parts: Parts, zone_name: str, reference: Instant) -> Trigger:
     """The trigger of a phrase, as seen from `reference`. Raises InvalidTrigger for parts that can't go together."""
-    return _Compiler(parts, zone_name, reference).compile()
+    return _union([_Compiler(each, zone_name, reference).compile() for each in parts.each])
 
 
 class _Compiler:
@@ -59,8 +59,8 @@ class _Compiler:
         parts = self.parts
         if parts.once:
             return self._once()
-        trigger = self._recurring()
         excluded = self._excluded()
+        trigger = self._recurring()
         if excluded:
             trigger = Except(trigger, excluded)
         if self.start is not None or self.until is not None:
@@ -86,6 +86,10 @@ class _Compiler:
         if parts.except_weekdays:
             mask = sum(1 << day for day in parts.except_weekdays)
             found.append(DailyWindow(0, DAY_SECONDS, mask, self.zone_name))
+        for days in parts.except_days:  # of rhythms of days at the times that they have, of finer ones whole
+            times = [MIDNIGHT] if parts.sub_daily else self._day_times()
+            rule = _Compiler(days, self.zone_name, self.reference)._of_days(times)
+            found.append(TriggerTimes(rule, DAY_SECONDS * SECOND if parts.sub_daily else 1))
         if parts.except_dates:
             found.append(Dates(tuple(parts.except_dates), self.zone_name))
         return tuple(found)
@@ -158,11 +162,13 @@ class _Compiler:
         if parts.minutes_past:
             fail("a minute of the hour needs 'every hour' or 'every N hours'")
         times = self._day_times()
-        if not parts.workdays <= {1, -1}:
-            return self._nth_workdays(times)
-        if parts.step == 1:
+        return self._of_days(times) if parts.step == 1 else self._stepped(times)
+
+    def _of_days(self, times: list[Time]) -> Trigger:
+        parts = self.parts
+        if parts.workdays <= {1, -1} and all(which > -2 for which, _ in parts.nth):
             return self._cron(times)
-        return self._stepped(times)
+        return self._monthly(times)
 
     def _fold_date(self) -> None:
         """`every year on march 15th`: the date is the day of the year."""
@@ -188,17 +194,18 @@ class _Compiler:
         days = cron_days(self.parts)
         return _union([Cron(f"{clock} {days}", self.zone_name, gap=Gap.SHIFT) for clock in clocks(times)])
 
-    def _nth_workdays(self, times: list[Time]) -> Trigger:
-        """The 3rd working day of the month: what no cron field says."""
+    def _monthly(self, times: list[Time]) -> Trigger:
+        """The 3rd working day, the penultimate friday of the month: what no cron field says."""
         parts = self.parts
-        if parts.step != 1 or parts.month_days or parts.nth or parts.weekdays or parts.unit in ("day", "week"):
-            fail("that many working days of the month go with nothing else; write e.g. '3rd business day of the month'")
+        kinds = sum(map(bool, (parts.workdays, parts.nth, parts.month_days, parts.weekdays)))
+        if parts.step != 1 or kinds > 1 or parts.unit in ("day", "week"):
+            fail("such a day of the month goes with nothing else; write e.g. '3rd business day of the month'")
+        if parts.nth and parts.unit in ("quarter", "year"):
+            fail("write of which months, e.g. 'penultimate friday of march'")
         months = f";BYMONTH={','.join(map(str, sorted(found)))}" if (found := months_of(parts)) else ""
         whiches = ",".join(map(str, sorted(parts.workdays)))
-        rules = [
-            f"FREQ=MONTHLY{months};BYDAY=MO,TU,WE,TH,FR;BYSETPOS={whiches};BYHOUR={h};BYMINUTE={m};BYSECOND={s}"
-            for h, m, s in times
-        ]
+        days = by_days(replace(parts, unit=None)) if parts.nth else f";BYDAY=MO,TU,WE,TH,FR;BYSETPOS={whiches}"
+        rules = [f"FREQ=MONTHLY{months}{days};BYHOUR={h};BYMINUTE={m};BYSECOND={s}" for h, m, s in times]
         return _union([_rule_reader()(rule, self.zone_name) for rule in rules])
 
     # --- every N days, weeks, months, years
@@ -235,7 +242,14 @@ class _Compiler:
                 " use 'starting ... at ...' or 'between ... and ...'"
             )
         limited = parts.weekdays or parts.nth or parts.month_days or parts.workdays or parts.months or parts.window
-        if not limited and not parts.minutes_past and (step > 1 or unit == "second" or self.start is not None):
+        if parts.phase is not None and parts.window is not None:
+            fail("a start of the day and a window don't go together: write e.g. 'every 2 hours from 6am to 6pm'")
+        if (
+            not limited
+            and not parts.minutes_past
+            and parts.phase is None
+            and (step > 1 or unit == "second" or self.start is not None)
+        ):
             return Interval(step * SECONDS[unit] * SECOND, self.start)
         if unit == "second":
             fail("seconds can't be limited to days or windows")
@@ -250,7 +264,7 @@ class _Compiler:
 
     def _ticks_of(self, unit: str, step: int, minute_past: int | None) -> list[Time]:
         parts = self.parts
-        minute = (minute_past or 0) * 60
+        minute = in_seconds(parts.phase) if parts.phase is not None else (minute_past or 0) * 60
         if parts.window is None:
             if DAY_SECONDS % step:
                 fail(f"every {step // SECONDS[unit]} {unit}s does not divide a day; add 'between ... and ...'")

@@ -6,7 +6,7 @@ from datetime import date
 
 from horarium.triggers.phrase_parts import DayRef
 from horarium.triggers.phrase_reader import Reader
-from horarium.triggers.phrase_words import DAY_NAMES, FEASTS, MONTH_NAMES, UNITS, Token
+from horarium.triggers.phrase_words import DAY_NAMES, FEASTS, LONGEST, MONTH_NAMES, UNITS, Token
 
 
 class DateReader(Reader):
@@ -106,6 +106,13 @@ class DateReader(Reader):
         if words[0] == "end" and words[1] == "of":
             width = 4 if words[2] in ("the", "this") else 3
             unit = UNITS.get(words[width - 1], "")
+            month, year = MONTH_NAMES.get(words[width - 1], 0), self._peek(start + width - 1)
+            if month > 0 and month != 2:
+                self._at += start + width
+                return DayRef(month=month, day=LONGEST[month], year=self._year())
+            if year.kind == "number" and len(year.text) == 4:
+                self._at += start + width
+                return self._checked(year, int(year.text), 12, 31)
         else:
             width, unit = 2, UNITS.get(words[0], "") if words[1] in ("end", "'s end") else ""
         if unit not in ("day", "week", "month", "quarter", "year"):

@@ -9,6 +9,7 @@ from horarium.triggers.phrase_words import (
     DAY_NAMES,
     DAY_PLURALS,
     MONTH_NAMES,
+    QUARTERS,
     RANGE_WORDS,
     UNITS,
     WEEKEND,
@@ -32,8 +33,21 @@ class DayReader(TimeReader):
     def _weekdays(self) -> None:
         self._once_only("list of weekdays", self._peek())
         self._weekday(self.parts.weekdays)
-        while self._lists_on(self._is_weekday):
+        while self._lists_on(self._is_weekday) or self._goes_on():
             self._weekday(self.parts.weekdays)
+
+    def _goes_on(self) -> bool:
+        """`mon wed fri`, `every monday and every thursday`."""
+        if self._peek().text in DAY_NAMES or self._peek().text in DAY_PLURALS:
+            return True
+        width = 0
+        while width < 2 and (self._peek(width).kind == "comma" or self._peek(width).text == "and"):
+            width += 1
+        every = self._peek(width).text in ("every", "each") and not self.parts.sub_daily
+        if width and every and self._peek(width + 1).text in DAY_NAMES:
+            self._at += width + 1
+            return True
+        return False
 
     def _weekday(self, into: set[int]) -> None:
         token = self._take()
@@ -66,6 +80,8 @@ class DayReader(TimeReader):
         found = self._ordinal_range()
         while self._lists_on(lambda candidate: self._ordinal(candidate) is not None):
             found += self._ordinal_range()
+        if found in ([1], [-1]) and self._number(self._peek()) and self._peek(1).text == "days":
+            found = self._some_days(found[0])
         noun = self._peek()
         self._once_only("list of days", noun)
         if self._of_one_month(start, found):
@@ -89,6 +105,16 @@ class DayReader(TimeReader):
                 self._refuse(start, "expected a day from 1st to 31st")
             self.parts.month_days |= set(found)
         self._accept_of()
+
+    def _some_days(self, first: int) -> list[int]:
+        """`the last 3 days of the month`, of which the noun is still to come."""
+        token = self._take()
+        count = self._number(token) or 0
+        if not 1 <= count <= 7:
+            self._refuse(token, "expected up to seven days")
+        if self._peek(1).text not in ("of", "in"):
+            self._refuse(token, "days of what? write e.g. 'the last 3 days of the month'")
+        return [first * n for n in range(1, count + 1)]
 
     def _of_one_month(self, start: Token, found: list[int]) -> bool:
         """`the last friday of next month`, `the first day of next month`: a single day."""
@@ -119,8 +145,8 @@ class DayReader(TimeReader):
         return list(range(first, last + 1))
 
     def _nth_weekday(self, start: Token, found: list[int], weekday: int) -> None:
-        if max(found) > 5 or min(found) < -1:
-            self._refuse(start, "expected first to fifth, or last")
+        if max(found) > 5 or min(found) < -4:
+            self._refuse(start, "expected first to fifth, or last to fourth to last")
         if found == [2] and self._peek().text not in ("of", "in"):
             self._refuse(start, "ambiguous: write 'every other ...' or 'every second ... of the month'")
         self.parts.nth |= {(which, weekday) for which in found}
@@ -131,7 +157,7 @@ class DayReader(TimeReader):
 
     def _of(self, token: Token) -> None:
         """`of the month`, `of every quarter`, `of march and june`."""
-        if self._peek().text in MONTH_NAMES:
+        if self._is_month(self._peek()):
             self._months(self._peek())
             return
         stepped = self._accept("every", "each")
@@ -153,6 +179,29 @@ class DayReader(TimeReader):
 
     def _months(self, token: Token) -> None:
         self._once_only("list of months", token)
-        self.parts.months.add(MONTH_NAMES[self._take().text])
-        while self._lists_on(lambda candidate: candidate.text in MONTH_NAMES):
-            self.parts.months.add(MONTH_NAMES[self._take().text])
+        self._some_months()
+        while self._lists_on(self._is_month):
+            self._some_months()
+
+    @staticmethod
+    def _is_month(token: Token) -> bool:
+        return token.text in MONTH_NAMES or token.text in QUARTERS
+
+    def _some_months(self) -> None:
+        """`march`, `march to june`, `november through february`, `q1`."""
+        token = self._take()
+        if token.text in QUARTERS:
+            self.parts.months |= set(QUARTERS[token.text])
+            return
+        first = last = MONTH_NAMES[token.text]
+        if self._peek().text in (*RANGE_WORDS, "and") and self._is_range_of_months(token):
+            self._at += 1
+            last = MONTH_NAMES[self._take().text]
+        self.parts.months |= {(first - 1 + n) % 12 + 1 for n in range((last - first) % 12 + 1)}
+
+    def _is_range_of_months(self, first: Token) -> bool:
+        """`january to march`, `between april and september`; no days, no year."""
+        word, last, after = (self._after(first, ahead) for ahead in (1, 2, 3))
+        joins = word.text in RANGE_WORDS or (word.text == "and" and self._between_months)
+        dated = after.kind == "ordinal" or (after.kind == "number" and not self._starts_time(after))
+        return first.text in MONTH_NAMES and joins and last.text in MONTH_NAMES and not dated

@@ -13,14 +13,14 @@ from dataclasses import replace
 
 from horarium.errors import InvalidTrigger
 from horarium.triggers.phrase_cities import ZONE_NAMES, city_zone
-from horarium.triggers.phrase_parts import DayRef, Parts
-from horarium.triggers.phrase_rhythms import RhythmReader
+from horarium.triggers.phrase_exceptions import ExceptionReader
+from horarium.triggers.phrase_parts import MIDNIGHT, DayRef, Moment, Parts
+from horarium.triggers.phrase_wall import DAY_SECONDS, SECONDS, in_clock, in_seconds
 from horarium.triggers.phrase_words import (
     ADVERBS,
     DAY_NAMES,
     DAY_PARTS,
     FILLERS,
-    LONGEST,
     MONTH_NAMES,
     RANGE_WORDS,
     UNITS,
@@ -30,6 +30,9 @@ from horarium.triggers.phrase_words import (
 from horarium.triggers.words import quote
 
 CITY_WORDS_MAX = 4
+RHYTHMS_MAX = 3
+JOINTS_MAX = 8
+"""At how many places a phrase is tried as two."""
 
 _KNOWN_ZONES = {"utc": "UTC", "gmt": "GMT"}
 
@@ -40,7 +43,59 @@ def read_phrase(text: object) -> Parts:
     try:
         return _Parser(tokens, len(str(text))).parse()
     except InvalidTrigger as error:
+        found = _two_rhythms(tokens, len(str(text)), RHYTHMS_MAX)
+        if found is not None:
+            return found
         raise _with_understood(error, str(text)) from None
+
+
+def _two_rhythms(tokens: list[Token], length: int, rhythms_max: int) -> Parts | None:
+    """`every monday at 9am and every saturday at noon`: two phrases, each of which is whole. None if it is not that.
+    Raises InvalidTrigger where an end or an exception may belong to one or to both."""
+    joints = [token.index for token in tokens if token.kind == "comma" or token.text in ("and", "plus")]
+    for at in joints[:JOINTS_MAX]:
+        rest = at + 1
+        while rest < len(tokens) and (tokens[rest].kind == "comma" or tokens[rest].text in ("and", "also")):
+            rest += 1
+        first, second = _whole(tokens[:at], length), _whole(tokens[rest:], length)
+        if second is None and rhythms_max > 2 and first is not None and rest < len(tokens):
+            second = _two_rhythms(_renumbered(tokens[rest:]), length, rhythms_max - 1)
+        if first is None or second is None:
+            continue
+        if any(map(_limited, [*first.each, *second.each])) or (second.months and not first.months):
+            why = "does its start, end, exception or month hold for both? make two jobs of it"
+            raise InvalidTrigger(f"text: {why}", field="text", position=tokens[rest].position)
+        zones = {each.zone for parts in (first, second) for each in parts.each} - {None}
+        if len(zones) > 1 or first.zone:
+            why = "is that time zone meant for both? write it once, at the end"
+            raise InvalidTrigger(f"text: {why}", field="text", position=tokens[rest].position)
+        first.zone = next(iter(zones), None)
+        first.also = second
+        return first
+    return None
+
+
+def _limited(parts: Parts) -> bool:
+    """Whether it says anything that may be meant for a rhythm beside it too."""
+    excepted = parts.except_weekdays or parts.except_dates or parts.except_days
+    return bool(excepted or parts.start or parts.until or parts.count or parts.lasting or parts.from_end)
+
+
+def _whole(tokens: list[Token], length: int) -> Parts | None:
+    """A recurring phrase that says at what time, or None."""
+    if not tokens:
+        return None
+    try:
+        parts = _Parser(_renumbered(tokens), length).parse()
+    except InvalidTrigger:
+        return None
+    timed = bool(parts.times or parts.minutes_past or parts.window) or parts.sub_daily
+    recurs = parts.unit is not None or parts.recurring
+    return parts if timed and recurs and not parts.once else None
+
+
+def _renumbered(tokens: list[Token]) -> list[Token]:
+    return [replace(token, index=index) for index, token in enumerate(tokens)]
 
 
 def _with_understood(error: InvalidTrigger, text: str) -> InvalidTrigger:
@@ -50,12 +105,15 @@ def _with_understood(error: InvalidTrigger, text: str) -> InvalidTrigger:
     return InvalidTrigger(said, field=error.field, position=error.position)
 
 
-class _Parser(RhythmReader):
+class _Parser(ExceptionReader):
     def __init__(self, tokens: list[Token], length: int) -> None:
         super().__init__(tokens, length)
         self._clauses: dict[str, Callable[[Token], None]] = {
             **dict.fromkeys(("every", "each"), self._every),
-            **dict.fromkeys(ADVERBS, self._adverb),
+            **dict.fromkeys((*ADVERBS, "fortnightly"), self._adverb),
+            "alternate": self._alternate,
+            "all": self._all,
+            "before": self._before,
             **dict.fromkeys(("once", "twice", "thrice"), self._times_a),
             "at": self._at_clause,
             "on": self._on,
@@ -93,6 +151,8 @@ class _Parser(RhythmReader):
 
     def _clause(self, token: Token) -> None:
         clause = self._clauses.get(token.text)
+        if self._period_end(token):
+            return
         if self._feast_at(token) is not None or self._day_after_tomorrow(token):
             self._near_day(token)
         elif self._past_hour_at(token):
@@ -216,6 +276,9 @@ class _Parser(RhythmReader):
             self._times(token)
 
     def _on(self, token: Token) -> None:
+        if self._peek().text in ("each", "every"):
+            self._every(self._take())
+            return
         self._accept("the")
         first = self._peek()
         if first.text == "next" and self._number(self._peek(1)) is not None:
@@ -235,7 +298,7 @@ class _Parser(RhythmReader):
         first = self._peek()
         if first.kind == "zone":
             self._zone(self._take())
-        elif first.text in MONTH_NAMES:
+        elif self._is_month(first):
             self._months(first)
         elif first.text == "the" and self._peek(1).text in DAY_PARTS:
             self._at += 1
@@ -250,7 +313,10 @@ class _Parser(RhythmReader):
 
     def _between(self, token: Token) -> None:
         first = self._peek(1) if self._peek().text == "the" else self._peek()
-        if token.text == "from" and first.text in DAY_NAMES and self._peek(1).text in RANGE_WORDS:
+        self._between_months = token.text == "between"
+        if self._is_range_of_months(first):
+            self._months(first)
+        elif token.text == "from" and first.text in DAY_NAMES and self._peek(1).text in RANGE_WORDS:
             self._weekdays()
         elif self._ordinal(first) is not None and self._days_of_month_from(first):
             if (self.parts.unit, self.parts.step) == ("day", 1):
@@ -270,6 +336,11 @@ class _Parser(RhythmReader):
             self._between_times(token)
 
     def _start(self, token: Token) -> None:
+        if self._starts_phase():
+            self._once_only("start", token)
+            self._accept("at", "from")
+            self._phase = self._written_time()
+            return
         self._once_only("start", token)
         if self._accept("at") and self._starts_hour(self._peek()):
             self._refuse(self._peek(), "on which day does it start? write e.g. 'starting tomorrow at 9am'")
@@ -277,6 +348,30 @@ class _Parser(RhythmReader):
         self.parts.start = self._moment()
         if token.text == "from" and self._peek().text in RANGE_WORDS:
             self._until(self._take())
+
+    def _starts_phase(self) -> bool:
+        """`every 8 hours starting at 6am`: a time of the first stretch of a rhythm that divides the day."""
+        at = 1 if self._peek().text in ("at", "from") else 0
+        seconds = SECONDS.get(str(self.parts.unit), 0) * self.parts.step
+        if not self._starts_hour(self._peek(at)) or seconds < 60 or DAY_SECONDS % seconds:
+            return False
+        here, seen = self._at, self._peek(at)
+        self._at += at
+        written = self._written_time()
+        self._at = here
+        follows = self._after(seen).text in ("tomorrow", "on", "today", "next")
+        return (written.half or not written.bare) and not follows and written.shifted() < seconds
+
+    def _before(self, token: Token) -> None:
+        """`before 2026-12-15`: until the day before."""
+        if self._starts_hour(self._peek()) and not self._starts_day(self._peek()):
+            self._refuse(self._peek(), "of which day? write e.g. 'between 6am and noon', or 'until tomorrow at noon'")
+        self._until(token)
+        until = self.parts.until
+        if until is not None and until.time in (None, MIDNIGHT):
+            self.parts.until = Moment(replace(until.day, plus=until.day.plus - 1, strict=until.day.is_weekday))
+        elif until is not None and until.time is not None:
+            self.parts.until = Moment(until.day, in_clock(in_seconds(until.time) - 1))
 
     def _days_of_month_from(self, first: Token) -> bool:
         """`the 1st to the 10th`, without a month."""
@@ -290,34 +385,6 @@ class _Parser(RhythmReader):
         self._once_only("end", token)
         self._accept("on")
         self.parts.until = self._time_then_day() if self._starts_time(self._peek()) else self._moment()
-
-    def _except(self, token: Token) -> None:
-        self._once_only("exception", token)
-        self._accept("not")
-        self._accept("on", "for", "in")
-        if self._peek().text in ("between", "from"):
-            self._refuse(self._peek(), "does it fire at the end of that? write when it fires, e.g. 'from 6am to 11pm'")
-        while True:
-            if self._is_weekday(self._peek()):
-                recurring = self.parts.recurring
-                self._weekday(self.parts.except_weekdays)
-                self.parts.recurring = recurring
-            else:
-                self._except_date()
-            if not self._lists_on(lambda candidate: self._is_weekday(candidate) or self._starts_day(candidate)):
-                return
-
-    def _except_date(self) -> None:
-        if self._peek().text in MONTH_NAMES and self._day_number(self._peek(1)) is None:
-            month = MONTH_NAMES[self._take().text]
-            self.parts.except_dates += [f"{month:02}-{day:02}" for day in range(1, LONGEST[month] + 1)]
-            return
-        token = self._peek()
-        day = self._day()
-        if not day.month:
-            self._refuse(token, "expected weekdays, months or dates such as december 25th")
-        yearly = f"{day.month:02}-{day.day:02}"
-        self.parts.except_dates.append(yearly if day.year is None else f"{day.year:04}-{yearly}")
 
     def _near_day(self, token: Token) -> None:
         if self._next_days(token):

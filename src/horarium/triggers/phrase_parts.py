@@ -147,6 +147,12 @@ class Parts:
     until: Moment | None = None
     except_weekdays: set[int] = field(default_factory=set)
     except_dates: list[str] = field(default_factory=list)
+    except_days: list[Parts] = field(default_factory=list)
+    """`except the first monday of the month`: rules of which the days alone count."""
+    phase: Time | None = None
+    """`every 8 hours starting at 6am`."""
+    also: Parts | None = None
+    """`every monday at 9am and every saturday at noon`: the second rhythm."""
 
     @property
     def day_times(self) -> list[Time]:
@@ -169,8 +175,15 @@ class Parts:
         return self.day is not None or (len(self.weekdays) == 1 and not self.nth and not self.month_days)
 
     @property
+    def each(self) -> list[Parts]:
+        """One for each rhythm."""
+        return [self] if self.also is None else [self, *self.also.each]
+
+    @property
     def relative(self) -> bool:
         """Whether it means nothing without a moment to count from."""
+        if self.also is not None and self.also.relative:
+            return True
         if self.from_end:
             return False
         ends = [moment.day.relative for moment in (self.start, self.until) if moment is not None]

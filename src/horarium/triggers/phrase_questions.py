@@ -73,6 +73,15 @@ def half_before(hour: str) -> str:
     return f"is it {(number - 2) % 12 + 1}:30 or {number}:30? write it so, with am or pm"
 
 
+def unslashed_date(text: str) -> str | None:
+    """`24/12/2026` as 2026-12-24; None where either number may be the month."""
+    first, second, year = text.split("/")
+    day, month = (first, second) if int(first) > 12 else (second, first)
+    if first != second and int(day) <= 12:
+        return None
+    return f"{year}-{month.zfill(2)}-{day.zfill(2)}"
+
+
 def slashed_date(text: str, position: int) -> tuple[int, str] | None:
     """Where a date with slashes begins that has its slash at this position, and what to ask."""
     for begin in (position - 2, position - 1):

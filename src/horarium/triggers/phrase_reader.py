@@ -29,7 +29,7 @@ class Reader(TokenReader):
         return (
             token.kind in ("date", "ordinal")
             or any(token.text in known for known in names)
-            or token.text in WEEKDAY_GROUPS
+            or token.text in (*WEEKDAY_GROUPS, "penultimate")
             or (token.kind == "number" and self._peek().text in MONTH_NAMES)
             or self._feast_at(token) is not None
             or self._day_after_tomorrow(token)

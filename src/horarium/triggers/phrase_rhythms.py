@@ -22,6 +22,9 @@ class RhythmReader(MinuteReader):
     """Reads how often."""
 
     def _every(self, token: Token) -> None:
+        if token.text == "each" and self._peek().text == "and" and self._peek(1).text == "every":
+            self._at += 2
+        self._accept("single")
         first = self._peek()
         if first.text in ("full", "whole") and self._peek(1).text == "hour":
             self._at += 1
@@ -52,6 +55,46 @@ class RhythmReader(MinuteReader):
             self._finer_rhythm()
             self._once_only("rhythm", token)
             self._rhythm()
+
+    def _alternate(self, token: Token) -> None:
+        """`alternate fridays`."""
+        self._at -= 1
+        self._every(token)
+
+    def _all(self, token: Token) -> None:
+        """`all weekdays`."""
+        if not self._is_weekday(self._peek()) and self._peek().text != "days":
+            self._fail(self._peek(), "expected days, e.g. 'every weekday'")
+        self._every(token)
+
+    def _period_end(self, token: Token) -> bool:
+        """`end of month`, `at the end of every quarter`, `every month end`: its last day. Takes it, if it is here."""
+        words = [each.text for each in self._tokens[token.index : token.index + 7]]
+        width = 0
+        while words[width : width + 1] and words[width] in ("at", "on", "the", "every", "each"):
+            width += 1
+        every = bool({"every", "each"} & set(words[:width]))
+        if words[width : width + 2] == ["end", "of"]:
+            width += 2
+            article = words[width : width + 1]
+            width += article in (["every"], ["each"], ["the"], ["a"], ["this"])
+            every = every or article in (["every"], ["each"])
+            unit = UNITS.get(words[width] if len(words) > width else "", "")
+            if article in (["the"], ["this"]) and not every and unit in ("month", "quarter", "year"):
+                self._refuse(token, f"of each {unit}, or of this one? write e.g. 'on the last day of every {unit}'")
+            width += 1
+        elif words[width + 1 : width + 2] == ["end"]:
+            unit = UNITS.get(words[width], "")
+            width += 2
+        else:
+            return False
+        if unit not in ("month", "quarter", "year"):
+            return False
+        self._once_only("rhythm", token)
+        self._once_only("list of days", token)
+        self.parts.unit, self.parts.recurring, self.parts.month_days = unit, True, {-1}
+        self._at = token.index + width
+        return True
 
     def _after_run(self, token: Token) -> None:
         """`after the last run`, `after the end of the last run`, `after the last run has ended`."""
@@ -84,6 +127,9 @@ class RhythmReader(MinuteReader):
 
     def _adverb(self, token: Token) -> None:
         self._once_only("rhythm", token)
+        if token.text == "fortnightly":
+            self.parts.unit, self.parts.step = "week", 2
+            return
         self.parts.unit = ADVERBS[token.text]
 
     def _finer_rhythm(self) -> None:
@@ -112,7 +158,10 @@ class RhythmReader(MinuteReader):
             self._accept("hour")
             self.parts.unit, self.parts.step = "minute", 30 if first.text == "half" else 15
             return
-        if first.text == "other":
+        if first.text == "fortnight":
+            self.parts.unit, self.parts.step = "week", 2
+            return
+        if first.text in ("other", "alternate"):
             self.parts.step = 2
         elif first.text in UNITS and not (first.text == "second" and self._peek().text in UNITS):
             self.parts.unit = UNITS[first.text]
@@ -127,7 +176,9 @@ class RhythmReader(MinuteReader):
         token = self._peek()
         if token.text in UNITS:
             self.parts.unit = UNITS[self._take().text]
-        elif first.text == "other" and (token.text in DAY_NAMES or token.text in ("weekend", "weekday")):
+        elif first.text in ("other", "alternate") and (
+            token.text in DAY_NAMES or token.text in DAY_PLURALS or token.text in ("weekend", "weekday")
+        ):
             if token.text == "weekday":
                 self._refuse(
                     token, "every other weekday is ambiguous: name the days, e.g. every monday, wednesday and friday"
@@ -177,6 +228,8 @@ class RhythmReader(MinuteReader):
             self._times_a_day = (token, count)
         elif unit == "hour" and 60 % count == 0:
             self.parts.unit, self.parts.step = "minute", 60 // count
+        elif unit in ("week", "month"):
+            self.parts.unit, self._days_a = unit, (token, count)
         else:
             self._refuse(token, f"{count} times a {unit} does not divide evenly: name the times or days")
 

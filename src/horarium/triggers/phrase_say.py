@@ -7,18 +7,25 @@ from dataclasses import replace
 from horarium.triggers.phrase_parts import MIDNIGHT, DayRef, Moment, Parts
 from horarium.triggers.words import MONTHS, WEEKDAYS, ordinal, say_count, say_every, say_list, say_time
 
-_NTH = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth", -1: "last"}
+_NTH = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth", -1: "last", -2: "second to last"} | {
+    -3: "third to last",
+    -4: "fourth to last",
+}
 _ONE_DAY = {0: "today", 1: "tomorrow", 2: "the day after tomorrow"}
 
 
 def say_parts(parts: Parts) -> str:
     """The understood meaning, without the zone."""
+    if parts.also is not None:
+        return f"{say_parts(replace(parts, also=None))}; and {say_parts(parts.also)}"
     said = _once(parts) if parts.once else _recurring(parts)
     if parts.except_weekdays:
         said += f", except on {say_list([f'{WEEKDAYS[day]}s' for day in sorted(parts.except_weekdays)])}"
     if parts.except_dates:
         said += f", except on {say_list(parts.except_dates[:5])}"
         said += f" and {len(parts.except_dates) - 5} more" if len(parts.except_dates) > 5 else ""
+    for days in parts.except_days:
+        said += f", except{_recurring(replace(days, unit=None)).removeprefix('every day').removesuffix(' at 00:00')}"
     said += "" if parts.count is None else f", {say_count(parts.count, 'time')}"
     said += "" if parts.lasting is None else f", for {say_count(*parts.lasting)}"
     said += "" if parts.start is None else f", starting {_moment(parts.start)}"
@@ -71,7 +78,8 @@ def _moment(moment: Moment) -> str:
 
 def _day(day: DayRef) -> str:
     if day.plus:
-        return f"{say_count(day.plus, 'day')} after {_day(replace(day, plus=0)).removeprefix('on ')}"
+        beside = "after" if day.plus > 0 else "before"
+        return f"{say_count(abs(day.plus), 'day')} {beside} {_day(replace(day, plus=0)).removeprefix('on ')}"
     if day.ends is not None:
         return f"the end of the {day.ends}"
     if day.which is not None:

@@ -61,6 +61,9 @@ class TimeReader(DateReader):
         self._vague: Token | None = None
         self._said_once = False
         self._between_days = False
+        self._between_months = False
+        self._phase: WrittenTime | None = None
+        self._days_a: tuple[Token, int] | None = None
 
     # --- reading
 
@@ -159,6 +162,8 @@ class TimeReader(DateReader):
         if token.kind == "number" and self._is_h(self._peek()):
             self._at += 1
             clock = True
+        if token.kind == "number" and len(token.text) == 4:
+            self._accept("hours", "hrs")
         hour, minute, second = (*digits, 0, 0)[:3]
         if half and not 1 <= hour <= 12:
             self._refuse(token, "expected an hour from 1 to 12 before am or pm")
@@ -245,6 +250,12 @@ class TimeReader(DateReader):
         self.parts.times = sorted({self._time_of(written, alone) for written in self._written})
         if self._times_a_day is not None:
             self._spread_times(*self._times_a_day)
+        if self._phase is not None:
+            self.parts.phase = self._time_of(self._phase, alone=not self._tells_24_hours([self._phase]))
+        if self._days_a is not None:
+            parts, (token, count) = self.parts, self._days_a
+            if count != len(parts.weekdays if parts.unit == "week" else parts.month_days | parts.nth):
+                self._refuse(token, f"{count} times a {parts.unit}: name each of the days")
         if self._window is not None:
             token, *ends = self._window
             alone = not self._tells_24_hours(ends)
@@ -263,9 +274,12 @@ class TimeReader(DateReader):
         if part and self._part is not None:
             self._within_part(written, self._part)
         elif written.bare and alone:
-            hour = _HOURS.get(written.token.text, written.token.text)
-            said = f"{hour}:{written.minute:02}" if written.minute else hour
-            self._refuse(written.token, f"is it {said}am, {said}pm or {int(hour):02}:{written.minute:02}?")
+            second = written.shifted() % _DAY_SECONDS
+            hour, minute = second // 3600, second // 60 % 60
+            said = f"{(hour - 1) % 12 + 1}" + (f":{minute:02}" if minute else "")
+            third = "" if written.shift else f" or {hour:02}:{minute:02}"
+            either = "," if third else " or"
+            self._refuse(written.token, f"is it {said}am{either} {said}pm{third}?")
         second = written.shifted()
         if not 0 <= second < _DAY_SECONDS:
             self._refuse(written.token, "counted from there, it is another day: write the time itself")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import NoReturn
 
 from horarium.errors import InvalidTrigger
 from horarium.triggers.phrase_questions import QUESTIONS, half_before
-from horarium.triggers.phrase_words import Token
+from horarium.triggers.phrase_words import VOCABULARY, Token
 from horarium.triggers.words import quote
 
 
@@ -43,7 +44,14 @@ class TokenReader:
             self._refuse(token, QUESTIONS[token.text])
         what = "the phrase ends" if token.kind == "end" else f"{quote(token.given)} at position {token.position}"
         joiner = " where" if token.kind == "end" else ":"
+        expected += self._meant(token)
         raise InvalidTrigger(f"text: {what}{joiner} {expected}", field="text", position=token.position)
+
+    @staticmethod
+    def _meant(token: Token) -> str:
+        """` (did you mean 'tuesday'?)`, for a word that is nearly one of ours."""
+        near = get_close_matches(token.text, VOCABULARY, n=1, cutoff=0.75) if len(token.text) > 3 else []
+        return f" (did you mean {near[0]!r}?)" if near and near[0] != token.text else ""
 
     def _refuse(self, token: Token, why: str) -> NoReturn:
         raise InvalidTrigger(

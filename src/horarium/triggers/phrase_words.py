@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from unicodedata import normalize
 
 from horarium.errors import InvalidTrigger
-from horarium.triggers.phrase_questions import slashed_date
+from horarium.triggers.phrase_questions import slashed_date, unslashed_date
 from horarium.triggers.words import MONTHS, WEEKDAYS, quote
 
 TEXT_MAX = 512
@@ -19,6 +19,7 @@ TEXT_MAX = 512
 
 _TOKEN = re.compile(
     r"(?P<date>\d{4}-\d\d-\d\d)(?![\w-])"
+    r"|(?P<slashed>\d{1,2}/\d{1,2}/\d{4})(?![\w/-])"
     r"|(?P<decimal>\d{1,4}\.\d{1,2})(?=[ \t]*(?:days?|hours?|hrs?|minutes?|mins?|weeks?)(?!\w))"
     r"|(?P<time>\d{1,2}:\d\d(?::\d\d)?(?:[ap]m)?|\d{1,2}[ap]m|\d{1,2}h\d\d|\d{1,2}\.\d\d(?:[ap]m)?)(?![\w:]|\.\d)"
     r"|(?P<ordinal>\d{1,3}(?:st|nd|rd|th))(?!\w)"
@@ -27,7 +28,7 @@ _TOKEN = re.compile(
     r"|(?P<number>\d{1,9})(?![\w:])"
     r"|(?P<half>[ap]\.m\.|[ap]m(?!\w))"
     r"|(?P<zone>[a-z_]+(?:/[a-z0-9_+-]+){1,3}|utc|gmt)(?!\w)"
-    r"|(?P<word>[a-z]+(?:'[a-z]+)?)"
+    r"|(?P<word>q[1-4](?!\w)|[a-z]+(?:'[a-z]+)?)"
     r"|(?P<comma>,)"
     r"|(?P<sign>[-\u2013\u2014@&])",
     re.ASCII | re.IGNORECASE,
@@ -67,6 +68,7 @@ MONTH_NAMES = (
     | {name[:3].lower(): n for n, name in enumerate(MONTHS, 1)}
     | {"sept": 9}
 )
+QUARTERS = {f"q{n + 1}": range(3 * n + 1, 3 * n + 4) for n in range(4)}
 _SHORT = {
     "tues": 2,
     "thur": 4,
@@ -119,6 +121,21 @@ LONGEST = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 WORKDAYS, WEEKEND = frozenset((1, 2, 3, 4, 5)), frozenset((0, 6))
 TIMES = {"noon": (12, 0, 0), "midday": (12, 0, 0), "midnight": (0, 0, 0)}
 
+
+_OTHER_WORDS = (
+    "every each other alternate between except excluding until starting before after weekday weekdays weekend weekends"
+    " workday workdays business fortnight fortnightly today tomorrow twice thrice once times christmas half past next"
+)
+VOCABULARY = (
+    *(
+        word
+        for words in (UNITS, ADVERBS, NUMBERS, ORDINALS, MONTH_NAMES, DAY_NAMES, DAY_PLURALS, DAY_PARTS, TIMES, FILLERS)
+        for word in words
+        if len(word) > 3
+    ),
+    *_OTHER_WORDS.split(),
+)
+"""What a word that is not understood is compared with."""
 
 _LIKE_CRON = re.compile(r"\s*[\w*?/,#-]+(?:\s+[\w*?/,#-]+){1,7}\s*", re.ASCII)
 
@@ -180,6 +197,13 @@ def _read(match: re.Match[str], index: int, written: str) -> list[Token]:
     """One token; two for `30m`, a number and its unit."""
     kind, given, position = str(match.lastgroup), written[match.start() : match.end()], match.start()
     text = match.group().lower()
+    if kind == "zone" and all(name in DAY_NAMES for name in text.split("/")):
+        return _slashed_days(given, position, index)
+    if kind == "slashed":
+        date = unslashed_date(text)
+        if date is None:
+            _refuse_slashes(match.string, position + text.index("/"))
+        return [Token("date", str(date), given, position, index)]
     if kind == "sign":
         return [Token("word", _SIGNS.get(text, text), given, position, index)]
     if kind == "short":
@@ -188,6 +212,17 @@ def _read(match: re.Match[str], index: int, written: str) -> list[Token]:
         after = position + len(digits)
         return [Token("number", digits, given, position, index), Token("word", unit, given, after, index + 1)]
     return [Token(kind, text, given, position, index)]
+
+
+def _slashed_days(given: str, position: int, index: int) -> list[Token]:
+    """`mon/wed/fri`: a list."""
+    found: list[Token] = []
+    for name in given.split("/"):
+        if found:
+            found.append(Token("word", "and", "/", position - 1, index + len(found)))
+        found.append(Token("word", name.lower(), name, position, index + len(found)))
+        position += len(name) + 1
+    return found
 
 
 def _refuse_slashes(text: str, position: int) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -115,7 +116,7 @@ def test_a_job_is_added_from_a_file_or_the_standard_input(call: Call, tmp_path: 
         (["job", "update", "x"], "nothing to change"),
         (["job", "frob"], "There is no command 'frob'; known are add,"),
         (["job", "lst"], "did you mean 'list'? Try: horarium job --help"),
-        (["run", "list", "--since", "yesterday"], "'yesterday' is neither an instant"),
+        (["run", "list", "--since", "yesterday"], "'yesterday' is no instant"),
         (["run", "list", "--state", "lost"], "'lost' is not one of 'pending'"),
         (["job", "list", "--url", "ftp://x"], "no server's address"),
         (["preview"], "give TRIGGER, or one of --rrule"),
@@ -318,6 +319,17 @@ def test_a_preview_needs_no_server(call: Call) -> None:
     assert len(lines) == 3
     assert "never" in call("preview", "2020-01-01T00:00:00Z").stdout
     assert call("preview", "every sunshine", status=1).stderr.startswith("Error: ")
+
+
+def test_upcoming_fire_times_of_all_jobs(call: Call) -> None:
+    call("job", "add", "up-next", "--every", "1s", "--queue", "up")
+    found = as_json(call("upcoming", "--until", "1h", "--limit", "30", "--json"))
+    assert (len(found["items"]), found["truncated"]) == (30, True)
+    moments = [datetime.fromisoformat(each["fire_at"]) for each in found["items"]]
+    assert moments == sorted(moments)
+    shown = call("upcoming", "--limit", "30")
+    assert "up-next" in shown.stdout
+    assert "There are more" in shown.stderr
 
 
 # ---- one-off runs, and many runs at once

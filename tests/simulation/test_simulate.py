@@ -210,7 +210,7 @@ def test_leases_that_a_step_leaves_behind_are_caught(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("horarium.testing.simulate.cluster.SHARES", TWICE)
     monkeypatch.setattr(Leases, "notice", blind)
-    assert_caught(MemoryStore)
+    assert_caught(MemoryStore, 166)
 
 
 def test_ends_of_runs_made_together_that_nothing_follows_from_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +236,9 @@ def test_a_planner_that_knows_no_end_of_the_last_run_is_caught(monkeypatch: pyte
     assert_caught(MemoryStore)
 
 
-def assert_caught(make_store: Callable[..., MemoryStore]) -> None:
+def assert_caught(make_store: Callable[..., MemoryStore], *likely: int) -> None:
+    """`likely`: seeds that saw it before, which are tried first."""
+
     def make(database: MemoryDatabase) -> MemoryStore:
         return make_store(database=database)
 
@@ -247,7 +249,7 @@ def assert_caught(make_store: Callable[..., MemoryStore]) -> None:
             return f"seed {seed}, step" in str(violation)
         return False
 
-    assert any(caught(seed) for seed in SEEDS_FOR_A_MUTANT)
+    assert any(caught(seed) for seed in (*likely, *SEEDS_FOR_A_MUTANT))
 
 
 class LosesFollowUps(MemoryStore):

@@ -7,7 +7,6 @@ HTTP server down, the caller must `close()` the claims, or the server waits for 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import metadata
 from os import urandom
 from types import MappingProxyType
 from typing import Any
@@ -36,6 +35,7 @@ from horarium.api.sign_ins import SignIns
 from horarium.api.system import Health, System, Telemetry
 from horarium.api.versions import JobVersions
 from horarium.api.work import Work
+from horarium.model.version import release
 from horarium.operations.bounds.reaching import Places
 from horarium.operations.facade import Operations
 from horarium.operations.writing.contention import Entropy
@@ -103,7 +103,7 @@ def create_app(
 
     def document() -> dict[str, Any]:
         made = build_document(
-            [(PREFIX, guarded), ("", unguarded)], version=_version(), keys=bool(api_keys) or tokens is not None
+            [(PREFIX, guarded), ("", unguarded)], version=release(), keys=bool(api_keys) or tokens is not None
         )
         made["paths"].update(documented)
         return made
@@ -120,10 +120,3 @@ def create_app(
         refusals=Refusals(operations.clock),
         closing=[claims.close, heard.close],
     )
-
-
-def _version() -> str:
-    try:
-        return metadata.version("horarium")
-    except metadata.PackageNotFoundError:
-        return "0"

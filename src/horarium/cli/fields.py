@@ -385,16 +385,17 @@ def concurrency_of(text: str) -> dict[str, Any]:
 
 
 def since_moment(text: str, now: datetime) -> datetime:
-    """An instant, or a duration that lies before `now`."""
+    """An instant, a wall time of this machine, or a duration that lies before `now`."""
     seconds = duration_seconds(text)
     if seconds is not None:
         return now - timedelta(seconds=seconds)
     moment = read_moment(text)
-    if moment is None or moment.tzinfo is None:
+    if moment is None:
         raise click.UsageError(
-            f"{text!r} is neither an instant such as 2026-12-24T18:00:00Z nor a time ago such as 30m or 2d"
+            f"{text!r} is no instant such as 2026-12-24T18:00:00Z, no wall time such as 2026-12-24T18:00, and no time "
+            "ago such as 30m or 2d"
         )
-    return moment
+    return moment if moment.tzinfo is not None else moment.astimezone()
 
 
 def until_moment(text: str, now: datetime) -> datetime:

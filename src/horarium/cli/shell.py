@@ -20,6 +20,8 @@ HELP_COLUMNS_MAX = 110
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+START_SECONDS, START_PAUSE = 3.0, 0.1
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 KEY_HINT = " Here: --api-key KEY, HORARIUM_API_KEY, or `horarium login`"
 
 
@@ -140,12 +142,9 @@ def version_option() -> click.Option:
 
     def show(context: click.Context, option: click.Parameter, given: bool) -> None:
         if given and not context.resilient_parsing:
-            from importlib.metadata import PackageNotFoundError, version
+            from horarium.model.version import version
 
-            try:
-                click.echo(f"horarium {version('horarium')}")
-            except PackageNotFoundError:
-                click.echo("horarium (not installed)")
+            click.echo(f"horarium {version()}")
             context.exit()
 
     return click.Option(
@@ -179,9 +178,34 @@ def url_option(command: Function) -> Function:
     )(command)
 
 
+def _await_start(url: str) -> None:
+    """A server on this machine that is being started (`horarium serve &`) is waited for, as long as it refuses."""
+    import socket
+    import time
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or 80
+    except ValueError:
+        return
+    until = time.monotonic() + START_SECONDS
+    while host in LOOPBACK:
+        try:
+            socket.create_connection((host, port), timeout=START_SECONDS).close()
+        except ConnectionRefusedError:
+            if time.monotonic() < until:
+                time.sleep(START_PAUSE)
+                continue
+        except OSError:
+            pass
+        return
+
+
 def connect(url: str, api_key: str | None) -> Any:
     """A client of that server: with this key, or in the name of who is signed in there."""
     from horarium.cli.signed_in import access_token
     from horarium.client.api import Client
 
+    _await_start(url)
     return Client(url, api_key or access_token(url), attempts_max=3)

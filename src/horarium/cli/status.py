@@ -23,6 +23,9 @@ FAILED_COLUMNS = (
     Column("id", whole=True, id=True), Column("job", whole=True), Column("fire_at", when=True, title="fired"),
     Column("error"),
 )  # fmt: skip
+NODE_COLUMNS = (
+    Column("node", whole=True), Column("state"), Column("roles"), Column("version"), Column("seen", when=True),
+)  # fmt: skip
 QUEUE_COLUMNS = tuple(Column(name, whole=name == "queue") for name in ("queue", "due", "running", "later", "oldest"))
 
 
@@ -67,8 +70,7 @@ def _print(found: dict[str, Any], now: datetime) -> None:
     say(f"{jobs}waiting workers: {stats['workers_waiting']}")
     if found["nodes"]:
         say("")
-        columns = (Column("node", whole=True), Column("state"), Column("roles"), Column("seen", when=True))
-        print_table(columns, _nodes(found["nodes"], now), "")
+        print_table(NODE_COLUMNS, _nodes(found["nodes"], now), "")
     if stats["queues"]:
         say("")
         print_table(QUEUE_COLUMNS, _queues(stats["queues"], now), "")
@@ -89,7 +91,7 @@ def _nodes(nodes: list[Any], now: datetime) -> Iterator[tuple[Any, ...]]:
     for node in nodes:
         silent = now - node.beat_at > SILENT_AFTER
         state = "stopped" if node.stopped_at is not None else "silent" if silent else "running"
-        yield node.name, state, " ".join(node.roles), node.beat_at
+        yield node.name, state, " ".join(node.roles), node.version, node.beat_at
 
 
 def _queues(queues: list[dict[str, Any]], now: datetime) -> Iterator[tuple[Any, ...]]:

@@ -10,7 +10,6 @@ import os
 import socket
 from collections.abc import Mapping
 from functools import partial
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -21,6 +20,7 @@ from horarium.delivery.channels import Post
 from horarium.delivery.handler import Handler, HandlerDelivery
 from horarium.model import Node, Run, fraction
 from horarium.model.targets import FOLLOW_QUEUE, NOTIFY_QUEUE
+from horarium.model.version import version
 from horarium.node.options import Options
 from horarium.operations.facade import Operations
 from horarium.operations.settling.report_keys import key_digest, report_key
@@ -63,14 +63,6 @@ BUS_PLACES = 200
 """Runs that are published to one bus at a time."""
 FOLLOW_PLACES = 50
 """Follow-ups that are under way at a time: runs of other jobs that are asked for, and notifications."""
-
-
-def version() -> str:
-    """The installed version."""
-    try:
-        return metadata.version("horarium")
-    except metadata.PackageNotFoundError:
-        return "0"
 
 
 class Shared(Struct, frozen=True):

@@ -16,7 +16,8 @@ from horarium.delivery.channels import check_channel
 from horarium.delivery.handler import Handler
 from horarium.errors import Outage
 from horarium.model import BusTarget, HttpTarget, Job, Run, State, Target, fraction
-from horarium.node.assembly import Assembly, Shared, version
+from horarium.model.version import version
+from horarium.node.assembly import Assembly, Shared
 from horarium.node.backends import Part, backend_of, make_bus
 from horarium.node.loops import Loops
 from horarium.node.options import ROLES, Options, default_node_name

@@ -9,6 +9,7 @@ release than the code which no longer needs the removed part.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
@@ -18,6 +19,7 @@ from msgspec import Struct
 
 from horarium.errors import InvalidSetting
 
+log = logging.getLogger("horarium.stores")
 _NEEDS = re.compile(r"^-- needs: (\d+)$", re.MULTILINE)
 
 
@@ -73,6 +75,11 @@ def missing_migrations(applied: Mapping[int, Applied], known: Sequence[Migration
             field="store",
         )
     return [migration for migration in known if migration.number not in applied]
+
+
+def tell(migration: Migration, shown: str) -> None:
+    """Log that a migration is applied now."""
+    log.info("%s: migration %04d %s", shown, migration.number, migration.name)
 
 
 def unreleased(shown: str) -> str:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 
 from horarium.stores.cockroach.connect import PAUSES
-from horarium.stores.migrations import Migration, missing_migrations
+from horarium.stores.migrations import Migration, missing_migrations, tell
 from horarium.stores.postgres.connect import Connection, driver, first_value
 from horarium.stores.postgres.migrate import SECONDS_MAX, applied
 
@@ -58,6 +58,7 @@ async def _once(connection: Connection, migrations: Sequence[Migration], shown: 
         await connection.execute(statement)
     missing = missing_migrations(await applied(connection), migrations, shown)
     for migration in missing:
+        tell(migration, shown)
         for statement in statements_of(migration):
             await connection.execute(statement, timeout=SECONDS_MAX)
         await connection.execute(_DONE, migration.number, migration.name, migration.checksum, migration.needs)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from horarium.errors import InvalidSetting
-from horarium.stores.migrations import Applied, Migration, missing_migrations
+from horarium.stores.migrations import Applied, Migration, missing_migrations, tell
 from horarium.stores.postgres.connect import Connection, first_value
 
 PACKAGE = "horarium.stores.postgres"
@@ -47,6 +47,7 @@ async def migrate(connection: Connection, migrations: Sequence[Migration], shown
     await connection.execute(_TABLE)
     missing = missing_migrations(await applied(connection), migrations, shown)
     for migration in missing:
+        tell(migration, shown)
         await connection.execute(migration.sql, timeout=SECONDS_MAX)
         await connection.execute(_DONE, migration.number, migration.name, migration.checksum, migration.needs)
     return len(missing)

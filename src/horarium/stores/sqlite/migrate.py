@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import apsw
 
-from horarium.stores.migrations import Applied, Migration, missing_migrations
+from horarium.stores.migrations import Applied, Migration, missing_migrations, tell
 
 PACKAGE = "horarium.stores.sqlite"
 
@@ -37,8 +37,10 @@ def _apply_missing(connection: apsw.Connection, migrations: Sequence[Migration])
     connection.execute(_TABLE)
     rows = connection.execute("SELECT number, checksum, needs FROM migrations")
     applied = {number: Applied(checksum, needs) for number, checksum, needs in rows}
-    missing = missing_migrations(applied, migrations, f"SQLite file {connection.filename}")
+    shown = f"SQLite file {connection.filename}"
+    missing = missing_migrations(applied, migrations, shown)
     for migration in missing:
+        tell(migration, shown)
         connection.execute(migration.sql)
         connection.execute(
             "INSERT INTO migrations (number, name, checksum, needs) VALUES (?, ?, ?, ?)",

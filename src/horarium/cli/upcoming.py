@@ -1,0 +1,43 @@
+"""`horarium upcoming`: what fires next, of all jobs together."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import click
+
+from horarium.cli.fields import until_moment
+from horarium.cli.output import Column, print_json, print_table, say
+from horarium.cli.shell import connect, server_options
+from horarium.clock import SystemClock, to_datetime
+
+COLUMNS = (Column("fire_at", when=True, title="fires"), Column("job", whole=True))
+LIMIT_MAX = 1_000
+
+
+@click.command(
+    help="""What fires next, of all jobs together: a day from now on, or the span that is given (31 days at most).
+
+\b
+Examples:
+  horarium upcoming
+  horarium upcoming --limit 5 --json
+  horarium upcoming --since 2027-01-01T00:00:00+01:00 --until 2027-01-02T00:00:00+01:00
+""",
+)
+@click.option("--since", metavar="WHEN", help="From then on: an instant, or 2h for in two hours; left out: now.")
+@click.option("--until", metavar="WHEN", help="Before then; left out: a day later.")
+@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=20, show_default=True, help="How many, at most.")
+@server_options
+def upcoming(since: str | None, until: str | None, limit: int, url: str, api_key: str | None, as_json: bool) -> None:
+    now = to_datetime(SystemClock().now())
+    span = [None if text is None else until_moment(text, now) for text in (since, until)]
+    with connect(url, api_key) as client:
+        found = client.upcoming(span[0], span[1], limit)
+    if as_json:
+        print_json(found)
+        return
+    rows = ((datetime.fromisoformat(each["fire_at"]), each["job"]) for each in found["items"])
+    print_table(COLUMNS, rows, "Nothing fires in that time.")
+    if found["truncated"]:
+        say("There are more; see --limit and --until.", err=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from horarium.delivery.addresses import check_url
 from horarium.delivery.apprising import Apprising, check_service
-from horarium.delivery.letters import request_of
+from horarium.delivery.letters import linked, request_of
 from horarium.delivery.mailing import Mailing
 from horarium.delivery.signing import check_secret
 from horarium.errors import InvalidJob, InvalidRequest
@@ -35,11 +35,18 @@ def check_channel(channel: AnyChannel, allow_private: bool) -> None:
 
 class Post:
     """Sends messages to channels of every type. `http`: the client, with its guard against private addresses, which
-    `allow_private` lifts for what opens its own connections."""
+    `allow_private` lifts for what opens its own connections. `public_url`: of the dashboard, for links."""
 
     def __init__(
-        self, http: HttpDelivery, smtp_url: str | None, signing_secret: str | None, *, allow_private: bool = False
+        self,
+        http: HttpDelivery,
+        smtp_url: str | None,
+        signing_secret: str | None,
+        *,
+        allow_private: bool = False,
+        public_url: str | None = None,
     ) -> None:
+        self._public_url = public_url
         self._http = http
         self._mailing = Mailing(smtp_url)
         self._apprising = Apprising(allow_private=allow_private)
@@ -47,6 +54,7 @@ class Post:
 
     async def send(self, channel: AnyChannel, letter: Letter) -> Outcome:
         """Send one message. Every failure is an outcome."""
+        letter = linked(letter, self._public_url)
         match channel:
             case WebhookChannel():
                 secret = channel.signing_secret or self._secret

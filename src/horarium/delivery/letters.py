@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant, to_text
 from horarium.delivery.message import JSON_TYPE, Request, user_agent
@@ -29,9 +31,24 @@ def text_of(letter: Letter) -> str:
         lines.append(f"{told.message}")
         facts = {"event": told.event, "job": told.job, "run": told.run_id, "fire time": told.fire_at, "at": told.at}
         lines += [f"    {name}: {value}" for name, value in facts.items() if value is not None]
+        more = {"attempt": told.attempt, "worker": told.worker, "exit code": told.exit_code, "see": told.url}
+        lines += [f"    {name}: {value}" for name, value in more.items() if value is not UNSET]
+        if told.seconds is not UNSET:
+            lines.append(f"    after: {told.seconds:g} s")
         if told.count > 1:
             lines.append(f"    count: {told.count}")
+        if told.output is not UNSET:
+            lines += ["    output:", *(f"        {line}" for line in told.output.splitlines())]
     return "\n".join(lines) + "\n"
+
+
+def linked(letter: Letter, public_url: str | None) -> Letter:
+    """The letter, its events with the address of their run in the dashboard."""
+    if public_url is None:
+        return letter
+    begin = f"{public_url.rstrip('/')}/runs/"
+    events = (each if each.run_id is None else replace(each, url=begin + each.run_id) for each in letter.events)
+    return replace(letter, events=tuple(events))
 
 
 def request_of(letter: Letter, path: str, now: Instant, secret: str | None) -> Request:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from horarium.clock import Instant
 from horarium.model.limits import URL_CHARS_MAX
@@ -57,7 +57,9 @@ AnyChannel = WebhookChannel | EmailChannel | AppriseChannel
 
 
 class Told(Struct, frozen=True):
-    """One event, as a channel hears it. `count`: how often it happened; the rest is of the last time."""
+    """One event, as a channel hears it. `count`: how often it happened; the rest is of the last time. Of a run that was
+    at work: `attempt`, `worker`, `seconds` from its begin to its end, the `exit_code` and the last lines of
+    the `output` of a program, and the `url` of the run in the dashboard."""
 
     event: str
     job: str | None
@@ -66,6 +68,12 @@ class Told(Struct, frozen=True):
     at: str
     message: str
     count: int = 1
+    attempt: int | UnsetType = UNSET
+    worker: str | UnsetType = UNSET
+    seconds: float | UnsetType = UNSET
+    exit_code: int | UnsetType = UNSET
+    output: str | UnsetType = UNSET
+    url: str | UnsetType = UNSET
 
 
 class Letter(Struct, frozen=True):

@@ -255,6 +255,7 @@ class Assembly:
                 options.smtp_url,
                 options.signing_secret,
                 allow_private=options.allow_private_targets,
+                public_url=options.public_url,
             )
             deliveries[NOTIFY_QUEUE] = NotifyDelivery(self._shared.store, self._shared.clock, operations.channels, post)
         self._dispatch("follow-ups", deliveries, FOLLOW_PLACES)

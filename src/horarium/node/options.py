@@ -48,6 +48,7 @@ class Options:
     capture_logging: bool = False
     buses: Mapping[str, str | Bus] | None = None
     smtp_url: str | None = None
+    public_url: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("jobs_max", "http_concurrency", "handler_concurrency"):

@@ -15,10 +15,10 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from horarium.clock import Instant, to_micros, to_text
+from horarium.clock import SECOND, Instant, to_micros, to_text
 from horarium.model import (
     CLAIMED,
     TIMED,
@@ -51,6 +51,9 @@ FOLLOW_POLICY = RunPolicy(retry=Retry(attempts_max=100, backoff_seconds=1, backo
 NOTIFY_SECONDS = 60.0
 """How long one notification may take to be delivered."""
 
+OUTPUT_CHARS_MAX = 1_500
+"""Of the output of a program, in a notification."""
+
 _CHAIN = "follow/"
 _PUT_BACK = frozenset({EventKind.FAILED, EventKind.TIMED_OUT, EventKind.LOST})
 _AT_END: dict[State, tuple[Occasion, ...]] = {
@@ -61,6 +64,14 @@ _AT_END: dict[State, tuple[Occasion, ...]] = {
 }
 """The occasions of each end, the most specific first: a channel gets one message of one end."""
 _RESULTS = frozenset({State.COMPLETED, State.FAILED})
+
+
+class _Printed(Struct):
+    """The result of a program, as far as a notification tells it."""
+
+    exit_code: int | UnsetType = UNSET
+    stdout: str = ""
+    stderr: str = ""
 
 
 # ---- what happened ----------------------------------------------------------------------------------------------
@@ -273,6 +284,7 @@ def _follow_up(job: Job, run: Run, wanted: _Wanted, depth: int, now: Instant) ->
             to_text(now),
             message_of(job, run, wanted.occasion, wanted.count, wanted.follow.seconds),
             run.fires if wanted.occasion is Occasion.MISSED else 1,
+            **_facts_of(run, now),
         )
         return notify_run(wanted.follow.notify, told, key, now)
     if depth >= DEPTH_MAX:
@@ -284,6 +296,25 @@ def _follow_up(job: Job, run: Run, wanted: _Wanted, depth: int, now: Instant) ->
     elif payload is not None:
         body["payload"] = payload
     return _run(FOLLOW_QUEUE, body, key, now, FOLLOW_POLICY)
+
+
+def _facts_of(run: Run, now: Instant) -> dict[str, Any]:
+    """What one wants to know about a run that was at work."""
+    if not run.attempt or run.disposition is Disposition.NOT_STARTED:
+        return {}
+    facts: dict[str, Any] = {"attempt": run.attempt}
+    if run.worker is not None:
+        facts["worker"] = run.worker
+    if run.started_at is not None:
+        facts["seconds"] = max(0, (run.finished_at or now) - run.started_at) / SECOND
+    try:
+        result = msgspec.json.decode(run.result or b"{}", type=_Printed)
+    except msgspec.DecodeError:
+        return facts  # the result of no program
+    if result.exit_code is not UNSET:
+        facts["exit_code"] = result.exit_code
+    output = (result.stderr.strip() or result.stdout.strip())[-OUTPUT_CHARS_MAX:]
+    return facts | {"output": output} if output else facts
 
 
 def notify_run(channel: str, told: Told, key: str, now: Instant, policy: RunPolicy = NOTIFY_POLICY) -> Run:

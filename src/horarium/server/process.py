@@ -250,6 +250,7 @@ def _options(settings: Settings, report_url: str) -> Options:
         allow_private_targets=settings.allow_private_targets or "rrule-scheduler" in settings.doors,
         signing_secret=settings.signing_secret,
         smtp_url=settings.smtp_url,
+        public_url=settings.public_url if settings.dashboard else None,
         report_url=report_url,
         report_secret=settings.api_keys[0] if settings.api_keys else None,
         plan_ahead_seconds=settings.plan_ahead_seconds,

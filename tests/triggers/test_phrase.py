@@ -332,7 +332,11 @@ def test_any_row_of_known_words_is_read_or_refused(words: list[str], after: int)
     trigger = read_or_refused(" ".join(words))
     if trigger is None:
         return
-    trigger = trigger.anchored(to_instant(NOW))
+    try:
+        trigger = trigger.anchored(to_instant(NOW))
+    except InvalidTrigger as error:
+        assert "that is over today" in error.message
+        return
     fire = trigger.next_fire(after)
     assert fire is None or fire > after
     assert parse_trigger(trigger.spec()) == trigger

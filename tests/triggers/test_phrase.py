@@ -332,10 +332,13 @@ def test_any_row_of_known_words_is_read_or_refused(words: list[str], after: int)
     trigger = read_or_refused(" ".join(words))
     if trigger is None:
         return
+    refused = ""
     try:
         trigger = trigger.anchored(to_instant(NOW))
     except InvalidTrigger as error:
-        assert "that is over today" in error.message
+        refused = error.message
+    if refused:
+        assert "that is over today" in refused
         return
     fire = trigger.next_fire(after)
     assert fire is None or fire > after

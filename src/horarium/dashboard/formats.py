@@ -19,7 +19,7 @@ def zone_of(name: str) -> ZoneInfo:
     """The zone of this name, UTC for one that there is not."""
     try:
         return ZoneInfo(name)
-    except (ValueError, OSError):
+    except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
         return ZoneInfo("UTC")
 
 

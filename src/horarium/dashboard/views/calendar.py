@@ -31,6 +31,8 @@ SOON = 2 * HOUR
 """Where more ran than is read at one time, the jobs that seldom fire are read one by one, this many of them."""
 DRAWN_MAX = 6
 CROWDED_FROM = 8
+FIRST_DAY, LAST_DAY = date(1970, 2, 1), date(2199, 11, 30)
+"""A month from each end of what fire times lie in, so that all that is shown around a day is in it."""
 OFTEN = 23
 """Fire times a day from which on a job is counted in a line, not drawn."""
 SPANS = {"day": 1, "week": 7, "month": 31}
@@ -204,10 +206,13 @@ def _length(first: date, span: str) -> int:
 
 
 def _day(visit: Visit) -> date:
+    """The day that is asked for; today where it is none, or one that no fire time can have."""
+    today = local(visit.now, visit.zone).date()
     try:
-        return date.fromisoformat(visit.text("day"))
+        day = date.fromisoformat(visit.text("day"))
     except ValueError:
-        return local(visit.now, visit.zone).date()
+        return today
+    return day if FIRST_DAY <= day <= LAST_DAY else today
 
 
 def _midnight(day: date, zone: str) -> Instant:

@@ -1,0 +1,34 @@
+"""Cookies and addresses that no browser of ours makes: pages are shown all the same."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+
+from tests.api.conftest import Api
+
+
+@pytest.mark.parametrize(
+    "zone", ["AAAA", "Etc/Unknown", "+03:00", "a\0b", "Europe", "/etc/passwd", "../x", "x" * 5_000, "\ud800"]
+)
+async def test_a_zone_that_is_none_is_utc(zone: str) -> None:
+    api = Api(pages=True)
+    cookie = quote(zone.encode("utf-8", "surrogatepass"), safe="")
+    for page in ("//", "//calendar", "//jobs"):
+        reply = await api.get("/" + page, headers={"cookie": f"horarium_zone={cookie}"})
+        assert reply.status == 200
+        assert b"UTC" in reply.body
+
+
+@pytest.mark.parametrize(
+    "day", ["0001-01-01", "9999-12-31", "0000-00-00", "1969-12-31", "2200-01-01", "2026-02-30", "x"]
+)
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York", "UTC"])
+async def test_a_day_at_the_end_of_the_calendar_is_no_fault(day: str, zone: str) -> None:
+    api = Api(pages=True)
+    for span in ("", "&span=week", "&span=month"):
+        reply = await api.get(
+            f"///calendar?day={day}{span}", headers={"cookie": f"horarium_zone={quote(zone, safe='')}"}
+        )
+        assert reply.status in (200, 422), reply.body[:300]

@@ -33,6 +33,7 @@ class SchedulerOptions(TypedDict, total=False):
     allow_private_targets: bool
     signing_secret: str | None
     smtp_url: str | None
+    public_url: str | None
     report_url: str | None
     report_secret: str | None
     plan_ahead_seconds: float

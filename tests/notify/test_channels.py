@@ -46,8 +46,11 @@ async def test_a_failure_is_told_in_a_signed_message() -> None:
         }  # fmt: skip
         assert event == {
             "event": "failed", "job": "nightly", "run_id": run.id, "count": 1, "fire_at": run.to_dict()["fire_at"],
-            "at": event["at"], "message": event["message"],
+            "at": event["at"], "message": event["message"], "attempt": 1, "worker": event["worker"],
+            "seconds": event["seconds"],
         }  # fmt: skip
+        assert event["worker"]
+        assert 0 < event["seconds"] < 60
         assert event["message"].startswith("nightly failed: RuntimeError: no such table")
         assert (note.job, note.queue, note.cause, note.state) == (None, "notify", "follow_up", State.COMPLETED)
 

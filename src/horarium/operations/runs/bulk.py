@@ -179,12 +179,17 @@ class Bulk:
         self, name: str, runs: Sequence[Run], asked: Mapping[str, Instant], left: Counter[str]
     ) -> int:
         """Runs of one job whose policy asks for a look at its other runs."""
-        wanted = [AskedRun(run.payload, _key(run), asked[run.id]) for run in runs if not await self._was_retried(run)]
-        left[RETRIED_BEFORE] += len(runs) - len(wanted)
+        wanted: list[AskedRun] = []
         made = 0
 
         async def decide(seen: Seen) -> Plan | None:
-            nonlocal made
+            """Once the job was read: who retries one of these from then on raises the version of the job."""
+            nonlocal wanted, made
+            keys = {run.unique_key for run in seen.unfinished}
+            again = [run for run in runs if _key(run) not in keys and not await self._was_retried(run)]
+            wanted, made = [AskedRun(run.payload, _key(run), asked[run.id]) for run in again], 0
+            if not wanted:
+                return None
             instants = range(seen.now, seen.now + len(wanted) + BATCH_MAX)
             there = await self._store.get_runs([run_id_of(seen.job.id, instant) for instant in instants])
             taken = {instant for instant, run in zip(instants, there, strict=True) if run is not None}
@@ -193,12 +198,12 @@ class Bulk:
             told = {run.id: tuple(told_asked(who_acts(), _told_again(run), run, seen.now)) for run in planned.runs}
             return replace(planned, along=told) if planned.runs else None
 
-        if wanted:
-            try:
-                await self._changes.change(name, decide, always(Reach.ALL))
-            except (NotFound, Forbidden) as error:
-                left[DELETED if isinstance(error, NotFound) else FORBIDDEN] += len(wanted)
-                return 0
+        try:
+            await self._changes.change(name, decide, always(Reach.ALL))
+        except (NotFound, Forbidden) as error:
+            left[DELETED if isinstance(error, NotFound) else FORBIDDEN] += len(runs)
+            return 0
+        left[RETRIED_BEFORE] += len(runs) - len(wanted)
         left[OVERLAP] += len(wanted) - made
         return made
 

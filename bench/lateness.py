@@ -204,7 +204,9 @@ async def flat_claims(url: str, finished: int) -> None:
         for count, store in stores.items():
             await store.add_runs([one_off(now + step * SECOND + index) for index in range(100)])
             started = time.perf_counter()
-            claimed = await store.claim_runs(["none"], 100, "bench", now + 100 * SECOND, now + 100 * SECOND)
+            claimed = await store.claim_runs(
+                ["none"], 100, "bench", now + 100 * SECOND, now + 100 * SECOND, now + 100 * SECOND
+            )
             changes = [RunChange(settled(run, now), run.token, run.state) for run in claimed.runs]
             assert await store.settle_runs(changes, now) == [True] * 100
             spent[count].append((time.perf_counter() - started) * 1e4)

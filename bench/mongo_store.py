@@ -148,7 +148,7 @@ def completed(run: Run, result: bytes | None = None) -> RunChange:
 async def store_drain(store: MongoStore, count: int, *, results: bool = False) -> None:
     done = 0
     while done < count:
-        claimed = (await store.claim_runs([QUEUE], BATCH, "w", NOW, NOW)).runs
+        claimed = (await store.claim_runs([QUEUE], BATCH, "w", NOW, NOW, NOW)).runs
         changes = [completed(run, run.id.encode() if results else None) for run in claimed]
         assert all(await store.settle_runs(changes, NOW))
         done += len(claimed)
@@ -156,7 +156,7 @@ async def store_drain(store: MongoStore, count: int, *, results: bool = False) -
 
 async def claim_one_by_one(store: MongoStore, count: int) -> None:
     for _ in range(count):
-        (run,) = (await store.claim_runs([QUEUE], 1, "w", NOW, NOW)).runs
+        (run,) = (await store.claim_runs([QUEUE], 1, "w", NOW, NOW, NOW)).runs
         await store.settle_runs([completed(run)], NOW)
 
 

@@ -87,7 +87,7 @@ class Side:
         await self.store.add_runs([self._new(maximum=maximum) for _ in range(number)])
 
     async def claim(self, limit: int = BATCH) -> Sequence[Run]:
-        return (await self.store.claim_runs([QUEUE], limit, "w", NOW, NOW)).runs
+        return (await self.store.claim_runs([QUEUE], limit, "w", NOW, NOW, NOW)).runs
 
     async def end(self, runs: Sequence[Run]) -> None:
         ends = [replace(run, state=State.COMPLETED, finished_at=NOW, lease_expires_at=None) for run in runs]

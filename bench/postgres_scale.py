@@ -169,7 +169,7 @@ async def claim_and_settle(store: PostgresStore) -> tuple[float, float]:
 
     async def claim() -> None:
         for _ in range(0, CLAIMED, BATCH):
-            claimed.append((await store.claim_runs([QUEUE], BATCH, "w", NOW, NOW)).runs)
+            claimed.append((await store.claim_runs([QUEUE], BATCH, "w", NOW, NOW, NOW)).runs)
 
     async def settle() -> None:
         for runs in claimed:
@@ -204,7 +204,7 @@ async def churn(server: str, scale: float) -> None:
             added += 1_000
             for _ in range(0, 1_000, BATCH):
                 begun = time.perf_counter()
-                claimed = (await store.claim_runs([QUEUE], BATCH, "w", NOW, NOW)).runs
+                claimed = (await store.claim_runs([QUEUE], BATCH, "w", NOW, NOW, NOW)).runs
                 samples.append((time.perf_counter() - begun) / BATCH * 1e6)
                 assert all(await store.settle_runs([completed(run) for run in claimed], NOW))
         row = await connection.fetchrow(SIZES)

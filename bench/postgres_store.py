@@ -146,7 +146,7 @@ def completed(run: Run) -> RunChange:
 async def store_drain(store: PostgresStore, count: int) -> None:
     done = 0
     while done < count:
-        claimed = await store.claim_runs([QUEUE], BATCH, "w", NOW, NOW)
+        claimed = await store.claim_runs([QUEUE], BATCH, "w", NOW, NOW, NOW)
         assert all(await store.settle_runs([completed(run) for run in claimed.runs], NOW))
         done += len(claimed.runs)
 
@@ -226,7 +226,7 @@ async def with_history(meter: Meter, url: str, rounds: int, count: int, history:
 async def claim_only(store: PostgresStore, count: int) -> None:
     done = 0
     while done < count:
-        done += len((await store.claim_runs([QUEUE], BATCH, "w", NOW, NOW)).runs)
+        done += len((await store.claim_runs([QUEUE], BATCH, "w", NOW, NOW, NOW)).runs)
 
 
 async def report(url: str, arguments: argparse.Namespace) -> int:

@@ -191,7 +191,7 @@ async def add(store: RedisStore, runs: list[Run]) -> None:
 async def drain(store: RedisStore, count: int) -> None:
     done = 0
     while done < count:
-        claimed = await store.claim_runs([QUEUE], BATCH, "worker", NOW, NOW)
+        claimed = await store.claim_runs([QUEUE], BATCH, "worker", NOW, NOW, NOW)
         changes = [completed(run) for run in claimed.runs]
         assert all(await store.settle_runs(changes, NOW))
         done += len(changes)

@@ -191,10 +191,10 @@ async def _queues_of(store: Store, size: int) -> dict[str, float]:
     await operations.stats()
     return {
         "adding a run on a new queue": adding / size,
-        "claim from one queue, none there": await median(lambda: store.claim_runs(["pull/none"], 10, "w", NOW, NOW)),
+        "claim of one queue, none there": await median(lambda: store.claim_runs(["pull/0"], 10, "w", NOW, NOW, NOW)),
         "stats of the store": await median(lambda: store.stats(NOW), 5),
         "stats as scraped": await median(operations.stats),
-        "overdue_runs": await median(lambda: store.overdue_runs(NOW, 100)),
+        "overdue_runs": await median(lambda: store.overdue_runs(NOW, 100, NOW)),
         "runs?queue=pull/q7": await median(lambda: store.list_runs(RunFilter(queue="pull/q7"), None, 50)),
     }
 
@@ -215,15 +215,15 @@ async def gates(url: str, name: str, scale: float) -> None:
             store = await opened(url)
             await store.add_jobs([job])
             await add_all(store.add_runs, made, size)
-            assert len((await store.claim_runs(["pull/q"], 10, "w", NOW, NOW)).runs) == 1
+            assert len((await store.claim_runs(["pull/q"], 10, "w", NOW, NOW, NOW)).runs) == 1
 
             async def nothing(store: Store = store) -> None:
-                assert not (await store.claim_runs(["pull/q"], 10, "w", NOW, NOW)).runs
+                assert not (await store.claim_runs(["pull/q"], 10, "w", NOW, NOW, NOW)).runs
 
             async def behind(store: Store = store) -> None:
                 run = a_run(10**7 + random.randrange(10**9))
                 await store.add_runs([replace(run, due_at=NOW)])
-                assert len((await store.claim_runs(["pull/q"], 10, "w", NOW, NOW)).runs) == 1
+                assert len((await store.claim_runs(["pull/q"], 10, "w", NOW, NOW, NOW)).runs) == 1
 
             found.append((await median(nothing), await median(behind)))
             await store.close()
@@ -378,7 +378,7 @@ async def snapshot(url: str, name: str, scale: float) -> None:
             await store.add_runs([a_run(n) for n in range(start, start + BATCH)])
             for _ in range(BATCH // 100):
                 began = time.perf_counter()
-                runs = (await store.claim_runs(["pull/q"], 100, "w", NOW, NOW)).runs
+                runs = (await store.claim_runs(["pull/q"], 100, "w", NOW, NOW, NOW)).runs
                 took.append((time.perf_counter() - began) * 1000)
                 ends = [replace(run, state=State.COMPLETED, finished_at=NOW, lease_expires_at=None) for run in runs]
                 await store.settle_runs([RunChange(e, e.token, State.RUNNING, True) for e in ends], NOW)

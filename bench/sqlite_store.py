@@ -136,14 +136,14 @@ def completed(run: Run) -> RunChange:
 async def store_drain(store: SqliteStore, count: int) -> None:
     done = 0
     while done < count:
-        claimed = await store.claim_runs([QUEUE], BATCH, "w", NOW, NOW)
+        claimed = await store.claim_runs([QUEUE], BATCH, "w", NOW, NOW, NOW)
         assert all(await store.settle_runs([completed(run) for run in claimed.runs], NOW))
         done += len(claimed.runs)
 
 
 async def claim_one_by_one(store: SqliteStore, count: int) -> None:
     for _ in range(count):
-        (run,) = (await store.claim_runs([QUEUE], 1, "w", NOW, NOW)).runs
+        (run,) = (await store.claim_runs([QUEUE], 1, "w", NOW, NOW, NOW)).runs
         await store.settle_runs([completed(run)], NOW)
 
 

@@ -122,6 +122,9 @@ SAMPLES = (
 class PastClock:
     """Stands where it is put."""
 
+    machine = "here"
+    steady_offset = 0
+
     def __init__(self, at: Instant) -> None:
         self.at = at
 
@@ -130,6 +133,9 @@ class PastClock:
 
     def monotonic(self) -> float:
         return self.at / SECOND
+
+    def steady(self) -> Instant:
+        return self.now()
 
 
 class Past:

@@ -11,16 +11,20 @@ from horarium.clock import SECOND, Instant, SystemClock
 
 
 class PassingClock(SystemClock):
-    """`let_pass` is time that goes by, on both clocks: no step, after which leases would be put forward."""
+    """`let_pass` is time that goes by, on all clocks."""
 
     def __init__(self) -> None:
         self._more = 0
+        super().__init__()
 
     def now(self) -> Instant:
         return super().now() + self._more * SECOND
 
     def monotonic(self) -> float:
         return time.monotonic() + self._more
+
+    def steady(self) -> Instant:
+        return super().steady() + self._more * SECOND
 
     def let_pass(self, seconds: int) -> None:
         """So much time has passed for all that look from now on."""

@@ -3,13 +3,18 @@
 An `Instant` is a whole number of microseconds since 1970-01-01T00:00:00Z. Inside, all arithmetic is on these integers:
 they compare fast, every store can keep them exactly, and none of them has a zone. `datetime` appears only at the
 edges. Durations between two readings on one machine come from `monotonic`, never from the wall clock.
+
+Two scales: fire times, due times and all that people read are wall time. Leases and time limits are on the *steady*
+scale, which all nodes of a store share (`services.loop.steady`), and which no jump of a wall clock touches.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from pathlib import Path
 from typing import Protocol
 
 Instant = int
@@ -71,11 +76,58 @@ class Clock(Protocol):
         """Seconds that never go back, from an arbitrary start. For durations and waits."""
         ...
 
+    def steady(self) -> Instant:
+        """The present on the steady scale: microseconds that never go back and that no jump of the wall clock changes,
+        near wall time where that never jumped. For leases and time limits."""
+        ...
+
+    @property
+    def machine(self) -> str:
+        """Whose count of time that is: the same for all processes of a machine, until it is started again."""
+        ...
+
+    @property
+    def steady_offset(self) -> int:
+        """How far the steady scale is ahead of that count, in microseconds."""
+        ...
+
+    @steady_offset.setter
+    def steady_offset(self, micros: int) -> None: ...
+
+
+def to_wall(clock: Clock, steady: Instant) -> Instant:
+    """The wall time of an instant of the steady scale, as seen from now: for people, and for those outside."""
+    return clock.now() + steady - clock.steady()
+
+
+_BOOT = getattr(time, "CLOCK_BOOTTIME", None)
+"""It goes on while the machine sleeps, and is one for all its processes. (Linux alone has it.)"""
+
+
+def _since_boot() -> int:
+    return (time.monotonic_ns() if _BOOT is None else time.clock_gettime_ns(_BOOT)) // 1000
+
+
+def _boot_id() -> str:
+    """Of this start of the machine. Where that can't be known, processes do not count alike."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return f"process {os.getpid()} {time.time_ns()}"
+
 
 class SystemClock:
     """The machine's own clocks."""
 
     monotonic = staticmethod(time.monotonic)
 
+    machine = _boot_id()
+
+    def __init__(self) -> None:
+        self.steady_offset = self.now() - _since_boot()
+
     def now(self) -> Instant:
         return time.time_ns() // 1000
+
+    def steady(self) -> Instant:
+        return _since_boot() + self.steady_offset

@@ -1,6 +1,7 @@
 """Every interface between the core and the outside, on one page: duties, order, errors, atomicity.
 
-A **Store** reads, claims atomically, and writes if unchanged. It never reads a clock (`now` is passed in), never
+A **Store** reads, claims atomically, and writes if unchanged. It never reads a clock (the wall time `now` and the
+`steady` instant of leases are passed in, see `clock`), never
 publishes an event, and knows no policy: it compares columns and adds durations that are in the row. It returns values
 equal to those it was given. Batches are the unit: one call is one transaction and (where the store is remote) one round
 trip or a small fixed number of them, however many rows it moves. The items of a batch take effect as if one after the
@@ -27,8 +28,9 @@ from msgspec import Struct
 from horarium.clock import Instant
 from horarium.errors import BusUnavailable
 from horarium.model import Health, Job, Node, Outcome, Plan, Run, RunChange, State
-from horarium.model import first_lease_end as first_lease_end
+from horarium.model import deadline_of as deadline_of
 from horarium.model import lease_end as lease_end
+from horarium.model import leased as leased
 from horarium.model.records import Record, RecordChange, RecordFilter
 
 T = TypeVar("T")
@@ -178,7 +180,7 @@ class Store(Protocol):
         """Jobs that are not deleted and whose `retention.runs_max` is set, by name, beginning after the name `after`.
         At no cost for the jobs that are not."""
 
-    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+    async def commit_plans(self, plans: Sequence[Plan], steady: Instant) -> list[bool]:
         """Carry out each plan whose job still has the version that was read (`plan.job.version`; it is stored as that
         plus `plan.versions`). Atomic for each plan, and a plan that loses leaves no trace. In this order: changes (one
         whose run has moved on is left out), withdrawals (deleted if still pending under the token that was read), runs
@@ -210,34 +212,39 @@ class Store(Protocol):
         `limit` of each, by id, descending. Which of several within one millisecond come last is the store's own. Every
         name is a key of the answer."""
 
-    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+    async def claim_runs(
+        self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant, steady: Instant
+    ) -> Claimed:
         """Take pending runs of these queues with due_at <= `until` (`now`, or up to an execution window later), the
         highest priority first, then the earliest due, then the lowest id. A taken run is `running`, its token and
-        attempt one larger, its worker `worker`, started_at = max(now, due_at), and its
-        lease_expires_at as `lease_end` below.
+        attempt one larger, its worker `worker`, started_at = max(now, due_at). Its
+        deadline and its lease_expires_at are as `deadline_of` and `lease_end` below say of the `steady` instant of that
+        begin: as far beyond `steady` as it is beyond `now`.
 
         Held back: a run with start_by <= now; one with a `concurrency_key` under which `concurrency_max` (its own)
         runs are claimed already; a `serial` run while an unfinished run of the same job has an earlier (fire_at, id)
         or is claimed. A run that is held back takes no place in the limit. No two claimers ever get the same run, nor
         together more than `concurrency_max`."""
 
-    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+    async def settle_runs(self, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
         """Write each changed run if the stored one is still as the change says (a run without a lease is neither held
         nor expired), and with it its follow-ups (one that `add_runs` would refuse is left out) and records. Atomic for
         each change. False: it is not, or it is gone; then nothing of it is written.
         What ends runs of jobs is counted with it, once for each job and batch, without raising the version of a job:
         the stored health becomes what `model.health.merged` makes of it and of `health_after` of what was written.
-        Of the run, everything that may change is written: state, due_at, attempt, worker, lease_expires_at,
-        started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token."""
+        Of the run, as `leased` makes it, everything that may change is written: state, due_at, attempt, worker,
+        lease_expires_at, deadline, started_at, finished_at, progress, error, result, disposition, prune_at, history,
+        start_by, token."""
 
-    async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
+    async def heartbeat_runs(self, beats: Sequence[Beat], steady: Instant) -> list[Pulse | None]:
         """Extend the lease of each run that is claimed under that token, also one that has ended: no other claim was
-        made. A running run's lease then ends at `lease_end(run, now)`; a cancelling one's stays as it is. None: the
-        lease is lost, or that end is not after `now`, since its time limit or the grace of its cancel is over."""
+        made. A running run's lease then ends at `lease_end(run, steady)`; a cancelling one's stays as it is. None: the
+        lease is lost, or that end is not after `steady`, since its time limit or the grace of its cancel is over."""
 
-    async def overdue_runs(self, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
-        """Claimed runs whose lease expired (lease_expires_at <= now) and pending ones with start_by <= now, together
-        by that instant, then by id; and the earliest such lease_expires_at or start_by that lies ahead (> now)."""
+    async def overdue_runs(self, now: Instant, limit: int, steady: Instant) -> tuple[list[Run], Instant | None]:
+        """Claimed runs whose lease expired (lease_expires_at <= steady) and pending ones with start_by <= now, together
+        by that instant, then by id; and the earliest such instant that lies ahead. Ends of leases are counted as wall
+        time for it: as far from `now` as they are from `steady`."""
 
     async def prune_runs(self, now: Instant, limit: int) -> int:
         """Delete finished runs with prune_at <= now, the earliest first, then the rows of deleted jobs that no run

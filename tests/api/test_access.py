@@ -46,7 +46,7 @@ async def test_health_metrics_and_docs_are_open(refusing_locked: Api, path: str)
 @pytest.mark.parametrize("key", ["first-key-1234", "second-key-5678"])
 async def test_a_report_key_opens_the_reports_of_its_run_and_nothing_else(locked_api: Api, key: str) -> None:
     run, other = await locked_api.add_run(0), await locked_api.add_run(1)
-    (first, second) = (await locked_api.store.claim_runs(["pull/work"], 2, "w", NOW, NOW)).runs
+    (first, second) = (await locked_api.store.claim_runs(["pull/work"], 2, "w", NOW, NOW, NOW)).runs
     headers = {"authorization": f"Bearer {report_key(key_digest(key), run.id)}"}
 
     async def post(path: str, **body: object) -> Reply:

@@ -41,7 +41,7 @@ async def test_a_named_key_counts_where_none_is_needed(api: Api) -> None:
 async def test_a_worker_touches_its_queues_alone(locked_api: Api) -> None:
     key = await a_key(locked_api, roles=["worker"], queues=["other"])
     run = await locked_api.add_run(1)
-    (claimed,) = (await locked_api.store.claim_runs(["pull/work"], 1, "w", NOW, NOW)).runs
+    (claimed,) = (await locked_api.store.claim_runs(["pull/work"], 1, "w", NOW, NOW, NOW)).runs
 
     async def post(path: str, body: Any) -> str:
         reply = await locked_api.post(path, body, headers=key)

@@ -354,7 +354,7 @@ async def test_a_run_that_was_claimed_but_never_published_is_published_by_the_ne
     bench.job = real.job
     run = await bench.begin(timeouts={"heartbeat_seconds": 1})
     now = gone._runtime.clock.now()
-    claimed = await store.claim_runs(["bus/default"], 1, "crashed", now, now)
+    claimed = await store.claim_runs(["bus/default"], 1, "crashed", now, now, now)
     assert [run.id for run in claimed.runs] == [run.id]
     saved = await bench_of(store)
     action = await saved.action()

@@ -41,7 +41,7 @@ async def test_an_action_waits_on_its_queue_for_longer_than_a_lease_and_costs_no
     await bench.until(run.id, lambda run: run.lease_expires_at != claimed.lease_expires_at)
     bench.clock.let_pass(LEASE_SECONDS)
     assert (await bench.scheduler.get_run(run.id)).state is State.PENDING
-    assert (await bench.scheduler._runtime.store.overdue_runs(bench.clock.now(), 10))[0] == []
+    assert (await bench.scheduler._runtime.store.overdue_runs(bench.clock.now(), 10, bench.clock.now()))[0] == []
     action = await bench.action()
     assert (action["attempt"], action["token"], await bench.workers.waiting(bench.job, "action")) == (1, 1, 0)
     await bench.say("status", action, status="running")

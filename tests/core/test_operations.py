@@ -64,7 +64,7 @@ class World:
 
     async def claim(self) -> Claimed:
         now = self.clock.now()
-        return await self.store.claim_runs(["pull/q", "pull/other"], 100, "w", now, now)
+        return await self.store.claim_runs(["pull/q", "pull/other"], 100, "w", now, now, now)
 
     async def plan(self, ahead: int = 0) -> None:
         (job,) = await self.store.get_jobs(["job"])
@@ -200,7 +200,7 @@ class Snatcher(MemoryStore):
 
     async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
         if any(each.withdrawals for each in plans):
-            await self.claim_runs(["pull/q"], 100, "w", now, now + 60 * SECOND)
+            await self.claim_runs(["pull/q"], 100, "w", now, now + 60 * SECOND, now)
         return await super().commit_plans(plans, now)
 
 
@@ -233,7 +233,7 @@ class ClaimsInBetween(MemoryStore):
     """Somebody claims every pending run just before a plan is written."""
 
     async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
-        await self.claim_runs(["pull/q"], 100, "w", now, now)
+        await self.claim_runs(["pull/q"], 100, "w", now, now, now)
         return await super().commit_plans(plans, now)
 
 

@@ -212,7 +212,7 @@ class Dies(MemoryStore):
         if not self.armed:
             return await super().commit_plans(plans, now)
         self.armed = False
-        self.claimed = (await self.claim_runs(["pull/q"], 100, "w", now, now)).runs
+        self.claimed = (await self.claim_runs(["pull/q"], 100, "w", now, now, now)).runs
         await super().commit_plans(plans, now)
         raise StoreUnavailable("the node is gone")
 

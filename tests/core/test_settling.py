@@ -25,6 +25,7 @@ from horarium.model import (
     Run,
     State,
     Succeeded,
+    lasting,
 )
 from horarium.policies import CANCEL_GRACE_SECONDS, Retention, Retry
 from horarium.rules.settling import (
@@ -148,7 +149,7 @@ def test_a_lost_attempt_is_made_again_at_once() -> None:
     after = rescue(a_run(), THREE, NOW + MINUTE)
     assert (after.state, after.due_at, after.attempt) == (State.PENDING, NOW + MINUTE, 1)
     assert "lost: no heartbeat from w within 30 s" in (after.error or "")
-    on_a_bus = rescue(begin(replace(a_run(), queue="bus/default"), NOW), THREE, NOW + MINUTE)
+    on_a_bus = rescue(begin(replace(a_run(), queue="bus/default"), NOW, NOW), THREE, NOW + MINUTE)
     assert on_a_bus.error == "lost: no heartbeat from a worker on bus/default within 30 s", "not from our own node"
 
 
@@ -196,7 +197,7 @@ def test_what_was_never_begun_waits_for_nothing() -> None:
 
 
 def test_an_attempt_that_took_too_long_is_made_again_after_its_back_off() -> None:
-    run = a_run(execution_seconds=10, lease_expires_at=NOW + 10 * SECOND)
+    run = a_run(execution_seconds=10, deadline=NOW + 10 * SECOND, lease_expires_at=NOW + 10 * SECOND)
     after = rescue(run, THREE, NOW + 11 * SECOND)
     assert after.due_at >= NOW + 16 * SECOND
     assert "timed out: not done within 10 s" in (after.error or "")
@@ -224,8 +225,13 @@ def test_cancelling_a_pending_run_ends_it() -> None:
 
 
 def test_cancelling_a_running_run_asks_it_to_stop_within_the_grace() -> None:
-    after = cancel(a_run(lease_expires_at=NOW + 1), Retention(), NOW, "why")
-    assert (after.state, after.lease_expires_at) == (State.CANCELLING, NOW + CANCEL_GRACE_SECONDS * SECOND)
+    """As long as a lease at least: its worker hears of it with its next heartbeat."""
+    for seconds in (1, CANCEL_GRACE_SECONDS, 100):
+        after = cancel(a_run(lease_seconds=seconds), Retention(), NOW, "why")
+        assert (after.state, after.lease_expires_at) == (
+            State.CANCELLING,
+            lasting(max(seconds, CANCEL_GRACE_SECONDS)),
+        )
 
 
 def test_asking_twice_changes_nothing() -> None:

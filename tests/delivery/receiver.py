@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from horarium.clock import SECOND
+from horarium.clock import SECOND, Instant
 from horarium.delivery.http import HttpDelivery
 from horarium.delivery.signing import new_secret
 from horarium.model import (
@@ -32,11 +32,17 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class StoppedClock:
+    machine = "here"
+    steady_offset = 0
+
     def now(self) -> int:
         return NOW
 
     def monotonic(self) -> float:
         return 0.0
+
+    def steady(self) -> Instant:
+        return self.now()
 
 
 class Asked:

@@ -37,7 +37,7 @@ async def test_an_endpoint_that_hangs_times_out() -> None:
 
 async def test_the_execution_limit_ends_a_request_before_its_own() -> None:
     async with receiving(hang) as receiver, delivering() as delivery:
-        run = of(HttpTarget(receiver.url()), execution_seconds=5.05, started_at=NOW - 5 * SECOND)
+        run = of(HttpTarget(receiver.url()), execution_seconds=5.05, deadline=NOW + SECOND // 20)
         outcome = await asyncio.wait_for(delivery.deliver(run, Asked()), PATIENCE)
     assert isinstance(outcome, Failed)
     assert "0.05 s" in outcome.error

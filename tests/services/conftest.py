@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,9 +14,9 @@ from horarium.model import Job, QueueTarget, Run, State
 from horarium.operations.facade import Operations
 from horarium.ports import Store
 from horarium.rules.planning import next_fire
-from horarium.services.leases.leases import Leases
+from horarium.services.leases.own import NOTHING, Own
 from horarium.services.leases.rescuer import Rescuer
-from horarium.services.loop.clock_watch import Steps
+from horarium.services.loop.steady import SETTLED_SECONDS, SteadyScale
 from horarium.services.metrics.telemetry import Telemetry
 from horarium.services.performing.collector import Collector
 from horarium.stores.memory import MemoryStore
@@ -50,6 +51,10 @@ class Setting:
     def now(self) -> Instant:
         return self.clock.now()
 
+    @property
+    def steady(self) -> Instant:
+        return self.clock.steady()
+
     async def add_job(self, name: str = "job", every: int = 10, **changes: Any) -> Job:
         """Fires every so many seconds, counted from the start."""
         fields: dict[str, Any] = {
@@ -83,18 +88,25 @@ class Setting:
         return (await self.run(id)).state
 
 
-def a_rescuer(setting: Setting, steps: Steps | None = None) -> Rescuer:
-    operations = setting.operations
+def a_scale(store: Store, clock: ManualClock) -> SteadyScale:
+    """Of a node that has kept to it for long."""
+    scale = SteadyScale(store, clock)
+    scale._moved_at = clock.monotonic() - SETTLED_SECONDS
+    return scale
+
+
+def a_rescuer(setting: Setting, own: Callable[[], Own] = lambda: NOTHING) -> Rescuer:
+    """`own`: what its process holds."""
+    operations, scale = setting.operations, a_scale(setting.store, setting.clock)
     return Rescuer(
-        setting.store, operations.settling, operations.reconciler, setting.telemetry, setting.clock, steps=steps
+        setting.store, operations.settling, operations.reconciler, setting.telemetry, setting.clock, scale, own
     )
 
 
-def a_collector(setting: Setting, store: Store | None = None, steps: Steps | None = None) -> Collector:
+def a_collector(setting: Setting, store: Store | None = None) -> Collector:
     """`store`: another one than that of the setting."""
     operations = setting.operations if store is None else setting.operations_on(store)
-    leases = Leases(operations.store, setting.clock, steps)
-    return Collector(operations.settling, leases, setting.clock, setting.telemetry)
+    return Collector(operations.settling, setting.clock, setting.telemetry)
 
 
 @pytest.fixture

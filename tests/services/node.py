@@ -46,9 +46,8 @@ class Node:
 
     def __init__(self, setting: Setting, work: Work, **options: Any) -> None:
         self.setting = setting
-        steps = options.pop("steps", None)
-        self.collector = a_collector(setting, steps=steps)
-        self.leases = Leases(setting.store, setting.clock, steps)
+        self.collector = a_collector(setting)
+        self.leases = Leases(setting.store, setting.clock)
         leased = Wake()
         places = options.pop("places", 100)
         self.performing = Performing(

@@ -31,6 +31,9 @@ TEN_YEARS = 3_650 * DAY_SECONDS
 class Clock:
     """A second machine's, wrong by so many seconds, beside that of the setting."""
 
+    machine = "here"
+    steady_offset = 0
+
     def __init__(self, setting: Setting, ahead: float) -> None:
         self._clock = setting.clock
         self.ahead = ahead
@@ -40,6 +43,9 @@ class Clock:
 
     def monotonic(self) -> float:
         return self._clock.monotonic()
+
+    def steady(self) -> Instant:
+        return self.now()
 
 
 def a_pruner(setting: Setting, clock: Clock | None = None) -> Pruner:

@@ -55,7 +55,11 @@ class World:
         job = f"job-{id}"
         await self.setting.add_job(job, target=target)
         await self.setting.add_run(id, "http", job=job, job_id=job)
-        (run,) = (await self.setting.store.claim_runs(["http"], 1, worker, self.setting.now, self.setting.now)).runs
+        (run,) = (
+            await self.setting.store.claim_runs(
+                ["http"], 1, worker, self.setting.now, self.setting.now, self.setting.now
+            )
+        ).runs
         return run
 
     async def cancelling(self, id: str = "run", worker: str = "a", target: HttpTarget = TARGET) -> Run:
@@ -111,7 +115,7 @@ async def test_a_target_without_a_cancel_url_is_sent_nothing(world: World) -> No
 async def test_runs_of_other_queues_are_not_ours(world: World) -> None:
     cancels = world.node()
     await world.setting.add_run("pulled")
-    await world.setting.store.claim_runs(["pull/q"], 1, "a", START, START)
+    await world.setting.store.claim_runs(["pull/q"], 1, "a", START, START, START)
     run = await world.setting.run("pulled")
     await world.setting.store.settle_runs(
         [RunChange(cancel(run, Retention(), START, "x"), run.token, run.state)], START

@@ -19,7 +19,7 @@ from tests.waiting import until
 @pytest.mark.parametrize("call", ["settle_runs", "get_runs"])
 async def test_an_outcome_outlasts_an_outage(setting: Setting, call: str) -> None:
     await setting.add_run()
-    claimed = await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now)
+    claimed = await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now, setting.steady)
     (run,) = claimed.runs
     asked = RunChange(cancel(run, Retention(), setting.now, "why"), run.token, run.state)
     await setting.store.settle_runs([asked], setting.now)
@@ -34,7 +34,7 @@ async def test_an_outcome_outlasts_an_outage(setting: Setting, call: str) -> Non
 
 async def test_a_write_whose_answer_was_lost_is_repeated_without_harm(setting: Setting) -> None:
     await setting.add_run()
-    (run,) = (await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now)).runs
+    (run,) = (await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now, setting.steady)).runs
     store = FaultyStore(setting.store, by_script(("settle_runs", Fault.AFTER)))
     collector = a_collector(setting, store)
     collector.add(run, None, Succeeded())
@@ -46,7 +46,7 @@ async def test_a_write_whose_answer_was_lost_is_repeated_without_harm(setting: S
 
 async def test_flush_returns_when_everything_is_written(setting: Setting) -> None:
     await setting.add_run()
-    (run,) = (await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now)).runs
+    (run,) = (await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now, setting.steady)).runs
     collector = a_collector(setting)
     collector.add(run, None, Succeeded())
     flushing = asyncio.create_task(collector.flush())

@@ -177,8 +177,10 @@ class SlowClaims(MemoryStore):
         super().__init__()
         self._setting, self._seconds = setting, seconds
 
-    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
-        claimed = await super().claim_runs(queues, limit, worker, now, until)
+    async def claim_runs(
+        self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant, steady: Instant
+    ) -> Claimed:
+        claimed = await super().claim_runs(queues, limit, worker, now, until, steady)
         self._setting.clock.advance(self._seconds if claimed.runs else 0)
         return claimed
 
@@ -231,7 +233,7 @@ async def test_a_claim_that_arrives_during_the_drain_is_given_back(setting: Sett
     await setting.add_run()
     work = Work()
     node = Node(setting, work)
-    claimed = await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now)
+    claimed = await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now, setting.steady)
     await node.dispatcher.drain(0)
     node.dispatcher.take(claimed.runs, claimed.jobs, setting.now)
     await node.collector.step(setting.now)

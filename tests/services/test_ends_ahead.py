@@ -44,7 +44,7 @@ class World:
 
     async def perform(self) -> None:
         now = self.setting.now
-        claimed = await self.store.claim_runs(["pull/q"], 100, "w", now, now)
+        claimed = await self.store.claim_runs(["pull/q"], 100, "w", now, now, now)
         for run in claimed.runs:
             self.pruner.note(claimed.jobs.get(run.job_id or ""))
             await self.setting.operations.settling.settle_one(Settlement(run.id, run.token, Succeeded()))

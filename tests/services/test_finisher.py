@@ -49,7 +49,7 @@ class World:
 
     async def end_runs(self) -> None:
         now = self.setting.now
-        claimed = await self.store.claim_runs(["pull/q"], 10, "w", now, now)
+        claimed = await self.store.claim_runs(["pull/q"], 10, "w", now, now, now)
         for run in claimed.runs:
             await self.setting.operations.settling.settle_one(Settlement(run.id, run.token, Succeeded()))
 

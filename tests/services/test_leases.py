@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import pytest
-from msgspec.structs import replace
 
-from horarium.clock import SECOND, Instant
+from horarium.clock import SECOND
 from horarium.errors import LeaseLost
-from horarium.model import Outcome, RunChange, State, Succeeded
-from horarium.ports import Assignment, Beat, Control, Pulse
+from horarium.model import Outcome, State, Succeeded
+from horarium.ports import Assignment, Control
 from horarium.services.leases.attempt import CANCEL_AGAIN_SECONDS, Stop
 from tests.services.conftest import START, Setting
 from tests.services.node import Node, Work, taken_away
@@ -28,17 +26,6 @@ async def test_the_keeper_renews_a_lease_that_is_a_third_gone(setting: Setting) 
     setting.clock.advance(10)
     await node.keeper.step(setting.now)
     assert (await setting.run()).lease_expires_at == START + 40 * SECOND
-
-
-async def test_the_keeper_renews_at_once_when_the_clock_went_back(setting: Setting) -> None:
-    await setting.add_run(lease_seconds=30)
-    work = Work()
-    node = Node(setting, work)
-    await node.claim()
-    await until(lambda: bool(work.begun))
-    setting.clock.step(-3_600)
-    await node.keeper.step(setting.now)
-    assert (await setting.run()).lease_expires_at == START - 3_600 * SECOND + 30 * SECOND
 
 
 async def test_an_attempt_ends_at_its_time_limit_and_is_left_to_the_rescuer(setting: Setting) -> None:
@@ -165,28 +152,3 @@ async def test_the_next_attempt_may_begin_where_the_lost_one_is_still_ending(set
     work.go_on.set()
     await node.settle()
     assert await setting.state() is State.COMPLETED
-
-
-async def test_what_was_asked_before_the_clock_went_back_says_nothing_of_a_lease(setting: Setting) -> None:
-    """A node that stood still with a question on its way asks by a time that lies in the future by then."""
-    await setting.add_run(lease_seconds=30)
-    node = Node(setting, Work())
-    await node.claim()
-    await until(lambda: bool(node.performing.attempts))
-    beat = setting.store.heartbeat_runs
-
-    async def held_up(beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
-        setting.clock.step(-60)
-        run = await setting.run()
-        shortened = replace(run, lease_expires_at=setting.now + 30 * SECOND)
-        await setting.store.settle_runs([RunChange(shortened, run.token, run.state)], setting.now)
-        return await beat(beats, now)
-
-    setting.clock.advance(10)
-    setting.store.heartbeat_runs = held_up  # type: ignore[method-assign]
-    await node.keeper.step(setting.now)
-    assert [attempt.stop for attempt in node.performing.attempts.values()] == [None]
-    setting.store.heartbeat_runs = beat  # type: ignore[method-assign]
-    await node.keeper.step(setting.now)
-    assert [attempt.stop for attempt in node.performing.attempts.values()] == [None]
-    assert (await setting.run()).lease_expires_at == setting.now + 30 * SECOND

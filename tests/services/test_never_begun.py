@@ -20,11 +20,7 @@ ONCE = RunPolicy(retry=Retry(attempts_max=1))
 
 def its_rescuer(setting: Setting, node: Node) -> Rescuer:
     """The rescuer of the same process."""
-    operations = setting.operations
-    return Rescuer(
-        setting.store, operations.settling, operations.reconciler, setting.telemetry, setting.clock,
-        node.own,
-    )  # fmt: skip
+    return a_rescuer(setting, node.own)
 
 
 async def a_frozen_node(setting: Setting, policy: RunPolicy | None = None) -> Node:
@@ -76,7 +72,7 @@ async def test_an_attempt_that_another_node_took_is_given_back(setting: Setting,
 async def test_what_another_node_has_begun_since_is_left_alone(setting: Setting) -> None:
     node = await a_frozen_node(setting)
     await a_rescuer(setting).step(setting.now)
-    await setting.store.claim_runs(["pull/q"], 10, "other", setting.now, setting.now)
+    await setting.store.claim_runs(["pull/q"], 10, "other", setting.now, setting.now, setting.steady)
     begun = await setting.run("neighbour")
     await node.claim()
     assert await setting.run("neighbour") == begun

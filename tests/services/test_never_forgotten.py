@@ -32,7 +32,7 @@ async def test_a_cancel_asked_while_leases_are_asked_about_loses_no_claimed_run(
         await setting.add_run(f"run-{index}", lease_seconds=30)
     work = Work()
     node = Node(setting, work, places=2)
-    claimed = await store.claim_runs(["pull/q"], 2, "w", setting.now, setting.now)
+    claimed = await store.claim_runs(["pull/q"], 2, "w", setting.now, setting.now, setting.steady)
     node.dispatcher.take(claimed.runs[:1], claimed.jobs, setting.now)
     node.keeper.signalled()
     node.dispatcher.take(claimed.runs[1:], claimed.jobs, setting.now)
@@ -57,7 +57,7 @@ async def test_a_run_that_waits_too_long_for_a_place_is_given_back(setting: Sett
         await setting.add_run(f"run-{index}", lease_seconds=30)
     work = Work()
     node = Node(setting, work, places=1)
-    claimed = await setting.store.claim_runs(["pull/q"], 2, "w", setting.now, setting.now)
+    claimed = await setting.store.claim_runs(["pull/q"], 2, "w", setting.now, setting.now, setting.steady)
     node.dispatcher.take(claimed.runs, claimed.jobs, setting.now)
     await until(lambda: len(work.begun) == 1)
     setting.clock.advance(10)
@@ -71,7 +71,7 @@ async def test_a_place_that_is_cancelled_with_its_event_loop_does_not_come_back(
     for index in range(3):
         await setting.add_run(f"run-{index}", lease_seconds=30)
     node = Node(setting, Work(), places=1)
-    claimed = await setting.store.claim_runs(["pull/q"], 3, "w", setting.now, setting.now)
+    claimed = await setting.store.claim_runs(["pull/q"], 3, "w", setting.now, setting.now, setting.steady)
     node.dispatcher.take(claimed.runs, claimed.jobs, setting.now)
     for task in list(node.performing._tasks):
         task.cancel()

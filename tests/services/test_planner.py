@@ -74,12 +74,13 @@ class PlansInBetween(MemoryStore):
     """Another planner is quicker, once, with whatever a plan is to be written for."""
 
     other: Planner | None = None
+    now: Instant = START
 
-    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+    async def commit_plans(self, plans: Sequence[Plan], steady: Instant) -> list[bool]:
         other, self.other = self.other, None
         if other is not None:
-            assert await other.step(now) == now
-        return await super().commit_plans(plans, now)
+            assert await other.step(self.now) == self.now
+        return await super().commit_plans(plans, steady)
 
 
 async def test_a_planner_that_was_beaten_to_every_job_leaves_the_rest_to_the_quicker_one(setting: Setting) -> None:
@@ -87,8 +88,8 @@ async def test_a_planner_that_was_beaten_to_every_job_leaves_the_rest_to_the_qui
     for number in range(JOBS_MAX + 100):
         await setting.add_job(f"job{number:04}")
     one, other = a_planner(setting), a_planner(setting)
-    store.other = other
-    now = START + 9 * SECOND
+    store.other, store.now = other, START + 9 * SECOND
+    now = store.now
     assert now < (await one.step(now) or 0) <= now + 100_000
     await other.step(now)
     assert (await store.due_jobs(now + SECOND, 1))[0] == []
@@ -97,9 +98,9 @@ async def test_a_planner_that_was_beaten_to_every_job_leaves_the_rest_to_the_qui
 class ClaimsInBetween(MemoryStore):
     """Somebody claims every due run just before a plan is written."""
 
-    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
-        await self.claim_runs(["pull/q"], 100, "w", now, now)
-        return await super().commit_plans(plans, now)
+    async def commit_plans(self, plans: Sequence[Plan], steady: Instant) -> list[bool]:
+        await self.claim_runs(["pull/q"], 100, "w", START + 20 * SECOND, START + 20 * SECOND, steady)
+        return await super().commit_plans(plans, steady)
 
 
 @pytest.mark.parametrize(
@@ -252,9 +253,9 @@ async def test_planners_come_one_after_another_and_the_later_finds_nothing_to_do
     commit_plans = setting.store.commit_plans
     written: list[Plan] = []
 
-    async def counted(plans: Sequence[Plan], now: Instant) -> list[bool]:
+    async def counted(plans: Sequence[Plan], steady: Instant) -> list[bool]:
         written.extend(plans)
-        return await commit_plans(plans, now)
+        return await commit_plans(plans, steady)
 
     setting.store.commit_plans = counted  # type: ignore[method-assign]
     await late.step(wakes[1])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-import pytest
 from msgspec.structs import replace
 
 from horarium.access.acting import acting
@@ -38,7 +37,7 @@ from tests.waiting import until
 
 
 async def claim(setting: Setting) -> None:
-    await setting.store.claim_runs(["pull/q"], 10, "w", setting.now, setting.now)
+    await setting.store.claim_runs(["pull/q"], 10, "w", setting.now, setting.now, setting.steady)
 
 
 async def test_an_expired_lease_loses_its_attempt(setting: Setting) -> None:
@@ -56,25 +55,20 @@ class StepsBack(MemoryStore):
 
     clock: ManualClock | None = None
 
-    async def overdue_runs(self, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
-        answer = await super().overdue_runs(now, limit)
+    async def overdue_runs(self, now: Instant, limit: int, steady: Instant) -> tuple[list[Run], Instant | None]:
+        answer = await super().overdue_runs(now, limit, steady)
         if self.clock is not None:
             self.clock.step(-300)
         return answer
 
 
-async def test_no_lease_is_taken_by_a_time_from_before_the_clock_went_back(setting: Setting) -> None:
+async def test_no_run_fails_as_late_by_a_time_from_before_the_clock_went_back(setting: Setting) -> None:
     setting.store = store = StepsBack()
-    await setting.add_run(lease_seconds=30)
-    setting.clock.step(300)
-    rescuer = a_rescuer(setting)
-    await rescuer.step(setting.now)
-    setting.clock.step(-300)
-    await claim(setting)
+    await setting.add_run(start_by=START + SECOND)
     setting.clock.step(300)
     store.clock = setting.clock
-    assert await rescuer.step(setting.now) == START
-    assert await setting.state() is State.RUNNING
+    assert await a_rescuer(setting).step(setting.now) == START
+    assert await setting.state() is State.PENDING
 
 
 async def test_a_run_is_rescued_by_the_policy_of_its_job(setting: Setting) -> None:
@@ -91,81 +85,6 @@ async def test_a_run_that_nobody_started_in_time_fails(setting: Setting) -> None
     setting.clock.advance(1)
     await a_rescuer(setting).step(setting.now)
     assert await setting.state() is State.FAILED
-
-
-async def test_a_lease_from_a_clock_that_was_ahead_ends_in_its_time_and_no_sooner(setting: Setting) -> None:
-    await setting.add_run(lease_seconds=30)
-    setting.clock.step(3_650 * 86_400)
-    await claim(setting)
-    setting.clock.step(-3_650 * 86_400)
-    rescuer = a_rescuer(setting)
-    await rescuer.step(setting.now)
-    assert (await setting.run()).lease_expires_at == START + 30 * SECOND
-    setting.clock.advance(29)
-    await rescuer.step(setting.now)
-    assert await setting.state() is State.RUNNING
-    setting.clock.advance(1)
-    await rescuer.step(setting.now)
-    assert await setting.state() is State.PENDING
-
-
-async def test_a_clock_that_was_ahead_between_two_looks_alone_leaves_no_long_lease(setting: Setting) -> None:
-    rescuer = a_rescuer(setting)
-    setting.clock.step(-3_650 * 86_400)
-    await rescuer.step(setting.now)
-    setting.clock.step(3_650 * 86_400)
-    await setting.add_run(lease_seconds=60.0)
-    await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now)
-    setting.clock.step(-300)
-    await rescuer.step(setting.now)
-    lease = (await setting.run()).lease_expires_at
-    assert lease is not None
-    assert lease <= setting.now + 120 * SECOND
-
-
-class CancelsMeanwhile(MemoryStore):
-    """A cancel is asked between the read of what is claimed and the next write."""
-
-    armed = False
-
-    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
-        if self.armed:
-            self.armed = False
-            run = changes[0].run
-            stopping = replace(self._space.runs[run.id], state=State.CANCELLING)
-            assert await super().settle_runs([RunChange(stopping, run.token, State.RUNNING)], START) == [True]
-        return await super().settle_runs(changes, now)
-
-
-async def test_a_lease_from_a_clock_that_was_ahead_is_shortened_though_a_cancel_is_asked_meanwhile(
-    setting: Setting,
-) -> None:
-    setting.store = store = CancelsMeanwhile()
-    await setting.add_run(lease_seconds=30)
-    setting.clock.step(3_650 * 86_400)
-    await claim(setting)
-    setting.clock.step(-3_650 * 86_400)
-    rescuer = a_rescuer(setting)
-    store.armed = True
-    await rescuer.step(setting.now)
-    await rescuer.step(setting.now)
-    run = await setting.run()
-    assert (run.state, run.lease_expires_at) == (State.CANCELLING, START + 30 * SECOND)
-
-
-async def test_of_more_leases_than_one_batch_the_last_is_shortened_too(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("horarium.services.leases.rescuer.BATCH_MAX", 2)
-    for index in range(3):
-        await setting.add_run(id=f"right-{index}")
-    await claim(setting)
-    await setting.add_run(lease_seconds=30)
-    setting.clock.step(3_650 * 86_400)
-    await claim(setting)
-    setting.clock.step(-3_650 * 86_400)
-    await a_rescuer(setting).step(setting.now)
-    assert (await setting.run()).lease_expires_at == START + 30 * SECOND
 
 
 async def test_the_pruner_forgets_what_has_been_kept_long_enough(setting: Setting) -> None:

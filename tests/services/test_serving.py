@@ -20,7 +20,7 @@ async def unserved(setting: Setting) -> set[str]:
 
 
 async def claim(setting: Setting, queue: str = "pull/q") -> None:
-    assert (await setting.store.claim_runs([queue], 1, "w", setting.now, setting.now)).runs
+    assert (await setting.store.claim_runs([queue], 1, "w", setting.now, setting.now, setting.steady)).runs
 
 
 async def test_a_queue_is_unserved_once_a_run_has_been_due_for_a_minute(setting: Setting) -> None:

@@ -24,11 +24,7 @@ GAP_SECONDS = 60
 
 def its_rescuer(setting: Setting, node: Node) -> Rescuer:
     """The rescuer of the same process."""
-    operations = setting.operations
-    return Rescuer(
-        setting.store, operations.settling, operations.reconciler, setting.telemetry, setting.clock,
-        node.own,
-    )  # fmt: skip
+    return a_rescuer(setting, node.own)
 
 
 async def under_way(setting: Setting, execution_seconds: int | None = None) -> tuple[Node, Work]:
@@ -42,7 +38,7 @@ async def under_way(setting: Setting, execution_seconds: int | None = None) -> t
 
 async def claimed_by_a_worker(setting: Setting, policy: RunPolicy | None = None) -> Run:
     await setting.add_run(policy=policy)
-    (run,) = (await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now)).runs
+    (run,) = (await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now, setting.steady)).runs
     return run
 
 
@@ -74,7 +70,7 @@ async def test_work_that_another_node_has_claimed_meanwhile_is_ended(setting: Se
     node, _ = await under_way(setting)
     setting.clock.advance(GAP_SECONDS)
     await a_rescuer(setting).step(setting.now)
-    await setting.store.claim_runs(["pull/q"], 1, "other", setting.now, setting.now)
+    await setting.store.claim_runs(["pull/q"], 1, "other", setting.now, setting.now, setting.steady)
     await node.keeper.step(setting.now)
     await until(lambda: not node.performing.attempts)
     run = await setting.run()
@@ -118,13 +114,13 @@ class StandsStill(MemoryStore):
         self._setting = setting
         self.stands = self.fails = False
 
-    async def overdue_runs(self, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
+    async def overdue_runs(self, now: Instant, limit: int, steady: Instant) -> tuple[list[Run], Instant | None]:
         if self.stands:
             self.stands = False
             self._setting.clock.advance(GAP_SECONDS)
         if self.fails:
             raise StoreUnavailable("it is down")
-        return await super().overdue_runs(self._setting.now, limit)
+        return await super().overdue_runs(self._setting.now, limit, self._setting.steady)
 
 
 async def test_a_store_that_is_always_slow_delays_each_rescue_once(setting: Setting) -> None:
@@ -165,7 +161,7 @@ async def test_an_outcome_is_void_once_another_claim_was_made(setting: Setting) 
     run = await claimed_by_a_worker(setting)
     setting.clock.advance(GAP_SECONDS)
     await a_rescuer(setting).step(setting.now)
-    await setting.store.claim_runs(["pull/q"], 1, "other", setting.now, setting.now)
+    await setting.store.claim_runs(["pull/q"], 1, "other", setting.now, setting.now, setting.steady)
     claimed = await setting.run()
     with pytest.raises(LeaseLost):
         await setting.operations.settling.settle_one(Settlement(run.id, run.token, Succeeded()))
@@ -189,8 +185,10 @@ async def test_a_claim_whose_answer_is_slower_than_its_lease_spends_no_attempt(s
     node = Node(setting, work)
     claim, slow = setting.store.claim_runs, asyncio.Event()
 
-    async def slowly(queues: Sequence[str], limit: int, worker: str, now: Instant, due: Instant) -> Claimed:
-        claimed = await claim(queues, limit, worker, now, due)
+    async def slowly(
+        queues: Sequence[str], limit: int, worker: str, now: Instant, due: Instant, steady: Instant
+    ) -> Claimed:
+        claimed = await claim(queues, limit, worker, now, due, steady)
         await slow.wait()
         return claimed
 

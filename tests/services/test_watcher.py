@@ -79,7 +79,7 @@ async def test_what_has_not_begun_is_late_and_what_has_not_ended_overdue_each_on
     found = [msgspec.json.decode(note.payload or b"")["event"] for note in await notes(setting)]
     assert {(event["job"], event["run_id"]) for event in found} == {("job", run.id)}
     assert {"within 30 s" in event["message"] for event in found if event["event"] == "late"} == {True}
-    (claimed,) = (await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now)).runs
+    (claimed,) = (await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now, setting.steady)).runs
     await setting.operations.settling.settle([Settlement(claimed.id, claimed.token, Succeeded())])
     assert await told(setting) == ["late", "overdue"]
 
@@ -93,7 +93,7 @@ async def test_what_was_overdue_while_all_was_down_is_told_after_it(setting: Set
     watcher = a_watcher(setting)
     await watcher.step(setting.now)
     assert await told(setting) == ["late", "overdue"]
-    (run,) = (await setting.store.claim_runs(["pull/q"], 9, "w", setting.now, setting.now)).runs
+    (run,) = (await setting.store.claim_runs(["pull/q"], 9, "w", setting.now, setting.now, setting.steady)).runs
     assert msgspec.json.decode((await notes(setting))[0].payload or b"")["event"]["run_id"] == run.id
 
 
@@ -101,7 +101,7 @@ async def test_a_run_that_was_late_and_ended_before_any_watcher_looked_is_told_b
     await put(setting)
     await setting.operations.jobs.trigger_job("job")
     pass_by(setting, MINUTE)
-    (claimed,) = (await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now)).runs
+    (claimed,) = (await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now, setting.steady)).runs
     await setting.operations.settling.settle([Settlement(claimed.id, claimed.token, Succeeded())])
     assert await told(setting) == ["late"]
     await a_watcher(setting).step(setting.now)
@@ -179,7 +179,7 @@ async def test_a_queue_without_a_worker_is_told_once_and_once_that_it_is_served_
             pass_by(setting, LOOK_EVERY)
             for one in several:
                 await one.step(setting.now)
-        (claimed,) = (await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now)).runs
+        (claimed,) = (await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now, setting.steady)).runs
         await setting.operations.settling.settle([Settlement(claimed.id, claimed.token, Succeeded())])
         for _ in range(4):
             pass_by(setting, LOOK_EVERY)

@@ -18,10 +18,11 @@ from horarium.operations.jobs.grouping import Group
 from horarium.operations.settling.following import Following
 from horarium.ports import Store
 from horarium.rules import following as rules
-from horarium.services.leases.leases import Leases
+from horarium.services.loop.steady import SteadyScale
 from horarium.services.performing.dispatcher import Dispatcher
 from horarium.stores.memory import MemoryDatabase, MemoryStore
 from horarium.testing.simulate import Violation, simulate
+from horarium.testing.simulate.loop import NodeClock
 from horarium.testing.simulate.workload import SHARES
 from tests.waiting import PATIENCE
 
@@ -104,8 +105,8 @@ def test_a_run_that_is_handed_over_after_its_worker_began_is_found(monkeypatch: 
 class IgnoresTokens(MemoryStore):
     """Writes whatever a worker says, whoever holds the run by now."""
 
-    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
-        return await super().settle_runs([self._as_stored(change) for change in changes], now)
+    async def settle_runs(self, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
+        return await super().settle_runs([self._as_stored(change) for change in changes], steady)
 
     def _as_stored(self, change: RunChange) -> RunChange:
         stored = self._space.runs.get(change.run.id)
@@ -115,8 +116,8 @@ class IgnoresTokens(MemoryStore):
 class IgnoresVersions(MemoryStore):
     """Plans without compare-and-set."""
 
-    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
-        return await super().commit_plans([self._as_stored(plan) for plan in plans], now)
+    async def commit_plans(self, plans: Sequence[Plan], steady: Instant) -> list[bool]:
+        return await super().commit_plans([self._as_stored(plan) for plan in plans], steady)
 
     def _as_stored(self, plan: Plan) -> Plan:
         stored = self._space.jobs.get(plan.job.id)
@@ -126,30 +127,30 @@ class IgnoresVersions(MemoryStore):
 class LosesRuns(MemoryStore):
     """Moves the cursor, and forgets the last run of each plan."""
 
-    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
-        return await super().commit_plans([replace(plan, runs=plan.runs[:-1]) for plan in plans], now)
+    async def commit_plans(self, plans: Sequence[Plan], steady: Instant) -> list[bool]:
+        return await super().commit_plans([replace(plan, runs=plan.runs[:-1]) for plan in plans], steady)
 
 
 class ForgetsRecords(MemoryStore):
     """A store that carries plans out without the audit entries that they bring along."""
 
-    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
-        return await super().commit_plans([replace(plan, records=()) for plan in plans], now)
+    async def commit_plans(self, plans: Sequence[Plan], steady: Instant) -> list[bool]:
+        return await super().commit_plans([replace(plan, records=()) for plan in plans], steady)
 
 
 class WritesRecordsFirst(MemoryStore):
     """A store that writes audit entries before it knows whether the change holds."""
 
-    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+    async def settle_runs(self, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
         for change in changes:
             self._space.beside.add(change.records)
-        return await super().settle_runs(changes, now)
+        return await super().settle_runs(changes, steady)
 
 
 class NeverRescues(MemoryStore):
     """Nothing is ever overdue."""
 
-    async def overdue_runs(self, now: Instant, limit: int) -> Any:
+    async def overdue_runs(self, now: Instant, limit: int, steady: Instant) -> Any:
         return [], None
 
 
@@ -168,7 +169,7 @@ def test_a_claim_that_knows_no_turn_and_no_limit_is_caught(monkeypatch: pytest.M
 def test_a_dispatcher_that_does_not_wait_for_the_instant_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     take = Dispatcher.take
     monkeypatch.setattr(Dispatcher, "take", lambda self, runs, jobs, now: take(self, runs, jobs, now + 2 * SECOND))
-    monkeypatch.setattr("horarium.services.performing.performing._may_begin", lambda run, now: True)
+    monkeypatch.setattr("horarium.services.performing.performing._may_begin", lambda *_: True)
     assert_caught(MemoryStore)
 
 
@@ -204,13 +205,19 @@ def test_worlds_whose_clock_steps_twice_within_a_moment_hold_every_invariant(mon
     assert sum(simulate(seed, on_bus=0.6).runs for seed in range(6)) > 100
 
 
-def test_leases_that_a_step_leaves_behind_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def blind(self: Leases) -> Instant:
-        return self._clock.now()
+def test_leases_by_the_wall_clock_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horarium.testing.simulate.cluster.SHARES", TWICE)
+    monkeypatch.setattr(NodeClock, "steady", NodeClock.now)
+    assert_caught(MemoryStore)
+
+
+def test_nodes_that_do_not_follow_the_steady_scale_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def stay(self: SteadyScale) -> None:
+        self.is_known = True
 
     monkeypatch.setattr("horarium.testing.simulate.cluster.SHARES", TWICE)
-    monkeypatch.setattr(Leases, "notice", blind)
-    assert_caught(MemoryStore, 166)
+    monkeypatch.setattr(SteadyScale, "follow", stay)
+    assert_caught(MemoryStore)
 
 
 def test_ends_of_runs_made_together_that_nothing_follows_from_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,8 +262,8 @@ def assert_caught(make_store: Callable[..., MemoryStore], *likely: int) -> None:
 class LosesFollowUps(MemoryStore):
     """Writes an end without what follows from it."""
 
-    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
-        return await super().settle_runs([replace(change, follow_ups=()) for change in changes], now)
+    async def settle_runs(self, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
+        return await super().settle_runs([replace(change, follow_ups=()) for change in changes], steady)
 
 
 def test_an_end_without_what_follows_is_caught() -> None:

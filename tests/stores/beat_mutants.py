@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from horarium.clock import Instant
-from horarium.model import State
-from horarium.ports import Beat, Pulse
+from horarium.model import Run, RunChange, State
+from horarium.ports import Beat, Claimed, Pulse
 from horarium.stores.memory import MemoryStore
 
 
@@ -23,3 +25,33 @@ class BeatsForTheDead(MemoryStore):
         if run is not None and run.state is State.PENDING and run.token == beat.token:
             self._space.put_run(replace(run, state=State.RUNNING, lease_expires_at=now + 1))
         return super()._heartbeat(beat, now)
+
+
+class ClaimsByTheWallClock(MemoryStore):
+    async def claim_runs(
+        self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant, steady: Instant
+    ) -> Claimed:
+        return await super().claim_runs(queues, limit, worker, now, until, now)
+
+
+class LooksForLeasesByTheWallClock(MemoryStore):
+    async def overdue_runs(self, now: Instant, limit: int, steady: Instant) -> tuple[list[Run], Instant | None]:
+        return await super().overdue_runs(now, limit, now)
+
+
+class BeatsWithoutLimit(MemoryStore):
+    def _heartbeat(self, beat: Beat, now: Instant) -> Pulse | None:
+        run = self._space.runs.get(beat.run_id)
+        if run is not None:
+            self._space.put_run(replace(run, deadline=None))
+        return super()._heartbeat(beat, now)
+
+
+class IgnoresTheLease(MemoryStore):
+    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+        return await super().settle_runs([replace(change, held=None) for change in changes], now)
+
+
+class HoldsALeaseTooLong(MemoryStore):
+    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+        return await super().settle_runs(changes, now - 1)

@@ -168,6 +168,7 @@ CREATE TABLE runs (
     token INTEGER NOT NULL,
     worker_id INTEGER,
     lease_expires_at INTEGER,
+    deadline INTEGER,
     started_at INTEGER,
     finished_at INTEGER,
     disposition INTEGER,

@@ -18,7 +18,15 @@ from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page,
 from horarium.stores.memory import MemoryDatabase, MemoryStore
 from horarium.testing.contract import StoreContract
 from horarium.testing.contract.base import Stores
-from tests.stores.beat_mutants import BeatsForTheDead, EndsWithTheLease
+from tests.stores.beat_mutants import (
+    BeatsForTheDead,
+    BeatsWithoutLimit,
+    ClaimsByTheWallClock,
+    EndsWithTheLease,
+    HoldsALeaseTooLong,
+    IgnoresTheLease,
+    LooksForLeasesByTheWallClock,
+)
 from tests.stores.health_mutants import (
     CountsInTheVersion,
     CountsOneOfABatch,
@@ -47,16 +55,6 @@ class IgnoresState(MemoryStore):
     async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
         stored = self._space.runs
         return await super().settle_runs([replace(c, state=stored[c.run.id].state) for c in changes], now)
-
-
-class IgnoresTheLease(MemoryStore):
-    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
-        return await super().settle_runs([replace(change, held=None) for change in changes], now)
-
-
-class HoldsALeaseTooLong(MemoryStore):
-    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
-        return await super().settle_runs(changes, now - 1)
 
 
 class ForgetsProgressOfOutcomes(MemoryStore):
@@ -106,8 +104,10 @@ class ForgetsFireTimesOfFinishedRuns(MemoryStore):
 
 
 class ClaimsTwice(MemoryStore):
-    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
-        claimed = await super().claim_runs(queues, limit, worker, now, until)
+    async def claim_runs(
+        self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant, steady: Instant
+    ) -> Claimed:
+        claimed = await super().claim_runs(queues, limit, worker, now, until, steady)
         for run in claimed.runs[1:]:
             self._space.put_run(replace(run, state=State.PENDING))
         return claimed
@@ -116,9 +116,11 @@ class ClaimsTwice(MemoryStore):
 class ChoosesThenWrites(MemoryStore):
     """Lets others in between choosing and writing."""
 
-    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+    async def claim_runs(
+        self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant, steady: Instant
+    ) -> Claimed:
         before = dict(self._space.runs)
-        claimed = await super().claim_runs(queues, limit, worker, now, until)
+        claimed = await super().claim_runs(queues, limit, worker, now, until, steady)
         for run in claimed.runs:
             self._space.put_run(before[run.id])
         await asyncio.sleep(0)
@@ -136,31 +138,37 @@ class WritesHalfWhenCancelled(MemoryStore):
 
 
 class ClaimsInReverse(MemoryStore):
-    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
-        claimed = await super().claim_runs(queues, limit, worker, now, until)
+    async def claim_runs(
+        self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant, steady: Instant
+    ) -> Claimed:
+        claimed = await super().claim_runs(queues, limit, worker, now, until, steady)
         return replace(claimed, runs=claimed.runs[::-1])
 
 
 class ClaimsTooLate(MemoryStore):
-    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
-        return await super().claim_runs(queues, limit, worker, now, until - 1)
+    async def claim_runs(
+        self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant, steady: Instant
+    ) -> Claimed:
+        return await super().claim_runs(queues, limit, worker, now, until - 1, steady)
 
 
 class ClaimsPastTheStartLimit(MemoryStore):
-    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+    async def claim_runs(
+        self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant, steady: Instant
+    ) -> Claimed:
         for run in list(self._space.runs.values()):
             self._space.put_run(replace(run, start_by=None))
-        return await super().claim_runs(queues, limit, worker, now, until)
+        return await super().claim_runs(queues, limit, worker, now, until, steady)
 
 
 class KnowsNoNextInstant(MemoryStore):
-    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
-        return replace(await super().claim_runs(queues, limit, worker, now, until), next_due_at=None)
+    async def claim_runs(self, *given: Any) -> Claimed:
+        return replace(await super().claim_runs(*given), next_due_at=None)
 
 
 class LeavesJobsOut(MemoryStore):
-    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
-        return replace(await super().claim_runs(queues, limit, worker, now, until), jobs={})
+    async def claim_runs(self, *given: Any) -> Claimed:
+        return replace(await super().claim_runs(*given), jobs={})
 
 
 class NeverCounts(Counter[str]):
@@ -197,14 +205,6 @@ class BeatsUnderAnyToken(MemoryStore):
         return super()._heartbeat(beat if run is None else replace(beat, token=run.token), now)
 
 
-class BeatsWithoutLimit(MemoryStore):
-    def _heartbeat(self, beat: Beat, now: Instant) -> Pulse | None:
-        run = self._space.runs.get(beat.run_id)
-        if run is not None:
-            self._space.put_run(replace(run, execution_seconds=None))
-        return super()._heartbeat(beat, now)
-
-
 class ExtendsWhatIsCancelling(MemoryStore):
     def _heartbeat(self, beat: Beat, now: Instant) -> Pulse | None:
         pulse = super()._heartbeat(beat, now)
@@ -216,8 +216,8 @@ class ExtendsWhatIsCancelling(MemoryStore):
 
 
 class RescuesTooLate(MemoryStore):
-    async def overdue_runs(self, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
-        return await super().overdue_runs(now - 1, limit)
+    async def overdue_runs(self, now: Instant, limit: int, steady: Instant) -> tuple[list[Run], Instant | None]:
+        return await super().overdue_runs(now - 1, limit, steady)
 
 
 class PlansTooLate(MemoryStore):
@@ -334,6 +334,8 @@ Mutant = type[MemoryStore]
 CAUGHT_BY: dict[Mutant, str] = {
     IgnoresToken: "test_a_stale_token_cannot_settle",
     IgnoresState: "test_another_state_cannot_be_settled",
+    ClaimsByTheWallClock: "test_leases_and_deadlines_are_on_the_steady_scale",
+    LooksForLeasesByTheWallClock: "test_ends_of_leases_and_start_limits_are_in_one_order",
     IgnoresTheLease: "test_a_lease_that_ends_now_is_not_held",
     HoldsALeaseTooLong: "test_a_lease_is_expired_at_its_very_end_and_no_sooner",
     CountsWhatWasRefused: "test_what_was_refused_is_not_counted",

@@ -88,7 +88,7 @@ class World:
         job = replace(a_job("busy"), next_fire_at=NOW + 3600 * SECOND)
         await self.store.add_jobs([job])
         await self.store.add_runs([a_run(number, of=job) for number in range(waiting + 1)])
-        claimed = await self.store.claim_runs([job.queue], 1, "w", NOW, NOW)
+        claimed = await self.store.claim_runs([job.queue], 1, "w", NOW, NOW, NOW)
         assert len(claimed.runs) == 1
         return job
 

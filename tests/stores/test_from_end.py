@@ -59,7 +59,7 @@ class World:
 
     async def claim(self, limit: int = 1) -> list[Run]:
         now = self.clock.now()
-        return list((await self.store.claim_runs([QUEUE], limit, "w", now, now)).runs)
+        return list((await self.store.claim_runs([QUEUE], limit, "w", now, now, now)).runs)
 
     async def end(self, run: Run) -> Instant:
         """The run is done; when."""

@@ -107,7 +107,7 @@ async def left_behind(dead: MongoStore, collection: str, key: str) -> Any:
 async def test_an_outcome_waits_for_a_dead_node_for_seconds_only(mongo: Mongo) -> None:
     store, dead = await opened(mongo.url, "settled"), await opened(mongo.url, "settled")
     await store.add_runs([a_run(1), a_run(2)])
-    claimed = (await store.claim_runs([QUEUE], 2, "w", NOW, NOW)).runs
+    claimed = (await store.claim_runs([QUEUE], 2, "w", NOW, NOW, NOW)).runs
     async with left_behind(dead, "horarium_runs", a_run(1).id):
         settling = store.settle_runs([completed(run) for run in claimed], NOW)
         assert await asyncio.wait_for(settling, WAIT_SECONDS) == [True, True]
@@ -121,7 +121,7 @@ async def test_a_claim_waits_for_a_dead_node_for_seconds_only(mongo: Mongo) -> N
     async with left_behind(dead, "horarium_gates", "key/a"):
 
         async def claim() -> None:
-            while not (await store.claim_runs([QUEUE], 2, "w", NOW, NOW)).runs:
+            while not (await store.claim_runs([QUEUE], 2, "w", NOW, NOW, NOW)).runs:
                 pass
 
         await asyncio.wait_for(claim(), WAIT_SECONDS)

@@ -107,7 +107,7 @@ async def test_an_end_is_answered_though_the_health_of_its_job_could_not_be_writ
     job = a_job()
     await store.add_jobs([job])
     await store.add_runs([a_run(1, of=job), a_run(2, of=job)])
-    runs = (await store.claim_runs([QUEUE], 2, "w", NOW, NOW)).runs
+    runs = (await store.claim_runs([QUEUE], 2, "w", NOW, NOW, NOW)).runs
     ends = [a_change(run, state=State.FAILED, finished_at=NOW, lease_expires_at=None) for run in runs]
     database = store._open().database
     refusing: dict[str, Any] = {"validator": {"never": {"$exists": True}}}

@@ -55,7 +55,7 @@ async def test_a_run_that_was_written_meanwhile_is_claimed_as_it_then_is(
     await store.add_runs(runs[2:])
     changes = [put_off(run) for run in runs[:moved]]
     write_after_the_first_look(store, monkeypatch, lambda: store.settle_runs(changes, NOW))
-    claimed = (await store.claim_runs([QUEUE], 10, "w", NOW, NOW)).runs
+    claimed = (await store.claim_runs([QUEUE], 10, "w", NOW, NOW, NOW)).runs
     assert [run.error for run in claimed] == ["meanwhile"] * moved + [None] * (3 - moved)
     assert list(claimed) == await store.get_runs([run.id for run in claimed])
 
@@ -76,7 +76,7 @@ async def test_a_run_that_took_the_mark_of_another_candidate_is_read_again(
         await session.runs.update_one({"_id": session.key(runs[0].id)}, change)
 
     write_after_the_first_look(store, monkeypatch, reach_the_first)
-    claimed = (await store.claim_runs([QUEUE], 10, "w", NOW, NOW)).runs
+    claimed = (await store.claim_runs([QUEUE], 10, "w", NOW, NOW, NOW)).runs
     assert sorted((run.id, run.error) for run in claimed) == [(runs[0].id, "meanwhile"), (runs[1].id, None)]
 
 
@@ -93,7 +93,7 @@ async def test_a_claim_that_nobody_disturbs_reads_once_and_writes_once(
         return await find(session, query, *args, **how)
 
     monkeypatch.setattr(Session, "find", count)
-    claimed = await store.claim_runs([QUEUE], 5, "w", NOW, NOW)
+    claimed = await store.claim_runs([QUEUE], 5, "w", NOW, NOW, NOW)
     assert (len(claimed.runs), list(claimed.jobs)) == (5, [job.id])
     assert collections == ["horarium_runs", "horarium_jobs"]
 
@@ -101,7 +101,7 @@ async def test_a_claim_that_nobody_disturbs_reads_once_and_writes_once(
 async def test_a_claim_that_gets_nothing_behind_a_gate_commits_nothing(store: MongoStore) -> None:
     """A commit waits for the journal, even of a transaction that only reads."""
     await store.add_runs([a_run(number, concurrency_key="k", concurrency_max=1) for number in range(200)])
-    assert len((await store.claim_runs([QUEUE], 5, "w", NOW, NOW)).runs) == 1
+    assert len((await store.claim_runs([QUEUE], 5, "w", NOW, NOW, NOW)).runs) == 1
     session = store._session
     assert session is not None
 
@@ -110,7 +110,7 @@ async def test_a_claim_that_gets_nothing_behind_a_gate_commits_nothing(store: Mo
         return said["totalCommitted"], said["totalAborted"]
 
     before = await transactions()
-    claimed = await store.claim_runs([QUEUE], 5, "w", NOW, NOW)
+    claimed = await store.claim_runs([QUEUE], 5, "w", NOW, NOW, NOW)
     assert (claimed.runs, claimed.next_due_at) == ((), None)
     committed, aborted = await transactions()
     assert (committed, aborted) == (before[0], before[1] + 1)
@@ -131,4 +131,4 @@ async def test_plans_are_written_in_parts_and_one_that_is_outdated_changes_nothi
         replace(job, version=job.version + 1) for job in planned
     ]
     assert (await store.list_jobs(JobFilter(finished=False), None, 10)).items == ()
-    assert len((await store.claim_runs([QUEUE], 10, "w", NOW + 10, NOW + 10)).runs) == 7
+    assert len((await store.claim_runs([QUEUE], 10, "w", NOW + 10, NOW + 10, NOW + 10)).runs) == 7

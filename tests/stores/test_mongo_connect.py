@@ -220,7 +220,7 @@ async def test_a_node_whose_index_a_newer_release_dropped_says_what_to_do(mongo:
     assert await store.add_runs([a_run(0)]) == [True]
     await store._session.database[RUNS].drop_indexes()
     with pytest.raises(StoreUnavailable, match="newer release has upgraded the database; upgrade this node"):
-        await store.claim_runs([a_run(0).queue], 1, "node", NOW, NOW)
+        await store.claim_runs([a_run(0).queue], 1, "node", NOW, NOW, NOW)
     await store.close()
 
 
@@ -253,7 +253,7 @@ async def test_a_namespace_that_begins_like_another_sees_nothing_of_it(mongo: Mo
         await store.add_runs([a_run(number)])
     for number, store in enumerate(stores):
         assert await store.get_jobs(["job"]) == [a_job(priority=number)]
-        claimed = await store.claim_runs(["http"], 10, "w", NOW, NOW)
+        claimed = await store.claim_runs(["http"], 10, "w", NOW, NOW, NOW)
         assert [run.id for run in claimed.runs] == [a_run(number).id]
         await store.close()
 

@@ -56,7 +56,7 @@ class Load:
         self.added += [run.id for run in runs]
 
     async def _perform(self) -> None:
-        runs = (await self._store.claim_runs([QUEUE], BATCH, "w", NOW, NOW)).runs
+        runs = (await self._store.claim_runs([QUEUE], BATCH, "w", NOW, NOW, NOW)).runs
         self.claimed += runs
         settled = await self._store.settle_runs([completed(run, held=True) for run in runs], NOW)
         self.completed += [run.id for run, done in zip(runs, settled, strict=True) if done]

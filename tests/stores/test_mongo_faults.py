@@ -97,7 +97,7 @@ async def test_nothing_acknowledged_is_lost_by_a_kill(mortal: Mongo) -> None:
         for number in range(100_000):
             assert all(await store.add_runs(batch_of(number)))
             acknowledged.append(number)
-            runs = (await store.claim_runs([QUEUE], BATCH // 2, "w", NOW, NOW)).runs
+            runs = (await store.claim_runs([QUEUE], BATCH // 2, "w", NOW, NOW, NOW)).runs
             assert all(await store.settle_runs([completed(run, held=True) for run in runs], NOW))
             settled.extend(runs)
             if len(acknowledged) == ACKNOWLEDGED_MIN:
@@ -168,7 +168,7 @@ async def test_a_stalled_server_is_an_outage_and_all_goes_on_by_itself(mongo: Mo
     await beside.add_runs([a_run(1)])
     mongo.pause()
     try:
-        for call in (store.check(), store.claim_runs([QUEUE], 1, "w", NOW, NOW), store.get_runs([a_run(1).id])):
+        for call in (store.check(), store.claim_runs([QUEUE], 1, "w", NOW, NOW, NOW), store.get_runs([a_run(1).id])):
             with pytest.raises(StoreUnavailable, match=r"mongodb://127\.0\.0\.1"):
                 await asyncio.wait_for(call, WAIT_SECONDS)
     finally:
@@ -311,7 +311,7 @@ async def test_a_claim_cut_off_half_way_gives_no_run_to_two(mongo: Mongo) -> Non
     for number, (requests, deaf) in enumerate([(3, False), (5, True)]):
         async with cut_after(store, requests, deaf=deaf):
             with suppress(StoreUnavailable):
-                claimed = await store.claim_runs([QUEUE], 10, f"worker-{number}", NOW, NOW)
+                claimed = await store.claim_runs([QUEUE], 10, f"worker-{number}", NOW, NOW, NOW)
                 for run in claimed.runs:
                     assert owners.setdefault(run.id, f"worker-{number}") == f"worker-{number}"
 
@@ -319,7 +319,7 @@ async def test_a_claim_cut_off_half_way_gives_no_run_to_two(mongo: Mongo) -> Non
         # Some of them stand behind a gate, in a transaction that nobody ends.
         running = frozenset({State.RUNNING})
         while len((await store.list_runs(RunFilter(states=running), None, 200)).items) < len(runs):
-            for run in (await store.claim_runs([QUEUE], 10, "last", NOW, NOW)).runs:
+            for run in (await store.claim_runs([QUEUE], 10, "last", NOW, NOW, NOW)).runs:
                 assert owners.setdefault(run.id, "last") == "last"
 
     await asyncio.wait_for(claim_rest(), WAIT_SECONDS)
@@ -339,7 +339,7 @@ async def test_a_claimer_behind_a_gate_hinders_no_other_key(mongo: Mongo, monkey
         await dying.start_transaction()
         gate = {"_id": session.key("key/a")}
         await session.gates.update_one(gate, {"$inc": {"claims": 1}}, upsert=True, session=dying)
-        claimed = await store.claim_runs([QUEUE], 10, "w", NOW, NOW)
+        claimed = await store.claim_runs([QUEUE], 10, "w", NOW, NOW, NOW)
         assert [run.id for run in claimed.runs] == [a_run(1).id, a_run(2).id]
     await store.close()
     await dead.close()

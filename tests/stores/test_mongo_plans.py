@@ -205,7 +205,7 @@ async def test_a_claim_finds_its_candidates_by_their_ids(session: Session, added
     if added_one_by_one:
         candidates = [{**candidate, "mark": new_mark()} for candidate in candidates]
     (found,) = queries.unmoved_runs(candidates)
-    update = {"q": found, "u": queries.claim_runs("w", NOW, None), "multi": True}
+    update = {"q": found, "u": queries.claim_runs("w", NOW, NOW, None), "multi": True}
     command = {"explain": {"update": "horarium_runs", "updates": [update]}, "verbosity": "queryPlanner"}
     plan = await session.database.command(command)
     assert {stage["indexName"] for stage in stages(plan) if stage["stage"] == "IXSCAN"} == {"_id_"}

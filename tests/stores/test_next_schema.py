@@ -90,7 +90,7 @@ async def live(store: Store, round_: int) -> None:
     assert (await insist(lambda: store.get_run_by_key(f"u{round_}"))).state is State.COMPLETED  # type: ignore[union-attr]
     assert len((await insist(lambda: store.list_runs(RunFilter(job=job.name), None, 10))).items) == 2
     assert [found.id for found in (await insist(lambda: store.list_jobs(JobFilter(labels=job.labels), None, 9))).items]
-    assert await insist(lambda: store.overdue_runs(NOW, 10)) == ([], None)
+    assert await insist(lambda: store.overdue_runs(NOW, 10, NOW)) == ([], None)
     node = Node(name=f"node-{round_}", roles=("planner",), started_at=NOW, beat_at=NOW)
     await insist(lambda: store.beat_node(node))
     assert node in await insist(lambda: store.list_nodes(NOW))

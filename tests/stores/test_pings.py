@@ -22,6 +22,7 @@ from horarium.stores.wakeups import LocalSignal
 from horarium.testing.clock import ManualClock
 from horarium.testing.values import NOW
 from horarium.wire.definitions import read_definition
+from tests.services.conftest import a_scale
 
 DONE, BEGUN, FAILED, NOTE = Ping(Sign.SUCCESS), Ping(Sign.START), Ping(Sign.FAIL, status=3, body="no paper\n"), Sign.LOG
 
@@ -34,7 +35,10 @@ class World:
         self.clock = ManualClock(NOW)
         signal = LocalSignal()
         self.operations = Operations(store, self.clock, signal, os.urandom, lambda target: None)
-        self.rescuer = Rescuer(store, self.operations.settling, self.operations.reconciler, Telemetry(), self.clock)
+        scale = a_scale(store, self.clock)
+        self.rescuer = Rescuer(
+            store, self.operations.settling, self.operations.reconciler, Telemetry(), self.clock, scale
+        )
 
     async def job(self, **fields: Any) -> Job:
         """One that fires every hour, the first time in an hour."""

@@ -13,6 +13,9 @@ from horarium.testing.values import NOW
 class Local:
     """A machine whose wall clock is wrong."""
 
+    machine = "here"
+    steady_offset = 0
+
     def __init__(self) -> None:
         self.elapsed = 0.0
 
@@ -21,6 +24,9 @@ class Local:
 
     def monotonic(self) -> float:
         return 77.0 + self.elapsed
+
+    def steady(self) -> Instant:
+        return self.now()
 
 
 class Server:

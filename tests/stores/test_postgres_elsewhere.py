@@ -142,7 +142,7 @@ async def _opened_once(url: str) -> None:
 async def _payloads(url: str) -> list[bytes | None]:
     store = PostgresStore(url)
     await store.open()
-    claimed = await store.claim_runs(["handler/report"], 10, "w", 2**60, 2**60)
+    claimed = await store.claim_runs(["handler/report"], 10, "w", 2**60, 2**60, 2**60)
     await store.close()
     assert {run.priority for run in claimed.runs} == {3}
     return [run.payload for run in claimed.runs]

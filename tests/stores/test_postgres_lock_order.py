@@ -272,7 +272,7 @@ async def test_many_of_all_kinds_at_once(
             await node.add_runs(
                 [a_run(n, of=job, due_at=NOW - dice.randrange(99), **(gate if shut else {})) for n, job, shut in more]
             )
-            runs = list((await node.claim_runs(["pull/q"], 20, "w", NOW, NOW)).runs)
+            runs = list((await node.claim_runs(["pull/q"], 20, "w", NOW, NOW, NOW)).runs)
             waiting = (await node.unfinished_runs([job.id for job in jobs])).values()
             seen = [run for of_job in waiting for run in of_job]
             dice.shuffle(seen)

@@ -158,7 +158,9 @@ async def test_what_was_claimed_together_ends_alike_as_in_memory(server: Redis, 
         told_by_kind += bool(not twice and changes and kinds_of_end(changes))
         assert await store.settle_runs(changes, now) == await model.settle_runs(changes, now)
         assert await store.get_runs(ids) == await model.get_runs(ids)
-        assert await store.overdue_runs(now + 60_000_000, 200) == await model.overdue_runs(now + 60_000_000, 200)
+        assert await store.overdue_runs(now + 60_000_000, 200, now + 60_000_000) == await model.overdue_runs(
+            now + 60_000_000, 200, now + 60_000_000
+        )
         assert await store.stats(now) == await model.stats(now)
         for states in (frozenset({State.COMPLETED}), frozenset({State.FAILED}), frozenset({State.PENDING})):
             where = RunFilter(states=states)
@@ -278,7 +280,9 @@ async def test_runs_that_are_alike_are_claimed_and_end_as_in_memory(server: Redi
         told_by_kind += bool(kinds_of_end(changes))
         assert await store.settle_runs(changes, now) == await model.settle_runs(changes, now)
         assert await store.get_runs(ids) == await model.get_runs(ids)
-        assert await store.overdue_runs(now + 60_000_000, 900) == await model.overdue_runs(now + 60_000_000, 900)
+        assert await store.overdue_runs(now + 60_000_000, 900, now + 60_000_000) == await model.overdue_runs(
+            now + 60_000_000, 900, now + 60_000_000
+        )
         assert await store.stats(now) == await model.stats(now)
         ended = RunFilter(states=frozenset({State.FAILED}))
         assert await store.list_runs(ended, None, 200) == await model.list_runs(ended, None, 200)
@@ -297,11 +301,11 @@ async def test_expired_leases_are_looked_for_only_where_runs_are_claimed(server:
     runs = [a_run(n, queue=f"queue-{n:04}", lease_seconds=1.0) for n in range(300)]
     await store.add_runs(runs)
     for run in runs[::100]:
-        await store.claim_runs([run.queue], 1, "w", NOW, NOW)
+        await store.claim_runs([run.queue], 1, "w", NOW, NOW, NOW)
     late = NOW + 5_000_000
 
     async def overdue() -> set[str]:
-        return {run.id for run in (await store.overdue_runs(late, 100))[0]}
+        return {run.id for run in (await store.overdue_runs(late, 100, late))[0]}
 
     expected = {run.id for run in runs[::100]}
     async with Client.from_url(server.url, protocol=2, decode_responses=True) as client:
@@ -326,7 +330,7 @@ async def test_queues_in_which_nothing_is_left_are_forgotten_some_at_a_time(serv
     left = runs[::90]
     for run in runs:
         if run not in left:
-            await store.claim_runs([run.queue], 1, "w", NOW, NOW)
+            await store.claim_runs([run.queue], 1, "w", NOW, NOW, NOW)
     claimed = [run for run in await store.get_runs([run.id for run in runs]) if run is not None and run not in left]
     await store.settle_runs([completed(run) for run in claimed], NOW)
     async with Client.from_url(server.url, protocol=2, decode_responses=True) as client:

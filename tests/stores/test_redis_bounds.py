@@ -60,7 +60,7 @@ async def test_unfinished_runs_come_some_at_a_time(store: RedisStore, monkeypatc
         await each.add_jobs(jobs)
         for job, size in zip(jobs, sizes, strict=True):
             await each.add_runs([a_run(number, of=job) for number in range(size)])
-        await each.claim_runs([jobs[0].queue], 200, "w", NOW, NOW)
+        await each.claim_runs([jobs[0].queue], 200, "w", NOW, NOW, NOW)
     calls = Calls(monkeypatch)
     asked = [*(job.id for job in jobs), "unknown"]
     assert await store.unfinished_runs(asked) == await model.unfinished_runs(asked)
@@ -156,9 +156,9 @@ async def test_what_is_large_is_read_some_at_a_time(store: RedisStore, monkeypat
     for descending in (False, True):
         within = RecordFilter("large/", descending=descending)
         assert await store.list_records(within, None, 50) == await model.list_records(within, None, 50)
-    await store.claim_runs([job.queue], 30, "w", NOW, NOW)
+    await store.claim_runs([job.queue], 30, "w", NOW, NOW, NOW)
     late = NOW + DAY
-    found, ahead = await store.overdue_runs(late, 100)
+    found, ahead = await store.overdue_runs(late, 100, late)
     assert ([run.id for run in found], ahead) == (
         [run.id for run in (await store.get_runs(ids)) if run and run.lease_expires_at],
         None,

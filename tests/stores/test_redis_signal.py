@@ -28,11 +28,17 @@ def durable(request: pytest.FixtureRequest) -> Iterator[Redis]:
 class SkewedClock:
     """A node whose clocks say something else."""
 
+    machine = "here"
+    steady_offset = 0
+
     def now(self) -> int:
         return NOW + 10 * DAY
 
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time() + 1_000.0
+
+    def steady(self) -> Instant:
+        return self.now()
 
 
 class Stepped(RedisStore):

@@ -113,7 +113,7 @@ class DiesAfterTheDelete(Through):
     """A run is claimed as the delete is being written, and when it is written the node is gone."""
 
     async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
-        self.claimed = (await self._store.claim_runs(["pull/old"], 1, "worker", now, now)).runs
+        self.claimed = (await self._store.claim_runs(["pull/old"], 1, "worker", now, now, now)).runs
         assert await self._store.commit_plans(plans, now) == [True]
         raise StoreUnavailable("the node was killed")
 

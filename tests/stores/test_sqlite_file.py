@@ -365,7 +365,7 @@ async def test_every_size_of_batch_is_written(tmp_path: Path, count: int) -> Non
     assert await store.add_runs(runs) == [True] * count
     assert await store.get_runs([run.id for run in runs]) == runs
     assert await store.add_runs(runs) == [False] * count
-    claimed = await store.claim_runs([runs[0].queue], count + 1, "w", NOW, NOW)
+    claimed = await store.claim_runs([runs[0].queue], count + 1, "w", NOW, NOW, NOW)
     assert len(claimed.runs) == count
     await store.close()
 

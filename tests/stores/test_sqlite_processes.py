@@ -57,7 +57,7 @@ async def _claim_all(url: str, pipe: Connection) -> list[str]:
     pipe.send("open")
     pipe.recv()
     claimed: list[str] = []
-    while runs := (await store.claim_runs([QUEUE], BATCH, str(os.getpid()), NOW, NOW)).runs:
+    while runs := (await store.claim_runs([QUEUE], BATCH, str(os.getpid()), NOW, NOW, NOW)).runs:
         claimed += [run.id for run in runs]
     await store.close()
     return claimed

@@ -163,7 +163,7 @@ async def test_a_list_that_takes_long_stops_no_planning(store: SqliteStore, monk
             while not begun.is_set():
                 await asyncio.sleep(0)
             await store.due_jobs(NOW, 1)
-            await store.overdue_runs(NOW, 1)
+            await store.overdue_runs(NOW, 1, NOW)
             await store.unfinished_runs(["job"])
             await store.get_runs([a_run(1).id])
     finally:

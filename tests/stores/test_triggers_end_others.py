@@ -64,7 +64,7 @@ class World:
         await asyncio.sleep(0)
         if self.claims:
             self.claims = False
-            assert (await self.store.claim_runs([plans[0].job.queue], 1, "quick", NOW, NOW)).runs
+            assert (await self.store.claim_runs([plans[0].job.queue], 1, "quick", NOW, NOW, NOW)).runs
         return await self.store.commit_plans(plans, now)
 
     async def left(self, answers: list[Any]) -> Left:
@@ -84,7 +84,7 @@ async def fill(store: Store, job: Job, claimed: int, waiting: int) -> None:
     await store.add_jobs([job])
     if claimed:
         await store.add_runs([a_run(number, of=job) for number in range(claimed)])
-        assert len((await store.claim_runs([job.queue], claimed, "w", NOW - SECOND, NOW)).runs) == claimed
+        assert len((await store.claim_runs([job.queue], claimed, "w", NOW - SECOND, NOW, NOW - SECOND)).runs) == claimed
     await store.add_runs([a_run(number, of=job) for number in range(10, 10 + waiting)])
 
 
@@ -156,7 +156,10 @@ async def both(url: str, job: Job, calls: Sequence[Call], claimed: int = 2, wait
             await fill(world.store, job, claimed, waiting)
         expected = await apart.left(await one_by_one(apart, calls))
         assert await gathered.left(await at_once(gathered, calls)) == expected
-        claims = [await store.claim_runs([job.queue], 9, "w", NOW + SECOND, NOW + HOUR) for store in (first, second)]
+        claims = [
+            await store.claim_runs([job.queue], 9, "w", NOW + SECOND, NOW + HOUR, NOW + SECOND)
+            for store in (first, second)
+        ]
         assert claims[0] == claims[1]
         return gathered, apart
 

@@ -29,7 +29,7 @@ async def write(url: str, namespace: str, round_: int) -> None:
     for step in count(1):
         place = (round_ * 10_000 + step) * BATCH
         await store.add_runs([a_run(place + n, queue=QUEUE) for n in range(BATCH)])
-        runs = (await store.claim_runs([QUEUE], BATCH, "writer", NOW, NOW)).runs
+        runs = (await store.claim_runs([QUEUE], BATCH, "writer", NOW, NOW, NOW)).runs
         await store.settle_runs(
             [
                 replace(

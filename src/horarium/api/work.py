@@ -7,7 +7,7 @@ the moment of the hand-over has its runs given back; one that leaves later loses
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -35,7 +35,18 @@ from horarium.api.schemas import (
 )
 from horarium.clock import Instant, to_datetime
 from horarium.errors import Forbidden, HorariumError, InvalidRequest, NotFound
-from horarium.model import RESULT_BYTES_MAX, Cancelled, Deferred, Failed, Outcome, Released, Succeeded
+from horarium.model import (
+    RESULT_BYTES_MAX,
+    Cancelled,
+    Deferred,
+    Failed,
+    Job,
+    Outcome,
+    Released,
+    Run,
+    Succeeded,
+    in_wall_time,
+)
 from horarium.model.logs import LogLine
 from horarium.operations.facade import Operations
 from horarium.operations.settling.settling import Settlement
@@ -111,7 +122,10 @@ class Work:
             raise Stopping(STOPPING)
         if not claimed.runs:
             return no_content()
-        return answer(RunBatch([claimed_view(run, claimed.jobs.get(run.job_id or "")) for run in claimed.runs]))
+        return answer(RunBatch([self._view(run, claimed.jobs) for run in claimed.runs]))
+
+    def _view(self, run: Run, jobs: Mapping[str, Job]) -> RunView:
+        return claimed_view(in_wall_time(run, self._operations.clock), jobs.get(run.job_id or ""))
 
     async def _while_connected(self, request: AnyRequest, claiming: asyncio.Future[Claimed]) -> Claimed:
         """The claim, unless its worker disconnects first: then nothing stays claimed."""

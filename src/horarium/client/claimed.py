@@ -103,9 +103,10 @@ class ClaimedRun:
             self._lines.add(self, stream, text)
 
     def renewed(self, expires_at: datetime, now: float) -> None:
-        """The lease lasts until `expires_at`, which is counted from its first end: the server's clock is not ours.
-        One that can't be renewed beyond the run's time limit is looked at again just when it ends."""
-        self.lease_ends += (expires_at - self._expired_at).total_seconds()
+        """The lease lasts until `expires_at`, which is counted from its first end: the server's clock is not ours, and
+        may jump. One that can't be renewed beyond the run's time limit is looked at again just when it ends."""
+        left = self.lease_ends + (expires_at - self._expired_at).total_seconds() - now
+        self.lease_ends = now + (left if abs(left) <= self.lease_seconds else self.lease_seconds)
         self._expired_at = expires_at
         self.beat_at = min(self.beat_at, max(self.lease_ends, now + self.lease_seconds / 30))
 

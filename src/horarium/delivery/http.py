@@ -33,7 +33,7 @@ from horarium.delivery.message import (
 from horarium.delivery.places import HostPlaces
 from horarium.delivery.signing import check_secret
 from horarium.errors import CallerError, InvalidJob, LeaseLost, Outage
-from horarium.model import Cancelled, Deferred, Failed, HttpTarget, Outcome, Run, Succeeded
+from horarium.model import Cancelled, Deferred, Failed, HttpTarget, Outcome, Run, Succeeded, in_wall_time
 from horarium.ports import Assignment, Control
 
 TOTAL_MAX = 256
@@ -158,8 +158,9 @@ class HttpDelivery:
     async def _attempt(self, target: HttpTarget, endpoint: Endpoint, run: Run, control: Control) -> Outcome | None:
         now = self._clock.now()
         secret = self._secret_for(target, run)
-        request = build(target, endpoint.path, run, now=now, secret=secret, reporting=self._reporting(run))
-        seconds = _seconds_left(target, run, now)
+        sent = in_wall_time(run, self._clock)
+        request = build(target, endpoint.path, sent, now=now, secret=secret, reporting=self._reporting(run))
+        seconds = _seconds_left(target, run, self._clock.steady())
         try:
             async with asyncio.timeout(None) as scope:
                 watch = self._watches.begin(control, scope, seconds)
@@ -265,8 +266,7 @@ def _target(assignment: Assignment) -> HttpTarget | None:
     return target if isinstance(target, HttpTarget) else None
 
 
-def _seconds_left(target: HttpTarget, run: Run, now: int) -> float:
-    if run.execution_seconds is None or run.started_at is None:
+def _seconds_left(target: HttpTarget, run: Run, steady: Instant) -> float:
+    if run.deadline is None:
         return target.timeout_seconds
-    left = run.execution_seconds - (now - run.started_at) / SECOND
-    return min(target.timeout_seconds, max(left, 0.0))
+    return min(target.timeout_seconds, max((run.deadline - steady) / SECOND, 0.0))

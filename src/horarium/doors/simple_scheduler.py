@@ -30,7 +30,7 @@ from horarium.doors.simple_jobs import (
 )
 from horarium.doors.web import Answer, Asked, Route, is_short_id, read_object, short_id, value
 from horarium.errors import AlreadyExists, CallerError, InvalidTrigger, NotFound, StateConflict
-from horarium.model import Job, Run, State, name_for, text_of
+from horarium.model import Job, Run, State, in_wall_time, name_for, text_of
 from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX, JobFilter, RunFilter
 from horarium.wire.definitions import JobDefinition
@@ -203,7 +203,8 @@ class SimpleScheduler:
         now = self._operations.clock.now()
         while len(found) < RUNS_MAX:
             page = await self._operations.store.list_runs(where, after, PAGE_MAX)
-            found += (run for run in page.items if run.state is not State.SKIPPED and run.fire_at <= now)
+            due = (run for run in page.items if run.state is not State.SKIPPED and run.fire_at <= now)
+            found += (in_wall_time(run, self._operations.clock) for run in due)
             after = page.next_after
             if after is None:
                 break
@@ -211,7 +212,7 @@ class SimpleScheduler:
 
     async def get_run(self, asked: Asked) -> Answer:
         run = await self._run(asked.parts["id"])
-        return Answer(404) if run is None else value(run_shown(run))
+        return Answer(404) if run is None else value(run_shown(in_wall_time(run, self._operations.clock)))
 
     async def cancel(self, asked: Asked) -> Answer:
         """Yes, it is a GET."""

@@ -10,7 +10,7 @@ from msgspec import Struct
 from horarium.clock import to_datetime, to_instant
 from horarium.errors import InvalidRequest
 from horarium.library.values import Run, Stats, stats_of
-from horarium.model import State
+from horarium.model import State, in_wall_time
 from horarium.operations.facade import Operations
 from horarium.operations.runs.logs import LINES_MAX
 from horarium.triggers.words import nearest, quote
@@ -79,7 +79,7 @@ class Looking:
             told.fires,
             told.reason,
             told.disposition,
-            None if told.run is None else Run(told.run),
+            None if told.run is None else Run(in_wall_time(told.run, self._operations.clock)),
             moment(told.previous),
             moment(told.next),
         )

@@ -38,7 +38,7 @@ from horarium.library.one_offs import encode
 from horarium.library.program import Program
 from horarium.library.values import Job, Page, Run, jobs_page, runs_page
 from horarium.model import Job as StoredJob
-from horarium.model import State
+from horarium.model import State, in_wall_time
 from horarium.node.backends import backend_of, make_backend
 from horarium.node.runtime import Options, Runtime
 from horarium.operations.facade import Operations
@@ -343,7 +343,7 @@ class Scheduler(ChannelMethods, Looking, Enqueuing, ManyRuns):
 
     async def get_run(self, run_id: str) -> Run:
         """The run of that id. Raises NotFound."""
-        return Run(await self._operations.runs.get_run(run_id))
+        return Run(in_wall_time(await self._operations.runs.get_run(run_id), self._operations.clock))
 
     async def list_runs(
         self,
@@ -364,12 +364,13 @@ class Scheduler(ChannelMethods, Looking, Enqueuing, ManyRuns):
             since=None if since is None else to_instant(since),
             until=None if until is None else to_instant(until),
         )
-        return runs_page(await self._operations.runs.list_runs(where, after, limit))
+        return runs_page(await self._operations.runs.list_runs(where, after, limit), self._operations.clock)
 
     @in_name_of_actor
     async def cancel_run(self, run_id: str, reason: str = "cancelled by request", *, actor: str | None = None) -> Run:
         """Cancel a pending run at once; ask a running one to stop."""
-        return Run(await self._operations.runs.cancel_run(run_id, reason))
+        cancelled = await self._operations.runs.cancel_run(run_id, reason)
+        return Run(in_wall_time(cancelled, self._operations.clock))
 
     @in_name_of_actor
     async def retry_run(self, run_id: str, *, actor: str | None = None) -> Run:

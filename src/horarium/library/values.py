@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import msgspec
 
 from horarium import model, ports
-from horarium.clock import to_datetime
+from horarium.clock import Clock, to_datetime
 from horarium.model import Cause, Disposition, Follow, JobState, Occasion, RunPolicy, State, Target, shown_state
 from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
 from horarium.rules.planning import trigger_of
@@ -176,6 +176,7 @@ class Run(Value):
     token: int
     worker: str | None
     lease_expires_at: datetime | None
+    deadline: datetime | None
     error: str | None
     payload: bytes | None
     progress: bytes | None
@@ -293,9 +294,9 @@ def jobs_page(page: ports.Page[model.Job], health: Sequence[model.Health]) -> Pa
     return Page([Job(*each) for each in zip(page.items, health, strict=True)], page.next_after)
 
 
-def runs_page(page: ports.Page[model.Run]) -> Page[Run]:
+def runs_page(page: ports.Page[model.Run], clock: Clock) -> Page[Run]:
     """A page of the store, as programs see it."""
-    return Page([Run(run) for run in page.items], page.next_after)
+    return Page([Run(model.in_wall_time(run, clock)) for run in page.items], page.next_after)
 
 
 def _plain(view: msgspec.Struct) -> dict[str, Any]:

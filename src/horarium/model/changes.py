@@ -14,7 +14,7 @@ from horarium.model.states import State
 
 class RunChange(Struct, frozen=True, gc=False):
     """Write `run` over the stored run of that id if the stored one still has this token and this state, and its lease
-    is as said: `held` True: not expired at `now`; False: expired; None: not looked at. `follow_ups` (runs that
+    is as said: `held` True: not expired at `steady`; False: expired; None: not looked at. `follow_ups` (runs that
     follow from this end) and `records` are added with it, or not at all. `as_claimed`: the run's due_at is what the
     claim of this token found, so that it need not be written."""
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from horarium.clock import Instant, to_micros
+from horarium.clock import Clock, Instant, to_micros, to_wall
 from horarium.model.kinds import EventKind
 from horarium.model.states import UNFINISHED, Cause, Disposition, State
 from horarium.model.targets import CommandTarget, HttpTarget
@@ -43,10 +44,12 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
     `job` and `job_id` are None for a one-off run, whose `payload` and `policy` say everything. `payload` is JSON text
     that replaces the target's own args, payload or body. `token` grows at every claim. `attempt` is the number of the
     current or last attempt, counted when it is claimed. `lease_seconds` and `execution_seconds` are copied from the job
-    so that a store can extend a lease without knowing a policy: a lease never outlives `started_at +
-    execution_seconds`. `start_by`: pending beyond this, it fails. `serial`: claimed only when no earlier run of its job
-    is unfinished. `fires` and `last_fire_at`: a skipped run may cover a range of fire times. `history` holds events
-    that can't be derived from the other fields; `timeline()` gives all of it.
+    so that a store can extend a lease without knowing a policy: a lease never outlives `deadline`, which is
+    `execution_seconds` after the begin; only a claimed run has one. `lease_expires_at` and `deadline` are on the steady
+    scale (`clock.Clock`); of a run that is yet to be written they may be durations (`lasting`). `start_by`:
+    pending beyond this, it fails. `serial`: claimed only when no earlier run of its job is unfinished. `fires` and
+    `last_fire_at`: a skipped run may cover a range of fire times. `history` holds events that can't be derived from the
+    other fields; `timeline()` gives all of it.
     """
 
     id: str
@@ -72,6 +75,7 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
     token: int = 0
     worker: str | None = None
     lease_expires_at: Instant | None = None
+    deadline: Instant | None = None
     started_at: Instant | None = None
     finished_at: Instant | None = None
     progress: bytes | None = None
@@ -93,22 +97,41 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
         return max(self.fire_at, self.created_at)
 
 
-def lease_end(run: Run, now: Instant) -> Instant:
-    """Until when a lease on this run is held if it is taken or renewed at `now`: `lease_seconds` on, but never beyond
-    `started_at + execution_seconds`. A claim passes the later of `now` and `due_at`, which also becomes started_at."""
-    return _lease_end(run, now, run.started_at)
+def lease_end(run: Run, steady: Instant) -> Instant:
+    """Until when a lease on this run is held if it is renewed now: `lease_seconds` on, but never beyond its
+    deadline."""
+    end = steady + to_micros(run.lease_seconds)
+    return end if run.deadline is None else min(end, run.deadline)
 
 
-def first_lease_end(run: Run, started_at: Instant) -> Instant:
-    """The same for a run that is being claimed, and so begins then."""
-    return _lease_end(run, started_at, started_at)
+def deadline_of(run: Run, begins: Instant) -> Instant | None:
+    """The deadline of an attempt that begins then, on the steady scale."""
+    return None if run.execution_seconds is None else begins + to_micros(run.execution_seconds)
 
 
-def _lease_end(run: Run, now: Instant, started_at: Instant | None) -> Instant:
-    end = now + to_micros(run.lease_seconds)
-    if run.execution_seconds is None or started_at is None:
-        return end
-    return min(end, started_at + to_micros(run.execution_seconds))
+def lasting(seconds: float) -> Instant:
+    """As `lease_expires_at`, or as `deadline` beside one: that long from the write on. (Rules know no clock.)"""
+    return -to_micros(seconds)
+
+
+def leased(run: Run, steady: Instant) -> Run:
+    """The run as a store writes it at this instant of the steady scale."""
+    lease = run.lease_expires_at
+    if lease is None or lease >= 0:
+        return run
+    deadline = run.deadline
+    if deadline is not None and deadline < 0:
+        deadline = steady - deadline
+    return replace(run, lease_expires_at=steady - lease, deadline=deadline)
+
+
+def in_wall_time(run: Run, clock: Clock) -> Run:
+    """The run with its lease and its deadline as wall time, for those outside."""
+    lease, deadline = run.lease_expires_at, run.deadline
+    if lease is None:
+        return run
+    wall = None if deadline is None else to_wall(clock, deadline)
+    return replace(run, lease_expires_at=to_wall(clock, lease), deadline=wall)
 
 
 BUS_QUEUES = "bus/"

@@ -34,11 +34,12 @@ from horarium.services.alerts.watcher import Watcher
 from horarium.services.buses.cancels import BusCancels, HttpCancels
 from horarium.services.buses.handing_over import HandingOver
 from horarium.services.buses.reports import Reports
-from horarium.services.leases.leases import Leases, LeaseWatch
+from horarium.services.leases.leases import Leases
 from horarium.services.leases.own import Own
 from horarium.services.leases.rescuer import Rescuer
 from horarium.services.loop.beat import NodeBeat
 from horarium.services.loop.service import Service, Wake
+from horarium.services.loop.steady import SteadyScale
 from horarium.services.metrics.job_recall import JobRecall
 from horarium.services.metrics.tallies import Tallies
 from horarium.services.metrics.telemetry import Telemetry
@@ -72,7 +73,7 @@ class Shared(Struct, frozen=True):
     clock: Clock
     signal: Signal
     telemetry: Telemetry
-    leases: Leases
+    scale: SteadyScale
     collector: Collector
     pruner: Pruner
     claims: Claims
@@ -89,8 +90,7 @@ class Assembly:
     ) -> None:
         self._shared = shared
         self._options = options
-        self._steps = shared.leases.watch.steps
-        self._leases = Leases(shared.store, shared.clock, self._steps)
+        self._leases = Leases(shared.store, shared.clock)
         self._leased = Wake()
         self._performing: list[Performing] = []
         # Handlers need no role: a process that registers some performs their runs.
@@ -100,7 +100,7 @@ class Assembly:
         self.deliveries: list[Delivery] = []
         self.dispatchers: list[Dispatcher] = []
         self.http_cancels: HttpCancels | None = None
-        self.beat = NodeBeat(shared.store, self._node())
+        self.beat = NodeBeat(shared.store, self._node(), shared.scale)
         self.reports: dict[str, Reports] = {}
         self.handing_over: list[HandingOver] = []
         believed = shared.pruner.believed if "pruner" in options.roles else None
@@ -169,7 +169,7 @@ class Assembly:
         if "rescuer" in options.roles:
             settling, reconciler = shared.operations.settling, shared.operations.reconciler
             rescuer = Rescuer(
-                shared.store, settling, reconciler, shared.telemetry, shared.clock, self._own, self._steps
+                shared.store, settling, reconciler, shared.telemetry, shared.clock, shared.scale, self._own
             )
             services.append(rescuer)
             applier = Applier(shared.store, shared.clock, reconciler, options.name)
@@ -186,7 +186,7 @@ class Assembly:
             )
             services += [shared.pruner, Finisher(shared.store, clock, believed), logs]
         if "api" in options.roles:
-            services += [shared.claims, LeaseWatch(shared.leases), JobRecall(shared.store, shared.telemetry)]
+            services += [shared.claims, JobRecall(shared.store, shared.telemetry)]
         return services
 
     def _watching(self) -> list[Service]:
@@ -262,9 +262,9 @@ class Assembly:
 
     def _dispatch_bus(self, name: str, bus: Bus) -> None:
         shared = self._shared
-        handing_over = HandingOver(name, shared.store)
+        handing_over = HandingOver(name, shared.store, shared.clock)
         delivery = BusDelivery(bus, shared.clock, handing_over.add)
-        cancels = BusCancels(name, bus, shared.store, delivery.cancel)
+        cancels = BusCancels(name, bus, shared.store, shared.clock, delivery.cancel)
         reports = Reports(
             name,
             bus,
@@ -273,7 +273,6 @@ class Assembly:
             shared.telemetry,
             shared.operations.settling.settle,
             cancels.add,
-            shared.leases.revive,
         )
         self.reports[name] = reports
         self.handing_over.append(handing_over)

@@ -24,6 +24,7 @@ from horarium.model import Job, Run
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, RunFilter, Store
 from horarium.services.loop.believed import NOTED
+from horarium.services.loop.steady import NAME, carry_over
 
 QUIET_SECONDS = 30
 """How long no node may have given a sign of life: three of its beats."""
@@ -124,8 +125,7 @@ async def _refuse_empty(side: Side) -> None:
     """A wrong URL or namespace looks like an empty store, and would be copied with success."""
     jobs = await side.store.list_jobs(JobFilter(), None, 1)
     runs = await side.store.list_runs(RunFilter(), None, 1)
-    records = await side.store.list_records(RecordFilter(), None, 1)
-    if not jobs.items and not runs.items and not records.items:
+    if not jobs.items and not runs.items and not [page async for page in _record_pages(side.store)]:
         raise NotFound(f"{side.name}: there is nothing in this namespace; check the URL and the namespace")
 
 
@@ -210,6 +210,7 @@ class _Copy:
             self._counts.records_present += len(records) - copied
             done += len(records)
             self._notify(Progress("records", done, None))
+        await carry_over(self._source, self._target)
         self._notify(Progress("records", done, done))
 
     async def _copy_runs(self) -> None:
@@ -367,11 +368,11 @@ async def _unlike_health(source: Store, target: Store) -> AsyncIterator[Job]:
 
 
 async def _record_pages(store: Store) -> AsyncIterator[tuple[Record, ...]]:
-    """All but the note that the nodes of a store keep of its clock, which is theirs alone."""
+    """All but what the nodes of a store note of its clocks."""
     after: str | None = None
     while True:
         page: Page[Record] = await store.list_records(RecordFilter(), after, PAGE_MAX)
-        if records := tuple(record for record in page.items if record.name != NOTED):
+        if records := tuple(record for record in page.items if record.name not in (NOTED, NAME)):
             yield records
         if page.next_after is None:
             return

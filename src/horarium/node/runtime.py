@@ -24,8 +24,8 @@ from horarium.node.options import ROLES, Options, default_node_name
 from horarium.operations.facade import Operations
 from horarium.operations.writing.tracing import Tracing
 from horarium.ports import Bus, Signal, Store
-from horarium.services.leases.leases import Leases
 from horarium.services.loop.service import Health
+from horarium.services.loop.steady import SteadyScale
 from horarium.services.metrics.spans import make_spans
 from horarium.services.metrics.telemetry import Telemetry
 from horarium.services.performing.collector import Collector
@@ -77,7 +77,6 @@ class Runtime:
     def _make_shared(self) -> Shared:
         pruner = Pruner(self.store, self.telemetry, self.clock, self.options.audit_retention_seconds)
         self.telemetry.spans = make_spans()
-        leases = Leases(self.store, self.clock)
         operations = Operations(
             self.store,
             self.clock,
@@ -88,17 +87,16 @@ class Runtime:
             cancel_asked=self._cancel_asked,
             tracing=Tracing(self.telemetry.spans is not None),
             check_channel=lambda channel: check_channel(channel, self.options.allow_private_targets),
-            revive=leases.revive,
         )
         claims = Claims(operations.claiming, self.clock, self.signal, lambda runs: self.telemetry.claimed(runs, "pull"))
-        collector = Collector(operations.settling, leases, self.clock, self.telemetry)
+        collector = Collector(operations.settling, self.clock, self.telemetry)
         log_writer = LogWriter(operations.logs, self.clock)
         return Shared(
             store=self.store,
             clock=self.clock,
             signal=self.signal,
             telemetry=self.telemetry,
-            leases=leases,
+            scale=SteadyScale(self.store, self.clock),
             collector=collector,
             pruner=pruner,
             claims=claims,
@@ -138,6 +136,7 @@ class Runtime:
         await self.store.open()
         for part in self._parts:
             await part.start()
+        await self._shared.scale.follow()
 
     async def close(self) -> None:
         """Disconnect. Runs under way are drained first."""

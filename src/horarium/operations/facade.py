@@ -30,7 +30,7 @@ from horarium.operations.runs.runs import RunOperations
 from horarium.operations.settling.claiming import Claiming
 from horarium.operations.settling.following import Following
 from horarium.operations.settling.reconciling import Reconciler
-from horarium.operations.settling.settling import Revive, Settled, Settling, no_step
+from horarium.operations.settling.settling import Settled, Settling
 from horarium.operations.writing.contention import Entropy
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.tracing import Tracing
@@ -55,13 +55,12 @@ class Operations:
         cancel_asked: Callable[[Run], None] = lambda run: None,
         check_channel: ChannelCheck = lambda channel: None,
         tracing: Tracing | None = None,
-        revive: Revive = no_step,
     ) -> None:
         self.context = context = Context(store, clock, signal, entropy)
         self.store, self.clock, self.signal = store, clock, signal
         following, versions = Following(store), Versions(store)
         self.reconciler = Reconciler(context, following)
-        self.settling = Settling(context, self.reconciler, following, settled, revive)
+        self.settling = Settling(context, self.reconciler, following, settled)
         changes = Changes(context, self.reconciler, versions, following)
         tracing = tracing or Tracing()
         triggering = Triggering(context, self.reconciler, tracing)
@@ -89,7 +88,7 @@ class Operations:
     @property
     def claiming(self) -> Claiming:
         """Claims, without runs that must not be handed out."""
-        return Claiming(self.store, self.settling)
+        return Claiming(self.context, self.settling)
 
     @property
     def explaining(self) -> Explaining:

@@ -13,8 +13,8 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from horarium.clock import Instant, to_micros
-from horarium.model import Cause, Failed, Job, Outcome, Run, RunChange, State, Succeeded
+from horarium.clock import Instant
+from horarium.model import Cause, Failed, Job, Outcome, Run, RunChange, State, Succeeded, lasting
 from horarium.rules.planning import owed_run
 from horarium.rules.settling import noted, settle
 
@@ -85,7 +85,8 @@ def _begun(run: Run, ping: Ping, now: Instant) -> Run:
         token=run.token + 1,
         worker=worker_of(ping),
         started_at=now,
-        lease_expires_at=now + to_micros(run.lease_seconds),
+        lease_expires_at=lasting(run.lease_seconds),
+        deadline=None if run.execution_seconds is None else lasting(run.execution_seconds),
     )
 
 

@@ -12,7 +12,7 @@ from math import isnan
 
 from msgspec.structs import replace
 
-from horarium.clock import INSTANT_MAX, MINUTE, SECOND, Instant, to_micros, to_text
+from horarium.clock import INSTANT_MAX, SECOND, Instant, to_micros, to_text
 from horarium.errors import StateConflict
 from horarium.model import (
     BUS_QUEUES,
@@ -36,7 +36,9 @@ from horarium.model import (
     State,
     Succeeded,
     awaits_worker,
+    deadline_of,
     fraction,
+    lasting,
     lease_end,
     prune_instant,
 )
@@ -53,9 +55,6 @@ WAIT_SECONDS_MAX = 3600
 """And how long at most."""
 DEFER_MIN = SECOND
 """How far ahead a run is deferred at least: one that keeps saying `not now` must not keep all workers busy."""
-
-AHEAD_MAX = MINUTE
-"""How long before its instant a run may be claimed."""
 
 STOPPED = "stopped after a cancel was asked"
 TOO_OLD = " (too old for another attempt)"
@@ -130,6 +129,7 @@ def completed(run: Run, outcome: Succeeded, now: Instant, prune_at: Instant | No
         state=_COMPLETED,
         finished_at=now,
         lease_expires_at=None,
+        deadline=None,
         result=outcome.result,
         error=None,
         disposition=_RAN,
@@ -240,7 +240,7 @@ def _rescued(run: Run, job: Job | None, now: Instant) -> Run:
         return _untaken(run, job, now)
     limit = run.execution_seconds
     on_bus = run.queue.startswith(BUS_QUEUES)
-    if limit is not None and (run.lease_expires_at or 0) >= (run.started_at or INSTANT_MAX) + to_micros(limit):
+    if limit is not None and run.deadline is not None and (run.lease_expires_at or 0) >= run.deadline:
         if on_bus:
             return _told_to_stop(run, now, f"not done within {limit:g} s", EventKind.OVERTIME)
         return _timed_out(run, job, f"timed out: not done within {limit:g} s; its lease was given up", now)
@@ -266,24 +266,6 @@ def _last_put_back(run: Run) -> Event | None:
     return next((event for event in reversed(run.history) if event.state is State.PENDING), None)
 
 
-def put_forward(run: Run, step: int) -> Run:
-    """The claimed run as it would be had it been claimed by a clock that has stepped forward since."""
-    assert run.lease_expires_at is not None, "a claimed run has a lease"
-    started_at = None if run.started_at is None else run.started_at + step
-    return replace(run, lease_expires_at=run.lease_expires_at + step, started_at=started_at)
-
-
-def longest_lease(run: Run, now: Instant) -> Instant:
-    """The latest end of a lease that a right clock could have given by now. That of a run which was claimed ahead of
-    its instant begins at that instant."""
-    if awaits_worker(run):
-        return now + to_micros(wait_seconds(run))
-    if run.state is State.CANCELLING:
-        return now + to_micros(max(run.lease_seconds, CANCEL_GRACE_SECONDS))
-    begins = min(max(now, run.due_at), now + AHEAD_MAX) if run.started_at == run.due_at else now
-    return begins + to_micros(run.lease_seconds)
-
-
 # ---- behind a broker --------------------------------------------------------------------------------------------
 
 
@@ -292,31 +274,40 @@ def wait_seconds(run: Run) -> float:
     return min(run.lease_seconds * LEASES_WAITED, WAIT_SECONDS_MAX)
 
 
-def handed_over(run: Run, now: Instant) -> Run:
+def handed_over(run: Run, now: Instant, steady: Instant) -> Run:
     """The claimed run after the broker took it: it waits there for a worker, for as long as it may begin."""
-    until = now + to_micros(wait_seconds(run))
-    return replace(run, started_at=None, lease_expires_at=until if run.start_by is None else min(until, run.start_by))
+    until = steady + to_micros(wait_seconds(run))
+    if run.start_by is not None:
+        until = min(until, run.start_by + steady - now)
+    return replace(run, started_at=None, deadline=None, lease_expires_at=until)
 
 
-def begin(run: Run, now: Instant, progress: bytes | None = None) -> Run:
+def begin(run: Run, now: Instant, steady: Instant, progress: bytes | None = None) -> Run:
     """The run after the first sign of life of its worker: its lease and its time begin. A lease that is still that of
-    the claim gets a later end, on any clock: by that a node that would hand the run over knows of the worker."""
+    the claim gets a later end, by any node: by that a node that would hand the run over knows of the worker."""
     started_at = now if run.started_at is None else max(now, run.started_at + 1)
-    begun = replace(run, started_at=started_at, progress=run.progress if progress is None else progress)
+    deadline = deadline_of(run, steady)
+    if deadline is not None and run.deadline is not None:
+        deadline = max(deadline, run.deadline + 1)
+    begun = replace(
+        run,
+        started_at=started_at,
+        deadline=deadline,
+        progress=run.progress if progress is None else progress,
+    )
     said = f"attempt {run.attempt} begun by a worker on {run.queue}"
     history = _with(run, started_at, State.RUNNING, said, EventKind.BEGUN)
-    end, claimed_until = lease_end(begun, now), run.lease_expires_at or now
+    end, claimed_until = lease_end(begun, steady), run.lease_expires_at or steady
     later = end if run.started_at is None else max(end, claimed_until + 1)
     return replace(begun, lease_expires_at=later, history=history)
 
 
-def heard_at(run: Run, now: Instant) -> Instant:
-    """By which instant a sign of life renews the lease of a run behind a broker: that of a node whose clock is a little
-    behind would else make it end as early as that of the claim, and it would seem not to have begun."""
+def heard_at(run: Run, steady: Instant) -> Instant:
+    """By which instant a sign of life renews the lease of a run behind a broker: that of a node whose reading is a
+    little behind would else make it end as early as that of the claim, and it would seem not to have begun."""
     if run.started_at is None or run.lease_expires_at is None:
-        return now
-    least = run.lease_expires_at - to_micros(run.lease_seconds) + 1
-    return max(now, least) if least <= now + AHEAD_MAX else now
+        return steady
+    return max(steady, run.lease_expires_at - to_micros(run.lease_seconds) + 1)
 
 
 def ends_overdue(run: Run) -> bool:
@@ -342,9 +333,8 @@ def _untaken(run: Run, job: Job | None, now: Instant) -> Run:
 
 def _told_to_stop(run: Run, now: Instant, why: str, kind: EventKind) -> Run:
     """Its worker gets a cancel, and has a grace period to answer it."""
-    ends_at = now + to_micros(CANCEL_GRACE_SECONDS)
     history = _with(run, now, State.CANCELLING, f"{why}: its worker is told to stop", kind)
-    return replace(run, state=State.CANCELLING, lease_expires_at=ends_at, history=history)
+    return replace(run, state=State.CANCELLING, lease_expires_at=lasting(CANCEL_GRACE_SECONDS), history=history)
 
 
 def _stopped(run: Run, job: Job | None, now: Instant) -> Run:
@@ -359,19 +349,18 @@ def _stopped(run: Run, job: Job | None, now: Instant) -> Run:
 
 
 def cancel(run: Run, retention: Retention, now: Instant, reason: str) -> Run:
-    """A pending run is cancelled at once. A claimed one is asked to stop and has a grace period for it: its lease is
-    not extended any more. Raises StateConflict for one that is finished."""
+    """A pending run is cancelled at once. A claimed one is asked to stop and has a grace period for it, as long as a
+    lease at least: its lease is not extended any more. Raises StateConflict for one that is finished."""
     if run.state is State.PENDING:
         return _finished(run, State.CANCELLED, Disposition.CANCELLED, reason, retention, now)
     if run.state is State.CANCELLING and not ends_overdue(run):
         return run
     if run.state in CLAIMED:
-        assert run.lease_expires_at is not None
-        grace_ends_at = now + to_micros(CANCEL_GRACE_SECONDS)
+        seconds = CANCEL_GRACE_SECONDS if awaits_worker(run) else max(run.lease_seconds, CANCEL_GRACE_SECONDS)
         return replace(
             run,
             state=State.CANCELLING,
-            lease_expires_at=grace_ends_at if awaits_worker(run) else max(run.lease_expires_at, grace_ends_at),
+            lease_expires_at=lasting(seconds),
             history=_with(run, now, State.CANCELLING, f"cancel asked: {reason}"),
         )
     raise StateConflict(f"run {run.id} is {run.state}; only a run that is not finished can be cancelled")
@@ -403,6 +392,7 @@ def _pending(run: Run, due_at: Instant, message: str, now: Instant, attempt: int
         attempt=attempt,
         worker=None,
         lease_expires_at=None,
+        deadline=None,
         started_at=None,
         start_by=run.start_by if attempt == 0 and kind is not EventKind.LOST else None,
         history=history,
@@ -415,6 +405,7 @@ def _finished(run: Run, state: State, disposition: Disposition, error: str, rete
         state=state,
         finished_at=now,
         lease_expires_at=None,
+        deadline=None,
         error=clipped(error),
         disposition=disposition,
         prune_at=prune_instant(now, retention),

@@ -19,9 +19,10 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from horarium.clock import Instant
-from horarium.model import Cause, Disposition, Event, Health, LastRun, Run, RunChange, RunPolicy, State
+from horarium.model import Cause, Disposition, Event, Health, LastRun, Run, RunChange, RunPolicy, State, leased
 from horarium.model.records import RecordFilter
 
 STATES = (
@@ -151,13 +152,21 @@ def record_bounds(where: RecordFilter, after: str | None) -> tuple[bytes, bytes]
     return max(where.first, after.encode() + b"\0"), where.end
 
 
-def is_unmoved(stored: Run, change: RunChange, now: Instant) -> bool:
+def is_unmoved(stored: Run, change: RunChange, steady: Instant) -> bool:
     """Whether a run is as the change of it assumes."""
     if stored.token != change.token or stored.state is not change.state:
         return False
     if change.held is None:
         return True
-    return stored.lease_expires_at is not None and (stored.lease_expires_at > now) is change.held
+    return stored.lease_expires_at is not None and (stored.lease_expires_at > steady) is change.held
+
+
+def as_written(changes: Sequence[RunChange], steady: Instant) -> Sequence[RunChange]:
+    """The changes with the ends of leases that they give (`model.leased`)."""
+    leases = [change.run.lease_expires_at for change in changes]
+    if all(lease is None or lease >= 0 for lease in leases):
+        return changes
+    return [replace(change, run=leased(change.run, steady)) for change in changes]
 
 
 def comes_alone(change: RunChange) -> bool:
@@ -166,7 +175,16 @@ def comes_alone(change: RunChange) -> bool:
 
 
 _shared = attrgetter(
-    "state", "worker", "lease_expires_at", "finished_at", "progress", "error", "disposition", "history", "start_by"
+    "state",
+    "worker",
+    "lease_expires_at",
+    "deadline",
+    "finished_at",
+    "progress",
+    "error",
+    "disposition",
+    "history",
+    "start_by",
 )
 _expected = attrgetter("state", "held")
 

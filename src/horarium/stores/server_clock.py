@@ -53,6 +53,21 @@ class ServerClock:
     def monotonic(self) -> float:
         return self._local.monotonic()
 
+    def steady(self) -> Instant:
+        return self._local.steady()
+
+    @property
+    def machine(self) -> str:
+        return self._local.machine
+
+    @property
+    def steady_offset(self) -> int:
+        return self._local.steady_offset
+
+    @steady_offset.setter
+    def steady_offset(self, micros: int) -> None:
+        self._local.steady_offset = micros
+
     @property
     def error_seconds(self) -> float | None:
         """How wrong the last accepted reading can be; None: there is none."""

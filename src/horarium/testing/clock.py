@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from horarium.clock import Instant, to_micros
+
+_numbers = count()
 
 
 class ManualClock:
     """`clock.Clock` for tests and the simulator. `advance` is time that passes; `step` sets the wall clock,
-    which the monotonic one never sees."""
+    which the monotonic and the steady one never see."""
 
     def __init__(self, start: Instant) -> None:
         self._wall = start
         self._elapsed = 0
+        self.steady_offset = start
+        self.machine = f"by hand {next(_numbers)}"
 
     def now(self) -> Instant:
         return self._wall
 
     def monotonic(self) -> float:
         return self._elapsed / 1_000_000
+
+    def steady(self) -> Instant:
+        return self._elapsed + self.steady_offset
 
     def advance(self, seconds: float) -> None:
         """Let time pass. Raises ValueError for a negative duration: use `step` to set the wall clock back."""

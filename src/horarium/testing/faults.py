@@ -124,8 +124,8 @@ class FaultyStore:
     async def jobs_trimmed(self, after: str | None, limit: int) -> Page[Job]:
         return await self._through(self.store.jobs_trimmed, after, limit)
 
-    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
-        return await self._through(self.store.commit_plans, plans, now)
+    async def commit_plans(self, plans: Sequence[Plan], steady: Instant) -> list[bool]:
+        return await self._through(self.store.commit_plans, plans, steady)
 
     async def add_runs(self, runs: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
         return await self._through(self.store.add_runs, runs, along)
@@ -145,17 +145,19 @@ class FaultyStore:
     async def last_runs(self, jobs: Sequence[str], since: Instant, until: Instant, limit: int) -> dict[str, list[Run]]:
         return await self._through(self.store.last_runs, jobs, since, until, limit)
 
-    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
-        return await self._through(self.store.claim_runs, queues, limit, worker, now, until)
+    async def claim_runs(
+        self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant, steady: Instant
+    ) -> Claimed:
+        return await self._through(self.store.claim_runs, queues, limit, worker, now, until, steady)
 
-    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
-        return await self._through(self.store.settle_runs, changes, now)
+    async def settle_runs(self, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
+        return await self._through(self.store.settle_runs, changes, steady)
 
-    async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
-        return await self._through(self.store.heartbeat_runs, beats, now)
+    async def heartbeat_runs(self, beats: Sequence[Beat], steady: Instant) -> list[Pulse | None]:
+        return await self._through(self.store.heartbeat_runs, beats, steady)
 
-    async def overdue_runs(self, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
-        return await self._through(self.store.overdue_runs, now, limit)
+    async def overdue_runs(self, now: Instant, limit: int, steady: Instant) -> tuple[list[Run], Instant | None]:
+        return await self._through(self.store.overdue_runs, now, limit, steady)
 
     async def prune_runs(self, now: Instant, limit: int) -> int:
         return await self._through(self.store.prune_runs, now, limit)

@@ -20,7 +20,7 @@ from horarium.dashboard.marks import FAILED, LOST, Mark, first_line, mark_of, wh
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.delivery.message import Reporting, build
 from horarium.errors import HorariumError, InvalidRequest, NotFound
-from horarium.model import Cause, Event, HttpTarget, Job, Occasion, Run, State, timeline
+from horarium.model import Cause, Event, HttpTarget, Job, Occasion, Run, State, in_wall_time, timeline
 from horarium.model.logs import LogLine
 from horarium.operations.facade import Operations
 from horarium.operations.runs.logs import WAIT_SECONDS_MAX
@@ -75,7 +75,7 @@ class RunPages:
                 "job": job,
                 "state_mark": mark_of(run, visit.now),
                 "sentence": why(run, visit.now),
-                "life": life_of(run, attempts, visit.now, visit.zone),
+                "life": life_of(in_wall_time(run, self._operations.clock), attempts, visit.now, visit.zone),
                 "history": history_rows(run, events),
                 "errors": errors_of(events),
                 "payload": _shown(run_view(run).payload),

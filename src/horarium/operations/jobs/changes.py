@@ -97,7 +97,7 @@ class Changes:
         return None if job is None else Group(job, now)
 
     async def _commit(self, planned: Plan, now: Instant) -> bool:
-        if not (await self._store.commit_plans([planned], now))[0]:
+        if not (await self._store.commit_plans([planned], self._clock.steady()))[0]:
             return False
         self._signal.publish(JOBS)
         announce(self._signal, [planned])
@@ -138,7 +138,7 @@ class Changes:
                 planned = await evaluate(partial(asked, ran=found[job.id]), PLAN_STEPS_MAX)
             planned = leaving(job, planned) if more else planned
             owed = await self._following.plan(planned, now)
-            if not (await self._store.commit_plans([owed], now))[0]:
+            if not (await self._store.commit_plans([owed], self._clock.steady()))[0]:
                 return None, now
             announce(self._signal, [owed])
             await self._reconciler.after_change(job, owed.job, owed)

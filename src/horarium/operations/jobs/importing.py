@@ -126,7 +126,7 @@ class Importing:
         simple = {index: pair for index, pair in jobs.items() if _is_simple(*pair, now)}
         plans = await self._plans(simple, now)
         followed = await self._following.plans(list(plans.values()), now)
-        done = await self._store.commit_plans(followed, now) if plans else []
+        done = await self._store.commit_plans(followed, self._clock.steady()) if plans else []
         if any(done):
             self._signal.publish(JOBS)
         written = {index: planned for (index, planned), ok in zip(plans.items(), done, strict=True) if ok}

@@ -11,7 +11,7 @@ from hmac import compare_digest
 from hmac import new as hmac
 
 from horarium.errors import NotFound
-from horarium.model import EXTERNAL, UNFINISHED, ExternalTarget, Job, Run
+from horarium.model import EXTERNAL, UNFINISHED, ExternalTarget, Job, Run, leased
 from horarium.model.logs import LogLine
 from horarium.model.records import Record, RecordChange
 from horarium.operations.jobs.changes import Changes, Seen, always
@@ -90,7 +90,7 @@ class Pings:
                 run = await self._add(job)
             change = heard(run, job, ping, now)
             if (await self._settling.write([change], {job.id: job}, now))[0]:
-                return await self._note(change.run, ping)
+                return await self._note(leased(change.run, self._clock.steady()), ping)
         raise contended(job.name)
 
     async def _unfinished(self, job: Job) -> list[Run]:

@@ -9,7 +9,7 @@ from itertools import compress
 from msgspec.structs import replace
 
 from horarium.access.acting import who_acts
-from horarium.clock import Instant, to_micros
+from horarium.clock import Instant, to_micros, to_wall
 from horarium.errors import HorariumError, NotFound, StateConflict
 from horarium.model import (
     BUS_QUEUES,
@@ -21,6 +21,7 @@ from horarium.model import (
     Run,
     RunChange,
     State,
+    leased,
     shown_state,
     uuid7,
 )
@@ -126,7 +127,7 @@ class RunOperations:
             if run.state is State.CANCELLING and not ends_overdue(run):
                 return run
             now, job = self._clock.now(), await self._job_of(run)
-            changed = cancel(run, retention_of(run, job), now, reason)
+            changed = leased(cancel(run, retention_of(run, job), now, reason), self._clock.steady())
             change = RunChange(changed, run.token, run.state, records=told_cancel(run, changed, reason, now))
             if (await self._settling.write([change], {} if job is None else {job.id: job}, now))[0]:
                 if run.state in CLAIMED:
@@ -156,15 +157,12 @@ class RunOperations:
         return None if run.job_id is None else (await self._store.get_jobs_by_id([run.job_id]))[0]
 
     async def heartbeat(self, run_id: str, token: int, progress: bytes | None = None) -> Pulse:
-        """Renew a lease. Raises LeaseLost, or NotFound."""
+        """Renew a lease; its end is answered as wall time. Raises LeaseLost, or NotFound."""
         check_size("progress", progress, RESULT_BYTES_MAX)
-        for _ in range(2):
-            pulse = (await self._store.heartbeat_runs([Beat(run_id, token, progress)], self._clock.now()))[0]
-            if pulse is not None:
-                return pulse
-            if not await self._settling.revive({run_id: token}):
-                break
-        raise await self._lease_lost(run_id, token)
+        (pulse,) = await self._store.heartbeat_runs([Beat(run_id, token, progress)], self._clock.steady())
+        if pulse is None:
+            raise await self._lease_lost(run_id, token)
+        return replace(pulse, expires_at=to_wall(self._clock, pulse.expires_at))
 
     async def _lease_lost(self, run_id: str, token: int) -> HorariumError:
         run = (await self._store.get_runs([run_id]))[0]

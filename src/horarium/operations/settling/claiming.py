@@ -15,7 +15,8 @@ from horarium.clock import Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import Deferred, Job, Run, RunChange, State
 from horarium.operations.settling.settling import Settling
-from horarium.ports import Claimed, Store
+from horarium.operations.writing.context import Context
+from horarium.ports import Claimed
 from horarium.rules.reconciling import belongs
 from horarium.rules.settling import settle
 from horarium.rules.silences import beside_others, put_off_until
@@ -28,13 +29,13 @@ APART = "tried apart from what fell silent with it"
 class Claiming:
     """Claims runs for the workers of one node."""
 
-    def __init__(self, store: Store, settling: Settling) -> None:
-        self._store = store
+    def __init__(self, context: Context, settling: Settling) -> None:
+        self._store, self._clock = context.store, context.clock
         self._settling = settling
 
     async def claim(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         """As `Store.claim_runs`, without runs that must not be handed out."""
-        claimed = await self._store.claim_runs(queues, limit, worker, now, until)
+        claimed = await self._store.claim_runs(queues, limit, worker, now, until, self._clock.steady())
         if together := beside_others(claimed.runs):
             claimed = await self._tried_apart(claimed, together, now)
         unwanted = _unwanted(claimed.runs, claimed.jobs) if claimed.jobs else []

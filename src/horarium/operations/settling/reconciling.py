@@ -53,7 +53,7 @@ class Reconciler:
     """Applies `reconcile` to jobs of one namespace."""
 
     def __init__(self, context: Context, following: Following) -> None:
-        self._store, self._clock, self._signal = context.store, context.clock, context.signal
+        self._store, self.clock, self._signal = context.store, context.clock, context.signal
         self.following = following
         self._left: dict[str, None] = {}
 
@@ -157,12 +157,12 @@ class Reconciler:
             plans = await self._plans(runs, newest, apart=apart)
             if not plans:
                 return
-            now = self._clock.now()
+            now = self.clock.now()
             ids = [run_id for planned in plans if planned.job.deleted_at for run_id in await self._end(planned, now)]
             plans = [planned for planned in plans if not planned.job.deleted_at]
             if plans:
                 plans = await self.following.plans(await self._without_gone(plans), now)
-                await self._store.commit_plans(plans, now)
+                await self._store.commit_plans(plans, self.clock.steady())
                 announce(self._signal, plans)
             for planned in plans:
                 ids += (run.id for run in (*planned.runs, *(change.run for change in planned.changes)))
@@ -175,7 +175,7 @@ class Reconciler:
         not write the job again for each page. The ids of runs that have moved on, or wait for others of these."""
         changes = dict(enumerate(planned.changes))
         ready = await self.following.ready(changes, {planned.job.id: planned.job}, now)
-        written = zip(ready, await self._store.settle_runs(list(ready.values()), now), strict=True)
+        written = zip(ready, await self._store.settle_runs(list(ready.values()), self.clock.steady()), strict=True)
         announce(self._signal, [planned])
         ended = {index for index, done in written if done}
         return [change.run.id for index, change in changes.items() if index not in ended]
@@ -203,7 +203,7 @@ class Reconciler:
                 groups[job_id] = (
                     unfinished if len(unfinished) <= BATCH_MAX else _with_newest(groups[job_id], unfinished)
                 )
-        now = self._clock.now()
+        now = self.clock.now()
         return [planned for job in jobs if (planned := reconcile(job, groups[job.id], now, newest)) is not None]
 
 

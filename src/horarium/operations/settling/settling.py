@@ -7,7 +7,7 @@ follow-ups, reports settled runs, and moves runs that were put back to the queue
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, compress
 from operator import attrgetter
 from types import MappingProxyType
@@ -37,20 +37,11 @@ class Settlement(Struct, frozen=True):
 
 Settled = Callable[[Sequence[Run], Mapping[str, Job]], None]
 """Is called with runs that were written, and the jobs of theirs that are known, by id."""
-Revive = Callable[[Mapping[str, int]], Awaitable[bool]]
-"""Is given claims, tokens by id, whose leases have ended: puts those forward that ended by a step of the clock only.
-Whether there were any."""
-
 
 _state_of = attrgetter("state")
 
 
 NO_JOBS: Mapping[str, Job] = MappingProxyType({})
-
-
-async def no_step(claims: Mapping[str, int]) -> bool:
-    """Where no node watches the clock, no lease is put forward."""
-    return False
 
 
 class Settling:
@@ -62,10 +53,8 @@ class Settling:
         reconciler: Reconciler,
         following: Following,
         settled: Settled = lambda runs, jobs: None,
-        revive: Revive = no_step,
     ) -> None:
         self._store, self._clock, self._signal = context.store, context.clock, context.signal
-        self.revive = revive
         self._reconciler = reconciler
         self._following = following
         self._settled = settled
@@ -86,7 +75,7 @@ class Settling:
     async def _write_batch(self, changes: Sequence[RunChange], jobs: Mapping[str, Job], now: Instant) -> list[bool]:
         if len(changes) == 1:
             return await self._write_one(changes[0], jobs, now)
-        written = await self._store.settle_runs(changes, now)
+        written = await self._store.settle_runs(changes, self._clock.steady())
         done = [change.run for change in compress(changes, written)]
         self._settled(done, jobs)
         pending = State.PENDING
@@ -103,7 +92,7 @@ class Settling:
     async def _write_one(self, change: RunChange, jobs: Mapping[str, Job], now: Instant) -> list[bool]:
         """As a batch of one, without what many need."""
         run = change.run
-        written = await self._store.settle_runs((change,), now)
+        written = await self._store.settle_runs((change,), self._clock.steady())
         if change.follow_ups:
             announce_runs(self._signal, change.follow_ups)
         if not written[0]:

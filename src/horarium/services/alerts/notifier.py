@@ -155,7 +155,7 @@ class NotifyDelivery:
         for start in range(0, len(letter.members), BATCH_MAX):
             runs = await self._store.get_runs(letter.members[start : start + BATCH_MAX])
             pending = [run for run in runs if run is not None and run.state is State.PENDING]
-            await self._store.settle_runs([_ended(run, letter.id, now) for run in pending], now)
+            await self._store.settle_runs([_ended(run, letter.id, now) for run in pending], self._clock.steady())
 
     # ---- notes of past messages
 

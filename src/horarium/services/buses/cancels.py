@@ -49,10 +49,10 @@ Notify = Callable[[HttpTarget, Run], Awaitable[bool]]
 """Sends one cancel request. Whether it was taken."""
 
 
-async def cancelling_runs(store: Store, queue: str, now: Instant) -> list[Run]:
+async def cancelling_runs(store: Store, queue: str, clock: Clock) -> list[Run]:
     """The runs of a queue that were asked to stop. Their leases are not renewed any more, so they are among those
     that end soonest."""
-    runs, _ = await store.overdue_runs(now + LEASE_MAX, BATCH_MAX)
+    runs, _ = await store.overdue_runs(clock.now(), BATCH_MAX, clock.steady() + LEASE_MAX)
     return [run for run in runs if run.state is State.CANCELLING and run.queue == queue]
 
 
@@ -65,11 +65,12 @@ class BusCancels(Service):
 
     topics: tuple[Topic, ...] = (CANCEL,)
 
-    def __init__(self, name: str, bus: Bus, store: Store, send: SendCancel) -> None:
+    def __init__(self, name: str, bus: Bus, store: Store, clock: Clock, send: SendCancel) -> None:
         self.name = f"cancels-{name}"
         self._queue = f"bus/{name}"
         self._bus = bus
         self._store = store
+        self._clock = clock
         self._send = send
         self._asked = True
         self._looked_at: Instant | None = None
@@ -96,7 +97,7 @@ class BusCancels(Service):
             self._asked = False
             self._looked_at = now
             try:
-                await self._tell(await cancelling_runs(self._store, self._queue, now), now)
+                await self._tell(await cancelling_runs(self._store, self._queue, self._clock), now)
             except Outage:
                 self._asked, self._looked_at = True, None
                 raise
@@ -176,7 +177,7 @@ class HttpCancels(Service):
         self._asked = False
         self._looked_at = now
         try:
-            runs = await self._ours(await cancelling_runs(self._store, "http", now), now)
+            runs = await self._ours(await cancelling_runs(self._store, "http", self._clock), now)
             jobs = await self._jobs_of(runs)
         except Outage:
             self._asked, self._looked_at = True, None
@@ -231,7 +232,7 @@ class HttpCancels(Service):
                 now = self._clock.now()
                 kind = EventKind.CANCEL_TAKEN if taken else EventKind.CANCEL_NOT_TAKEN
                 after = noted(present, now, CANCEL_SENT[kind], kind)
-                await self._store.settle_runs([RunChange(after, run.token, State.CANCELLING)], now)
+                await self._store.settle_runs([RunChange(after, run.token, State.CANCELLING)], self._clock.steady())
 
     async def stop(self) -> None:
         """Let requests under way end, for at most a few seconds."""

@@ -4,8 +4,8 @@ A claim gives a bus run the short lease of a worker, which is right while it is 
 the run is sent again. Once the broker has it, the run waits there, and silence means nothing until a worker has begun.
 Most workers begin at once, so the longer lease is written only for those runs that still wait after a while.
 
-A worker may begin on another node's account in between. So the runs are read first: a run that has begun is left alone,
-by any clock by which its lease was renewed since. One that begins after that is given a lease that ends later than the
+A worker may begin on another node's account in between. So the runs are read first: a run that has begun is left alone.
+One that begins after that is given a lease that ends later than the
 one that was read, and the write asks for that one: the end of a lease tells one from the other.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from horarium.clock import SECOND, Instant
+from horarium.clock import SECOND, Clock, Instant, to_wall
 from horarium.model import Run, RunChange, State, awaits_worker
 from horarium.ports import BATCH_MAX, Store, Topic
 from horarium.rules.settling import handed_over
@@ -28,23 +28,26 @@ class HandingOver(Service):
 
     topics: tuple[Topic, ...] = ()
 
-    def __init__(self, name: str, store: Store) -> None:
+    def __init__(self, name: str, store: Store, clock: Clock) -> None:
         self.name = f"handing-over-{name}"
         self.wake = Wake()
         self._store = store
+        self._clock = clock
         self._waiting: list[tuple[Instant, Run]] = []
 
     def add(self, run: Run, now: Instant) -> None:
         """The broker has taken this run, which is as it was claimed."""
-        left = (run.lease_expires_at or now) - now
+        steady = self._clock.steady()
+        left = (run.lease_expires_at or steady) - steady
         hurried = left < SHORT_LEASE or (run.start_by is not None and run.start_by < now + left)
-        self._waiting.append((now if hurried else now + left // 3, run))
+        self._waiting.append((steady if hurried else steady + left // 3, run))
         if hurried or len(self._waiting) == 1:
             self.wake()
 
     async def step(self, now: Instant) -> Instant | None:
-        await self._write([run for at, run in self._waiting if at <= now], now)
-        return min((at for at, _ in self._waiting), default=None)
+        steady = self._clock.steady()
+        await self._write([run for at, run in self._waiting if at <= steady], now)
+        return min((to_wall(self._clock, at) for at, _ in self._waiting), default=None)
 
     async def flush(self, now: Instant) -> None:
         """Write all of them: this node stops. Raises StoreUnavailable."""
@@ -67,14 +70,14 @@ class HandingOver(Service):
         ]
 
     async def _write_batch(self, runs: Sequence[Run], now: Instant) -> set[str]:
-        """The ids of those that have changed since they were read: a worker began, or the rescuer put the lease forward
-        as the clock stepped. They are looked at once more."""
+        """The ids of those that have changed since they were read: a worker began. They are looked at once more."""
+        steady = self._clock.steady()
         by_lease: dict[Instant, list[Run]] = {}
         for run in runs:
-            by_lease.setdefault(run.lease_expires_at or now, []).append(run)
+            by_lease.setdefault(run.lease_expires_at or steady, []).append(run)
         refused: set[str] = set()
         for lease_end, alike in by_lease.items():
-            changes = [RunChange(handed_over(run, now), run.token, State.RUNNING, held=False) for run in alike]
+            changes = [RunChange(handed_over(run, now, steady), run.token, State.RUNNING, held=False) for run in alike]
             written = await self._store.settle_runs(changes, lease_end)
             refused.update(run.id for run, done in zip(alike, written, strict=True) if not done)
         return refused

@@ -17,7 +17,7 @@ from horarium.clock import Clock, Instant
 from horarium.delivery.bus import name_on_bus
 from horarium.errors import BusUnavailable, Conflict, HorariumError, NotFound, StoreUnavailable
 from horarium.model import CLAIMED, Run, RunChange, State, awaits_worker
-from horarium.operations.settling.settling import Revive, Settlement, no_step
+from horarium.operations.settling.settling import Settlement
 from horarium.ports import BATCH_MAX, JOBS, Beat, Bus, Report, Store, Topic
 from horarium.rules.settling import begin, heard_at
 from horarium.rules.unbegun import was_put_back
@@ -52,7 +52,6 @@ class Reports(Service):
         telemetry: Telemetry,
         settle: Settle,
         cancel_asked: Callable[[Run], None] = lambda run: None,
-        revive: Revive = no_step,
     ) -> None:
         self.name = f"reports-{name}"
         self._queue = f"bus/{name}"
@@ -61,7 +60,6 @@ class Reports(Service):
         self._clock = clock
         self._telemetry = telemetry
         self._settle = settle
-        self._revive = revive
         self._jobs = BusJobs(name, store, clock)
         self._late_ends = LateEnds()
         self._discards = Discards(clock, telemetry)
@@ -147,7 +145,7 @@ class Reports(Service):
                 self._discards.drop(reading, run)
             else:
                 (beats if reading.outcome is None else ends).append((reading, run))
-        await self._beat(await self._revived(beats))
+        await self._beat(beats)
         await self._end(ends)
         await self._bus.ack(done)
         await self._bus.reject(refused)
@@ -157,26 +155,15 @@ class Reports(Service):
         runs = await self._store.get_runs(ids) if ids else []
         return {run.id: run for run in runs if run is not None}
 
-    async def _revived(self, beats: list[tuple[Reading, Run]]) -> list[tuple[Reading, Run]]:
-        """These signs of life, with the runs as they are once those leases go on that ended by a step of the clock
-        only: else the first word of a worker would be lost, and with it that it has begun."""
-        now = self._clock.now()
-        ended = {run.id: run.token for _, run in beats if run.lease_expires_at is None or run.lease_expires_at <= now}
-        if not ended or not await self._revive(ended):
-            return beats
-        current = await self._runs_of([reading for reading, run in beats if run.id in ended])
-        still = {run.id: run for run in current.values() if run.state in CLAIMED and run.token == ended[run.id]}
-        return [(reading, still.get(run.id, run)) for reading, run in beats]
-
     async def _beat(self, beats: Sequence[tuple[Reading, Run]]) -> None:
         """Renew leases; the last progress of each counts."""
         beats = await self._begin(beats)
         if not beats:
             return
         by_instant: dict[Instant, list[tuple[Reading, Run]]] = {}
-        now = self._clock.now()
+        steady = self._clock.steady()
         for reading, run in beats:
-            by_instant.setdefault(heard_at(run, now), []).append((reading, run))
+            by_instant.setdefault(heard_at(run, steady), []).append((reading, run))
         for instant, heard in by_instant.items():
             sent = [Beat(run.id, run.token, reading.progress) for reading, run in heard]
             pulses = await self._store.heartbeat_runs(sent, instant)
@@ -190,14 +177,14 @@ class Reports(Service):
 
     async def _begin(self, beats: Sequence[tuple[Reading, Run]]) -> Sequence[tuple[Reading, Run]]:
         """Write that these runs have begun of which no worker was heard before. Those that are left to be renewed."""
-        now = self._clock.now()
+        now, steady = self._clock.now(), self._clock.steady()
         progress = {run.id: reading.progress for reading, run in beats if reading.progress is not None}
         first = {run.id: run for _, run in beats if awaits_worker(run)}
         if not first:
             return beats
-        begun = [begin(run, now, progress.get(run.id)) for run in first.values()]
+        begun = [begin(run, now, steady, progress.get(run.id)) for run in first.values()]
         changes = [RunChange(run, run.token, State.RUNNING) for run in begun]
-        written = await self._store.settle_runs(changes, now)
+        written = await self._store.settle_runs(changes, steady)
         done = {run.id for run, did in zip(begun, written, strict=True) if did}
         for _, run in beats:
             if run.id in done:

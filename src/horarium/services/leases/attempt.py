@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant, to_micros
 from horarium.errors import LeaseLost
-from horarium.model import Job, Run, State
-from horarium.rules.settling import put_forward
+from horarium.model import Job, Run
 
 CANCEL_AGAIN_SECONDS = 5
 """How long work that was cancelled may clean up before it is cancelled again."""
@@ -40,8 +39,9 @@ GoesOn = Callable[["Attempt", asyncio.Future[Any]], None]
 
 
 class Attempt(Struct, eq=False):
-    """An attempt under way: what its target may ask and report (`ports.Control`), and its state. (One is made for each
-    run: as a Struct for half of what an object with as many attributes costs.)"""
+    """An attempt under way: what its target may ask and report (`ports.Control`), and its state; all instants are of
+    the steady scale. (One is made for each run: as a Struct for half of what an object with as many attributes
+    costs.)"""
 
     _leases: Renewing
     _goes_on: GoesOn
@@ -85,18 +85,9 @@ class Attempt(Struct, eq=False):
         if self.stop is not None:
             self._goes_on(self, over)
 
-    def put_forward(self, step: int) -> None:
-        """The wall clock stepped forward, and no time has passed: limits and lease go on as they were."""
-        self.lease_expires_at += step
-        self.renew_at += step
-        self.deadline = None if self.deadline is None else self.deadline + step
-        self.run = put_forward(
-            replace(self.run, state=State.RUNNING, lease_expires_at=self.lease_expires_at - step), step
-        )
-
-    def wants_beat(self, now: Instant) -> bool:
-        """Whether a third of the lease is gone, or the wall clock went back, so that it is unknown."""
-        return self.renew_at <= now or self.renew_at > now + to_micros(self.run.lease_seconds)
+    def wants_beat(self, steady: Instant) -> bool:
+        """Whether a third of the lease is gone."""
+        return self.renew_at <= steady
 
     def ask_to_stop(self) -> None:
         """A cancel was asked: let the target see it."""
@@ -105,16 +96,16 @@ class Attempt(Struct, eq=False):
         else:
             self._asked.set()
 
-    def end(self, reason: Stop, now: Instant) -> None:
+    def end(self, reason: Stop, steady: Instant) -> None:
         """End it now, for this reason."""
         if self.stop is None:
             self.stop = reason
             self.ask_to_stop()
-            self.cancel(now)
+            self.cancel(steady)
 
-    def cancel(self, now: Instant) -> None:
+    def cancel(self, steady: Instant) -> None:
         """Cancel its task; again, if it goes on."""
-        self.cancel_again_at = now + CANCEL_AGAIN_SECONDS * SECOND
+        self.cancel_again_at = steady + CANCEL_AGAIN_SECONDS * SECOND
         if self.task is not None and self.task is asyncio.current_task():
             # The work itself has just learnt that its lease is lost. Its cancellation would strike at its next wait;
             # if it ends without one, that would be a wait of the next run.
@@ -138,9 +129,8 @@ class Attempt(Struct, eq=False):
 
 def begun(leases: Renewing, goes_on: GoesOn, run: Run, job: Job | None, task: asyncio.Task[None] | None) -> Attempt:
     """The attempt at a claimed run that begins now, in this task."""
-    ends, limit = run.lease_expires_at or 0, run.execution_seconds
-    deadline = None if limit is None or run.started_at is None else run.started_at + to_micros(limit)
-    return Attempt(leases, goes_on, run, job, task, ends, ends - _two_thirds(run.lease_seconds), deadline)
+    ends = run.lease_expires_at or 0
+    return Attempt(leases, goes_on, run, job, task, ends, ends - _two_thirds(run.lease_seconds), run.deadline)
 
 
 @lru_cache(1_000)

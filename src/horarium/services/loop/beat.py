@@ -1,5 +1,5 @@
-"""The beat: this node's sign of life, written every few seconds. Nothing is decided by it (leases do that); it is what
-people see under /nodes, and whether the store can be written at all."""
+"""The beat: this node's sign of life, written every few seconds, and with it its reading of the steady scale. Nothing
+else is decided by it (leases do that); it is what people see under /nodes, and whether the store can be written."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from horarium.clock import SECOND, Instant
 from horarium.model import Node
 from horarium.ports import Store, Topic
 from horarium.services.loop.service import Service, Wake
+from horarium.services.loop.steady import SteadyScale
 
 BEAT_EVERY = 10 * SECOND
 
@@ -19,10 +20,11 @@ class NodeBeat(Service):
     name = "store"
     topics: tuple[Topic, ...] = ()
 
-    def __init__(self, store: Store, node: Node) -> None:
+    def __init__(self, store: Store, node: Node, scale: SteadyScale) -> None:
         self.wake = Wake()
         self._store = store
         self._node = node
+        self._scale = scale
         self._next: Instant = 0
 
     def looks(self) -> bool:
@@ -31,6 +33,7 @@ class NodeBeat(Service):
     async def step(self, now: Instant) -> Instant | None:
         if self._next - BEAT_EVERY <= now < self._next:
             return self._next
+        await self._scale.follow()
         await self._store.beat_node(replace(self._node, beat_at=now))
         self._next = now + BEAT_EVERY
         return self._next

@@ -16,7 +16,6 @@ from horarium.model import Job, Outcome, Run
 from horarium.operations.settling.settling import Settlement, Settling
 from horarium.ports import BATCH_MAX, Topic
 from horarium.rules.settling_many import Ended, settle_all
-from horarium.services.leases.leases import Leases
 from horarium.services.loop.quiet import QuietLog
 from horarium.services.loop.service import Service, Wake
 from horarium.services.metrics.telemetry import Telemetry
@@ -34,9 +33,8 @@ class Collector(Service):
     name = "collector"
     topics: tuple[Topic, ...] = ()
 
-    def __init__(self, settling: Settling, leases: Leases, clock: Clock, telemetry: Telemetry) -> None:
+    def __init__(self, settling: Settling, clock: Clock, telemetry: Telemetry) -> None:
         self._settling = settling
-        self._leases = leases
         self._clock = clock
         self._telemetry = telemetry
         self._ended: list[Ended] = []
@@ -75,7 +73,6 @@ class Collector(Service):
 
     async def step(self, now: Instant) -> Instant | None:
         self._log.tell_rest(now)
-        self._leases.watch.look(now)
         while self._ended:
             await self._gather()
             batch, excess = self._ended[:BATCH_MAX], self.excess

@@ -14,25 +14,22 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
-from horarium.clock import Clock, Instant, to_micros
+from horarium.clock import Clock, Instant, to_micros, to_wall
 from horarium.errors import Outage
 from horarium.model import Job, Run
 from horarium.operations.settling.claiming import Claiming
 from horarium.ports import BATCH_MAX, Topic, queue_topic
 from horarium.services.leases.leases import Leases
-from horarium.services.loop.clock_watch import ClockWatch
 from horarium.services.loop.service import Service
 from horarium.services.metrics.telemetry import Telemetry
 from horarium.services.performing.performing import Performing
-from horarium.services.performing.waiting import Ready
+from horarium.services.performing.waiting import Lease, Ready, lease_of, patience_ends
 
 END_SECONDS = 2.0
 """How long a drain waits for what it has ended."""
 
 Line = tuple[str, ...]
 """Queues that are claimed for together."""
-Lease = tuple[Instant | None, Instant | None]
-"""When it began, and when it ends."""
 
 
 class Dispatcher(Service):
@@ -57,7 +54,6 @@ class Dispatcher(Service):
         self.wake = performing.room
         self._claiming = claiming
         self._clock = clock
-        self._watch = ClockWatch(clock)
         self._leases = leases
         self._telemetry = telemetry
         self._performing = performing
@@ -82,8 +78,7 @@ class Dispatcher(Service):
         """Claim due runs, as far as there is headroom. When the next run falls due."""
         if not self._accepting:
             return None
-        await self._notice()
-        for ready in self._performing.waiting.take_impatient(now):
+        for ready in self._performing.waiting.take_impatient(self._clock.steady()):
             self._performing.release(ready.run, ready.job, "released: no place became free in time")
         for ready in self._performing.waiting.take_early(now + self._window):
             self._performing.release(ready.run, ready.job, "released: the clock went back, and it is not due")
@@ -96,7 +91,9 @@ class Dispatcher(Service):
         self._lines.rotate(-1)
         rooms = self._rooms()
         wakes = [await self._claim(line, rooms.get(line[0], BATCH_MAX)) for line in self._lines]
-        wakes += [self._performing.waiting.next_due_at(), self._performing.waiting.patience_ends_at()]
+        patience_ends_at = self._performing.waiting.patience_ends_at()
+        wakes.append(None if patience_ends_at is None else to_wall(self._clock, patience_ends_at))
+        wakes.append(self._performing.waiting.next_due_at())
         return min((wake for wake in wakes if wake is not None), default=None)
 
     async def _claim(self, line: Line, room: int) -> Instant | None:
@@ -106,8 +103,7 @@ class Dispatcher(Service):
         limit = min(free, room, BATCH_MAX)
         if limit <= 0 or not self._accepting or self._performing.has_plenty(free):
             return None
-        await self._leases.notice()
-        now = await self._notice()
+        now = self._clock.now()
         self._performing.waiting.claiming_since = now
         try:
             claimed = await self._claiming.claim(line, limit, self._worker, now, now + self._window)
@@ -116,12 +112,6 @@ class Dispatcher(Service):
         finally:
             self._performing.waiting.claiming_since = None
         return claimed.next_due_at if len(claimed.runs) < limit else None
-
-    async def _notice(self) -> Instant:
-        """As `Leases.notice`, for claimed runs that have not begun."""
-        while (stepped := self._watch.look(now := self._clock.now())) > 0:
-            await self._leases.write(self._performing.waiting.put_forward(stepped), now)
-        return now
 
     def _rooms(self) -> dict[str, int]:
         """How many more runs of each queue with a limit could begin."""
@@ -138,7 +128,10 @@ class Dispatcher(Service):
             for each in claimed:
                 self._performing.release(each.run, each.job, "released: the node stops")
             return
-        late = {lease for lease in set(map(_lease_of, runs)) if _came_late(*lease, now)}
+        steady = self._clock.steady()
+        # Of some the answer was so late (an outage) that a third of the lease is gone: it might end before it can be
+        # renewed, so that is done before the run begins.
+        late = {lease for lease in set(map(lease_of, runs)) if patience_ends(lease) <= steady}
         if late or max(map(_due_at_of, runs), default=now) > now:
             claimed = self._without_held(claimed, late, now)
         self._performing.waiting.add(*claimed)
@@ -148,7 +141,7 @@ class Dispatcher(Service):
         """Hold those that are not due yet, or have one of the leases that came late. The others."""
         ready = []
         for each in claimed:
-            if each.run.due_at > now or _lease_of(each.run) in late:
+            if each.run.due_at > now or lease_of(each.run) in late:
                 self._performing.waiting.hold(each)
             else:
                 ready.append(each)
@@ -163,14 +156,9 @@ class Dispatcher(Service):
         due = waiting.due(now)
         if not due:
             return
-        asked_at = self._clock.now()
         pulses = await self._leases.ask([ready.run for ready in due])
-        answered_at = self._clock.now()
-        stepped = answered_at < asked_at or self._watch.peek(answered_at) > 0
         lost: list[Ready] = []
         for ready, pulse in zip(due, pulses, strict=True):
-            if pulse is None and stepped:
-                continue  # the next step puts its lease forward, if it must, and asks again
             if not waiting.release(ready.claim):
                 continue
             if pulse is None:
@@ -206,15 +194,7 @@ class Dispatcher(Service):
         self._hurried.set()
 
 
-_lease_of = attrgetter("started_at", "lease_expires_at")
 _due_at_of = attrgetter("due_at")
-
-
-def _came_late(began: Instant | None, ends: Instant | None, now: Instant) -> bool:
-    """Whether the answer to the claim was so late (an outage) that a third of the lease is gone: it might end before it
-    can be renewed, so that is done before the run begins."""
-    began, ends = began or 0, ends or 0
-    return now - began > (ends - began) // 3
 
 
 def _lines(queues: Sequence[str], limits: Mapping[str, int]) -> list[Line]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from horarium.clock import Clock, Instant
+from horarium.clock import Clock, Instant, to_wall
 from horarium.errors import Outage
 from horarium.ports import CANCEL, Topic
 from horarium.services.leases.attempt import CANCEL_AGAIN_SECONDS, Attempt, Stop
@@ -28,7 +28,6 @@ class Keeper(Service):
         self._leases = leases
         self._clock = clock
         self._asked = False
-        leases.lively = self._lively
 
     def signalled(self) -> None:
         """A cancel was asked, perhaps for a run that was claimed and has not begun: none of these begins before the
@@ -42,7 +41,6 @@ class Keeper(Service):
         return self._asked or any(one.attempts or one.quiet.waits for one in self._performing)
 
     async def step(self, now: Instant) -> Instant | None:
-        await self._leases.notice()
         if self._asked:
             self._asked = False
             try:
@@ -50,20 +48,16 @@ class Keeper(Service):
             except Outage:
                 self._asked = True
                 raise
-            await self._leases.notice()
-        # The clock may have gone back while we waited: a lease renewed since then would seem to have run out.
-        now = min(now, self._clock.now())
+        steady = self._clock.steady()
         for attempt in self._lively():
-            if attempt.deadline is not None and attempt.deadline <= now:
-                attempt.end(Stop.TIMEOUT, now)
-        # One call for all: if the clock steps while one is waited for, leases would be judged by a time that they
-        # have not been put forward to.
-        await self._leases.beat([attempt for attempt in self._lively() if attempt.wants_beat(now)])
+            if attempt.deadline is not None and attempt.deadline <= steady:
+                attempt.end(Stop.TIMEOUT, steady)
+        await self._leases.beat([attempt for attempt in self._lively() if attempt.wants_beat(steady)])
         wakes = [min(a.renew_at, a.deadline or a.renew_at) for a in self._lively()]
         for one in self._performing:
             one.quiet.tell_rest(now)
             wakes += self._cancel_again(one, now)
-        return min(wakes, default=None)
+        return to_wall(self._clock, min(wakes)) if wakes else None
 
     def _lively(self) -> list[Attempt]:
         return [attempt for one in self._performing for attempt in one.lively()]
@@ -71,12 +65,13 @@ class Keeper(Service):
     def _cancel_again(self, performing: Performing, now: Instant) -> list[Instant]:
         """Cancel those again that were cancelled and still run. Returns when to do so next."""
         told = [attempt for attempt in performing.attempts.values() if attempt.stop is not None]
+        steady = self._clock.steady()
         for attempt in told:
-            if attempt.cancel_again_at <= now:
+            if attempt.cancel_again_at <= steady:
                 performing.quiet.warning(
                     now, "run %s of %s: it was cancelled %d s ago (%s), its lease is given up, and it goes on; "
                     "it is cancelled again, and keeps its place until it ends",
                     attempt.run.id, attempt.run.queue, CANCEL_AGAIN_SECONDS, attempt.stop and attempt.stop.value,
                 )  # fmt: skip
-                attempt.cancel(now)
+                attempt.cancel(steady)
         return [attempt.cancel_again_at for attempt in told]

@@ -169,12 +169,12 @@ class Performing:
             if line and not self._opening:
                 self._opening = True
                 loop.call_soon(self.begin)
-            run, now = ready.run, self._clock.now()
-            if not _may_begin(run, now):
+            run, steady = ready.run, self._clock.steady()
+            if not _may_begin(run, self._clock.now(), steady):
                 self.waiting.hold(ready)
                 self.room.set()
                 continue
-            await self._attempt(ready, task, now)
+            await self._attempt(ready, task, steady)
             performed += 1
             if performed % FAIR_RUNS == 0:
                 await asyncio.sleep(0)
@@ -182,11 +182,11 @@ class Performing:
 
     # ---- attempts
 
-    async def _attempt(self, ready: Ready, task: asyncio.Task[None], now: Instant) -> None:
+    async def _attempt(self, ready: Ready, task: asyncio.Task[None], steady: Instant) -> None:
         run, job = ready.run, ready.job
         claim = run.id, run.token
         attempt = self.attempts[claim] = begun(self._leases, self._goes_on, run, job, task)
-        if attempt.deadline is not None or attempt.renew_at < now + POLL:
+        if attempt.deadline is not None or attempt.renew_at < steady + POLL:
             self._leased.set()
         outcome: Outcome | None = None
         try:
@@ -250,7 +250,7 @@ class Performing:
     async def end(self, seconds: float) -> None:
         """End runs under way, and wait for them a little. Runs that go on all the same are given back."""
         for attempt in self.lively():
-            attempt.end(Stop.NODE, self._clock.now())
+            attempt.end(Stop.NODE, self._clock.steady())
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
         for attempt in self.attempts.values():
@@ -267,7 +267,7 @@ def _ended_early(attempt: Attempt, outcome: Outcome | None) -> Outcome | None:
     return outcome if outcome is None or isinstance(outcome, Succeeded) else INTERRUPTED
 
 
-def _may_begin(run: Run, now: Instant) -> bool:
-    """Whether it is due by the present clock, which may have stepped, and its lease lasts. If not, the store is asked
+def _may_begin(run: Run, now: Instant, steady: Instant) -> bool:
+    """Whether it is due by the present clock, which may have jumped, and its lease lasts. If not, the store is asked
     first."""
-    return run.due_at <= now < (run.lease_expires_at or 0)
+    return run.due_at <= now and steady < (run.lease_expires_at or 0)

@@ -7,14 +7,13 @@ store in between takes single runs out, and only those still here: a run that co
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 
 from msgspec import Struct
 
 from horarium.clock import Instant, to_micros
 from horarium.model import Job, Run
-from horarium.rules.settling import put_forward
 
 Claim = tuple[str, int]
 """A run's id and the token of its claim."""
@@ -32,14 +31,22 @@ class Ready(Struct, frozen=True, gc=False):
 
     @property
     def patience_ends_at(self) -> Instant:
-        """When a third of its lease, or of the time that it may take, is gone: it has waited too long for a place."""
-        run = self.run
-        lasts, ends, begun = to_micros(run.lease_seconds), run.lease_expires_at or 0, run.started_at or 0
-        # Put forward by a clock that had gone back before, its start may lie in the future.
-        return ends - (min(lasts, ends - begun) if begun < ends else lasts) * 2 // 3
+        """On the steady scale."""
+        return patience_ends(lease_of(self.run))
 
 
-_lease_of = attrgetter("run.lease_expires_at", "run.started_at", "run.lease_seconds")
+Lease = tuple[Instant | None, float, float | None]
+"""When it ends, how long it lasts, and how long the attempt may take, both in seconds."""
+
+lease_of: Callable[[Run], Lease] = attrgetter("lease_expires_at", "lease_seconds", "execution_seconds")
+_lease_of: Callable[[Ready], Lease] = attrgetter("run.lease_expires_at", "run.lease_seconds", "run.execution_seconds")
+
+
+def patience_ends(lease: Lease) -> Instant:
+    """When a third of a lease that was not renewed yet is gone, or of the time that the attempt may take: it has waited
+    too long for a place."""
+    ends, seconds, limit = lease
+    return (ends or 0) - to_micros(seconds if limit is None else min(seconds, limit)) * 2 // 3
 
 
 class Waiting:
@@ -88,18 +95,11 @@ class Waiting:
             self.hold(self.line.popleft())
         return bool(self._held)
 
-    def put_forward(self, step: int) -> list[Run]:
-        """The wall clock stepped forward, and no time has passed: these leases go on as they were. Nothing begins
-        before the store has been asked about it. The runs as they are now."""
-        self.hold_all()
-        self._held = {claim: Ready(put_forward(held.run, step), held.job) for claim, held in self._held.items()}
-        return [ready.run for ready in self._held.values()]
-
-    def take_impatient(self, now: Instant) -> list[Ready]:
+    def take_impatient(self, steady: Instant) -> list[Ready]:
         """Take out ready runs that have waited too long for a slot."""
-        if not self.line or now < self._patient_until:
+        if not self.line or steady < self._patient_until:
             return []
-        impatient = [ready for ready in self.line if ready.patience_ends_at <= now]
+        impatient = [ready for ready in self.line if ready.patience_ends_at <= steady]
         for ready in impatient:
             self.line.remove(ready)
         self._patient_until = min((ready.patience_ends_at for ready in self.line), default=0)

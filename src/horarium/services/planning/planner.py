@@ -206,7 +206,7 @@ class Planner(Service):
     async def _commit_batch(self, batch: Sequence[Plan], now: Instant) -> int:
         batch = [self._traced(planned) for planned in batch]
         followed = await self._following.plans(batch, now)
-        committed = await self._store.commit_plans(followed, now)
+        committed = await self._store.commit_plans(followed, self._reconciler.clock.steady())
         done = [planned for planned, did in zip(batch, committed, strict=True) if did]
         for planned in done:
             self._telemetry.planned(planned.runs)

@@ -130,7 +130,7 @@ INSERT INTO horarium.runs (
     namespace_id, id, queue_id, priority, due_at, fire_at, created_at, owner_id, cause, lease_seconds,
     payload, state, attempt, token, worker, lease_expires_at, started_at, finished_at, disposition,
     prune_at, start_by, execution_seconds, gated, serial, concurrency_key, concurrency_max, unique_key,
-    details, progress, error, result, history
+    details, progress, error, result, history, deadline
 )
 SELECT $1::int8, given.id, given.queue_id, coalesce(given.priority, 0), given.due_at, given.fire_at, given.created_at,
     given.owner_id, given.cause, given.lease_seconds, given.payload, coalesce(given.state, 0),
@@ -138,17 +138,18 @@ SELECT $1::int8, given.id, given.queue_id, coalesce(given.priority, 0), given.du
     given.finished_at, given.disposition, given.prune_at, given.start_by, given.execution_seconds,
     given.concurrency_key IS NOT NULL OR (coalesce(given.serial, false) AND given.owner_id IS NOT NULL),
     coalesce(given.serial, false), given.concurrency_key, given.concurrency_max, given.unique_key,
-    given.details, given.progress, given.error, given.result, given.history
+    given.details, given.progress, given.error, given.result, given.history,
+    given.deadline
 FROM unnest(
     $2::bytea[], $3::int8[], $4::int8[], $5::int8[], $6::int8[], $7::int8[], $8::int8[], $9::int8[], $10::float8[],
     $11::bytea[], $12::int8[], $13::int8[], $14::int8[], $15::bytea[], $16::int8[], $17::int8[], $18::int8[],
     $19::int8[], $20::int8[], $21::int8[], $22::float8[], $23::bool[], $24::bytea[], $25::int8[], $26::bytea[],
-    $27::bytea[], $28::bytea[], $29::bytea[], $30::bytea[], $31::bytea[]
+    $27::bytea[], $28::bytea[], $29::bytea[], $30::bytea[], $31::bytea[], $32::int8[]
 ) AS given (
     id, queue_id, priority, due_at, fire_at, created_at, owner_id, cause, lease_seconds,
     payload, state, attempt, token, worker, lease_expires_at, started_at, finished_at,
     disposition, prune_at, start_by, execution_seconds, serial, concurrency_key,
-    concurrency_max, unique_key, details, progress, error, result, history
+    concurrency_max, unique_key, details, progress, error, result, history, deadline
 )
 WHERE NOT EXISTS (SELECT 1 FROM horarium.finished AS f WHERE f.namespace_id = $1 AND f.id = given.id)
     AND NOT EXISTS (SELECT 1 FROM horarium.finished AS f WHERE f.owner_id = given.owner_id AND f.fire_at = given.fire_at)
@@ -361,8 +362,9 @@ ORDER BY due_at, id LIMIT $5;
 WITH taken AS (
     UPDATE horarium.runs SET state = 1, token = token + 1, attempt = attempt + 1, worker = $3::bytea,
         started_at = GREATEST($4::int8, runs.due_at),
-        lease_expires_at = GREATEST($4::int8, runs.due_at)
-            + LEAST(round(lease_seconds * 1000000), round(execution_seconds * 1000000))::int8
+        lease_expires_at = GREATEST($4::int8, runs.due_at) + $5::int8
+            + LEAST(round(lease_seconds * 1000000), round(execution_seconds * 1000000))::int8,
+        deadline = GREATEST($4::int8, runs.due_at) + $5 + round(execution_seconds * 1000000)::int8
     WHERE namespace_id = $1 AND id = ANY ($2::bytea[]) AND state = 0
     RETURNING runs.*
 )
@@ -371,7 +373,8 @@ SELECT taken.*, jobs.version AS job_version FROM taken LEFT JOIN horarium.jobs O
 -- name: settle_runs
 -- Changes that leave a run unfinished. Nothing is marked as late here.
 UPDATE horarium.runs SET state = given.state, due_at = given.due_at, attempt = given.attempt, worker = given.worker,
-    lease_expires_at = given.lease_expires_at, started_at = given.started_at, finished_at = given.finished_at,
+    lease_expires_at = given.lease_expires_at, deadline = given.deadline, started_at = given.started_at,
+    finished_at = given.finished_at,
     progress = given.progress, error = given.error, result = given.result, disposition = given.disposition,
     prune_at = given.prune_at, history = given.history, start_by = given.start_by, token = given.token
 FROM (
@@ -379,11 +382,11 @@ FROM (
     FROM unnest(
         $3::bytea[], $4::int8[], $5::int8[], $6::bool[], $7::int8[], $8::int8[], $9::int8[], $10::bytea[], $11::int8[],
         $12::int8[], $13::int8[], $14::bytea[], $15::bytea[], $16::bytea[], $17::int8[], $18::int8[], $19::bytea[],
-        $20::int8[], $21::int8[]
+        $20::int8[], $21::int8[], $22::int8[]
     ) AS given (
         id, token_read, state_read, held, state, due_at, attempt, worker, lease_expires_at,
         started_at, finished_at, progress, error, result, disposition, prune_at, history,
-        start_by, token
+        start_by, token, deadline
     )
     OFFSET 0
 ) AS given
@@ -399,12 +402,12 @@ RETURNING runs.id;
 WITH given (
     id, token_read, state_read, held, state, due_at, attempt, worker, lease_expires_at,
     started_at, finished_at, progress, error, result, disposition, prune_at, history,
-    start_by, token
+    start_by, token, deadline
 ) AS MATERIALIZED (
     SELECT * FROM unnest(
         $3::bytea[], $4::int8[], $5::int8[], $6::bool[], $7::int8[], $8::int8[], $9::int8[], $10::bytea[], $11::int8[],
         $12::int8[], $13::int8[], $14::bytea[], $15::bytea[], $16::bytea[], $17::int8[], $18::int8[], $19::bytea[],
-        $20::int8[], $21::int8[]
+        $20::int8[], $21::int8[], $22::int8[]
     )
 ),
 gone AS (
@@ -420,11 +423,13 @@ kept AS (
     INSERT INTO horarium.finished (
         namespace_id, id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id, concurrency_max,
         priority, cause, gated, serial, concurrency_key, unique_key, payload, details, state, due_at, attempt, worker,
-        lease_expires_at, started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token
+        lease_expires_at, started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token,
+        deadline
     )
     SELECT $1::int8, gone.id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id, concurrency_max,
         priority, cause, gated, serial, concurrency_key, unique_key, payload, details, state, due_at, attempt, worker,
-        lease_expires_at, started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token
+        lease_expires_at, started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token,
+        deadline
     FROM gone JOIN given ON given.id = gone.id
     RETURNING namespace_id, owner_id, id, state, finished_at, error, disposition
 ),
@@ -432,7 +437,7 @@ kept AS (
 -- name: amend_runs
 -- As `settle_runs`, of runs that are finished already and remain so.
 UPDATE horarium.finished SET state = given.state, due_at = given.due_at, attempt = given.attempt,
-    worker = given.worker, lease_expires_at = given.lease_expires_at, started_at = given.started_at,
+    worker = given.worker, lease_expires_at = given.lease_expires_at, deadline = given.deadline, started_at = given.started_at,
     finished_at = given.finished_at, progress = given.progress, error = given.error, result = given.result,
     disposition = given.disposition, prune_at = given.prune_at, history = given.history, start_by = given.start_by,
     token = given.token
@@ -441,11 +446,11 @@ FROM (
     FROM unnest(
         $3::bytea[], $4::int8[], $5::int8[], $6::bool[], $7::int8[], $8::int8[], $9::int8[], $10::bytea[], $11::int8[],
         $12::int8[], $13::int8[], $14::bytea[], $15::bytea[], $16::bytea[], $17::int8[], $18::int8[], $19::bytea[],
-        $20::int8[], $21::int8[]
+        $20::int8[], $21::int8[], $22::int8[]
     ) AS given (
         id, token_read, state_read, held, state, due_at, attempt, worker, lease_expires_at,
         started_at, finished_at, progress, error, result, disposition, prune_at, history,
-        start_by, token
+        start_by, token, deadline
     )
     OFFSET 0
 ) AS given
@@ -459,8 +464,7 @@ RETURNING finished.id;
 -- Leases that go on: `ports.lease_end` for a running run, unchanged for a cancelling one.
 UPDATE horarium.runs SET progress = coalesce(given.progress, runs.progress),
     lease_expires_at = CASE WHEN runs.state = 2 THEN runs.lease_expires_at ELSE LEAST(
-        $2 + round(runs.lease_seconds * 1000000)::int8,
-        runs.started_at + round(runs.execution_seconds * 1000000)::int8
+        $2 + round(runs.lease_seconds * 1000000)::int8, runs.deadline
     ) END
 FROM (
     SELECT $1::int8 AS namespace_id, given.*
@@ -471,7 +475,7 @@ WHERE given.token + 0 = given.token
     AND runs.namespace_id = given.namespace_id AND runs.id = given.id
         AND runs.namespace_id = $1::int8 AND runs.id = ANY ($3::bytea[]) AND runs.token = given.token AND runs.state <> 0
     AND CASE WHEN runs.state = 2 THEN runs.lease_expires_at ELSE
-        coalesce(runs.started_at + round(runs.execution_seconds * 1000000)::int8, 9223372036854775807)
+        coalesce(runs.deadline, 9223372036854775807)
     END > $2::int8
 RETURNING runs.id, runs.lease_expires_at, runs.state = 2;
 

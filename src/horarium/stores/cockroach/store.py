@@ -84,14 +84,16 @@ class CockroachStore(PostgresStore):
             "cockroachdb:// can't add runs by a single statement; use an asyncpg connection", field="connection"
         )
 
-    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+    async def claim_runs(
+        self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant, steady: Instant
+    ) -> Claimed:
         if not queues:
             return Claimed()
         levels = await self._levels_after(queues, -1)
         due = [level for level in levels if level[3] <= until]
         if any(is_gated for _, is_gated, _, _ in due):
-            return await self._claim_exactly(queues, limit, worker, now, until)
-        taken = await self._take_ready(due, limit, worker, now, until)
+            return await self._claim_exactly(queues, limit, worker, now, until, steady)
+        taken = await self._take_ready(due, limit, worker, now, until, steady)
         if len(taken.runs) >= limit:
             return taken
         later = await self._levels_after(queues, until)
@@ -117,12 +119,14 @@ class CockroachStore(PostgresStore):
 
         return await self._call(work, transaction=self._overtakes)
 
-    async def _take_ready(self, due: Sequence[Level], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+    async def _take_ready(
+        self, due: Sequence[Level], limit: int, worker: str, now: Instant, until: Instant, steady: Instant
+    ) -> Claimed:
         if not due:
             return Claimed()
 
         async def work(session: Session) -> Claimed:
-            rows, _ = await claim.take(session, due, limit, worker, now, until)
+            rows, _ = await claim.take(session, due, limit, worker, now, until, steady)
             return await claim.claimed(session, rows, until)
 
         return await self._call(work, transaction=True)

@@ -143,7 +143,8 @@ class RunIndexes:
         self.in_state: dict[State, Ordered[str]] = {state: Ordered() for state in State}
         self.unfinished: dict[str, Ordered[Timed]] = {}
         self.finished: dict[str, Ordered[str]] = {}
-        self.deadlines: Ordered[Timed] = Ordered()
+        self.leases: Ordered[Timed] = Ordered()
+        self.start_limits: Ordered[Timed] = Ordered()
         self.prunable: Ordered[Timed] = Ordered()
         self.lanes = Lanes()
         self.claimed = ClaimedCounts()
@@ -155,8 +156,10 @@ class RunIndexes:
             return
         if run.job_id is not None:
             _within(self.unfinished, run.job_id).add((run.fire_at, run.id))
-        if (deadline := deadline_of(run)) is not None:
-            self.deadlines.add((deadline, run.id))
+        if run.state in CLAIMED and run.lease_expires_at is not None:
+            self.leases.add((run.lease_expires_at, run.id))
+        if run.state is State.PENDING and run.start_by is not None:
+            self.start_limits.add((run.start_by, run.id))
         (self.lanes if run.state is State.PENDING else self.claimed).add(run)
 
     def remove(self, run: Run) -> None:
@@ -166,8 +169,10 @@ class RunIndexes:
             return
         if run.job_id is not None:
             _without(self.unfinished, run.job_id, (run.fire_at, run.id))
-        if (deadline := deadline_of(run)) is not None:
-            self.deadlines.remove((deadline, run.id))
+        if run.state in CLAIMED and run.lease_expires_at is not None:
+            self.leases.remove((run.lease_expires_at, run.id))
+        if run.state is State.PENDING and run.start_by is not None:
+            self.start_limits.remove((run.start_by, run.id))
         (self.lanes if run.state is State.PENDING else self.claimed).remove(run)
 
     def _add_finished(self, run: Run) -> None:
@@ -181,11 +186,6 @@ class RunIndexes:
             _without(self.finished, run.job_id, run.id)
         if run.prune_at is not None:
             self.prunable.remove((run.prune_at, run.id))
-
-
-def deadline_of(run: Run) -> Instant | None:
-    """When an unfinished run is overdue: its lease ends, or it should have been started."""
-    return run.lease_expires_at if run.state in CLAIMED else run.start_by
 
 
 def _within(groups: dict[K, Ordered[T]], key: K) -> Ordered[T]:

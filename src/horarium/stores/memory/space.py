@@ -13,7 +13,7 @@ from itertools import compress
 from msgspec.structs import replace
 
 from horarium.clock import Instant
-from horarium.model import NO_HEALTH, Health, Job, Run, RunChange
+from horarium.model import NO_HEALTH, Health, Job, Run, RunChange, leased
 from horarium.model.health import health_after, merged
 from horarium.stores.encoding import is_unmoved
 from horarium.stores.memory.beside import Beside
@@ -67,19 +67,19 @@ class Space:
         self.identities.remove(run)
         del self.runs[run.id]
 
-    def apply_all(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+    def apply_all(self, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
         """Write each change if it can be, and count what ends by them."""
-        answers = [self.apply(change, now) for change in changes]
+        answers = [self.apply(change, steady) for change in changes]
         for job_id, health in health_after(compress(changes, answers)).items():
             self.health[job_id] = merged(self.health.get(job_id, NO_HEALTH), health)
         return answers
 
-    def apply(self, change: RunChange, now: Instant) -> bool:
+    def apply(self, change: RunChange, steady: Instant) -> bool:
         """Write a change, and what it brings along, if the stored run is still as it says."""
         stored = self.runs.get(change.run.id)
-        if stored is None or not is_unmoved(stored, change, now):
+        if stored is None or not is_unmoved(stored, change, steady):
             return False
-        new = change.run
+        new = leased(change.run, steady)
         self.put_run(
             replace(
                 stored,
@@ -88,6 +88,7 @@ class Space:
                 attempt=new.attempt,
                 worker=new.worker,
                 lease_expires_at=new.lease_expires_at,
+                deadline=new.deadline,
                 started_at=new.started_at,
                 finished_at=new.finished_at,
                 progress=new.progress,

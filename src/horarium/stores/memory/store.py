@@ -27,7 +27,7 @@ from horarium.ports import (
     QueueStats,
     RunFilter,
     Stats,
-    first_lease_end,
+    deadline_of,
     lease_end,
 )
 from horarium.stores.counting import counted
@@ -126,15 +126,15 @@ class MemoryStore:
         jobs = tuple(self._space.jobs[self._space.found_jobs.ids[name]] for name in names[:limit])
         return Page(jobs, names[limit - 1] if len(names) > limit > 0 else None)
 
-    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
-        return [self._commit_plan(plan, now) for plan in plans]
+    async def commit_plans(self, plans: Sequence[Plan], steady: Instant) -> list[bool]:
+        return [self._commit_plan(plan, steady) for plan in plans]
 
-    def _commit_plan(self, plan: Plan, now: Instant) -> bool:
+    def _commit_plan(self, plan: Plan, steady: Instant) -> bool:
         stored = self._space.jobs.get(plan.job.id)
         if stored is None or stored.version != plan.job.version:
             return False
         self._space.put_job(replace(plan.job, version=stored.version + plan.versions))
-        self._space.apply_all(plan.changes, now)
+        self._space.apply_all(plan.changes, steady)
         stays = {run.id for run in plan.withdrawals if not self._withdraw(run)}
         for run in plan.runs:
             if run.id not in stays:
@@ -192,10 +192,12 @@ class MemoryStore:
         states = where.states or State
         return merge(*(self._space.found_runs.in_state[state].descending(after) for state in states), reverse=True)
 
-    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+    async def claim_runs(
+        self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant, steady: Instant
+    ) -> Claimed:
         claim = _Claim(self._space, sorted(set(queues)), now, until)
         takes = claim.takes()
-        runs = tuple(_claimed(run, worker, now) for run in islice(takes, limit))
+        runs = tuple(_claimed(run, worker, now, steady) for run in islice(takes, limit))
         # What it would take next is due and may be taken still; it is drawn before anything is written.
         left = next(takes, None)
         for run in runs:
@@ -204,29 +206,31 @@ class MemoryStore:
         jobs = {job_id: self._space.jobs[job_id] for job_id in ids if job_id in self._space.jobs}
         return Claimed(runs, jobs, claim.due_ahead() if left is None else left.due_at)
 
-    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
-        return self._space.apply_all(changes, now)
+    async def settle_runs(self, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
+        return self._space.apply_all(changes, steady)
 
-    async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
-        return [self._heartbeat(beat, now) for beat in beats]
+    async def heartbeat_runs(self, beats: Sequence[Beat], steady: Instant) -> list[Pulse | None]:
+        return [self._heartbeat(beat, steady) for beat in beats]
 
-    def _heartbeat(self, beat: Beat, now: Instant) -> Pulse | None:
+    def _heartbeat(self, beat: Beat, steady: Instant) -> Pulse | None:
         run = self._space.runs.get(beat.run_id)
         if run is None or run.state not in (State.RUNNING, State.CANCELLING) or run.token != beat.token:
             return None
-        expires_at = lease_end(run, now) if run.state is State.RUNNING else run.lease_expires_at
-        if expires_at is None or expires_at <= now:
+        expires_at = lease_end(run, steady) if run.state is State.RUNNING else run.lease_expires_at
+        if expires_at is None or expires_at <= steady:
             return None
         progress = run.progress if beat.progress is None else beat.progress
         self._space.put_run(replace(run, lease_expires_at=expires_at, progress=progress))
         return Pulse(expires_at, run.state is State.CANCELLING)
 
-    async def overdue_runs(self, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
-        overdue = [
-            self._space.runs[run_id] for _, run_id in islice(self._space.found_runs.deadlines.upto(_end_of(now)), limit)
-        ]
-        ahead = next(self._space.found_runs.deadlines.above(_end_of(now)), None)
-        return overdue, None if ahead is None else ahead[0]
+    async def overdue_runs(self, now: Instant, limit: int, steady: Instant) -> tuple[list[Run], Instant | None]:
+        found, shift = self._space.found_runs, steady - now
+        ended = [(end - shift, run_id) for end, run_id in islice(found.leases.upto(_end_of(steady)), limit)]
+        unstarted = islice(found.start_limits.upto(_end_of(now)), limit)
+        overdue = [self._space.runs[run_id] for _, run_id in islice(merge(ended, unstarted), limit)]
+        ahead = [end - shift for end, _ in islice(found.leases.above(_end_of(steady)), 1)]
+        ahead += [limit_at for limit_at, _ in islice(found.start_limits.above(_end_of(now)), 1)]
+        return overdue, min(ahead, default=None)
 
     async def prune_runs(self, now: Instant, limit: int) -> int:
         expired = list(islice(self._space.found_runs.prunable.upto(_end_of(now)), limit))
@@ -366,16 +370,18 @@ class _Claim:
         return self._space.found_runs.unfinished[run.job_id].first() != (run.fire_at, run.id)
 
 
-def _claimed(run: Run, worker: str, now: Instant) -> Run:
+def _claimed(run: Run, worker: str, now: Instant, steady: Instant) -> Run:
     started_at = max(now, run.due_at)
+    begins = steady + started_at - now
+    claimed = replace(run, deadline=deadline_of(run, begins))
     return replace(
-        run,
+        claimed,
         state=State.RUNNING,
         token=run.token + 1,
         attempt=run.attempt + 1,
         worker=worker,
         started_at=started_at,
-        lease_expires_at=first_lease_end(run, started_at),
+        lease_expires_at=lease_end(claimed, begins),
     )
 
 

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from horarium.clock import Instant
 from horarium.model import Job, Run, State
-from horarium.ports import Claimed, lease_end
+from horarium.ports import Claimed, deadline_of, lease_end
 from horarium.stores.mongo import queries
 from horarium.stores.mongo.connect import new_mark, update_one
 from horarium.stores.mongo.decision import Decision
@@ -39,11 +39,11 @@ PASSING: Document = {"$inc": {"claims": 1}, "$currentDate": {"used_at": True}}
 
 
 async def claim_runs(
-    session: Session, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
+    session: Session, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant, steady: Instant
 ) -> Claimed:
     if not queues:
         return Claimed()
-    claim = _Claim(session, queues, limit, worker, now, until)
+    claim = _Claim(session, queues, limit, worker, now, until, steady)
     runs = await claim.runs()
     return Claimed(tuple(runs), await claim.jobs_of(runs), await claim.next_due_at())
 
@@ -53,14 +53,20 @@ class _Claim:
     some gates it could not be looked."""
 
     def __init__(
-        self, session: Session, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
+        self,
+        session: Session,
+        queues: Sequence[str],
+        limit: int,
+        worker: str,
+        now: Instant,
+        until: Instant,
+        steady: Instant,
     ) -> None:
-        self._session, self._limit, self._worker, self._now = session, limit, worker, now
+        self._session, self._limit, self._worker, self._now, self._steady = session, limit, worker, now, steady
         self._queues, self._until = queues, until
         self._found = queries.claimable(session, queues, now, until)
         self._gates: list[str] = []
         self._jobs: dict[str, Job] = {}
-        self._leases: dict[tuple[float, float | None], int] = {}
         self._exhausted = False
         self._hindered = False
 
@@ -102,7 +108,7 @@ class _Claim:
         if not candidates:
             return []
         mark = new_mark()
-        change = queries.claim_runs(self._worker, self._now, mark)
+        change = queries.claim_runs(self._worker, self._now, self._steady, mark)
         statements: list[Statement] = [(where, change) for where in queries.unmoved_runs(candidates)]
         job_ids = {candidate["job_id"] for candidate in candidates if "job_id" in candidate}
         count, _ = await asyncio.gather(write(self._session, statements), self._learn_jobs(job_ids))
@@ -118,17 +124,17 @@ class _Claim:
 
     def _claimed(self, run: Run) -> Run:
         """What the claim has made of a run: the same as `queries.claim_runs`."""
-        limits = run.lease_seconds, run.execution_seconds
-        if (micros := self._leases.get(limits)) is None:
-            micros = self._leases[limits] = lease_end(replace(run, started_at=0), 0)
         started_at = max(self._now, run.due_at)
+        begins = self._steady + started_at - self._now
+        if run.execution_seconds is not None:
+            run = replace(run, deadline=deadline_of(run, begins))
         return replace(
             run,
             state=State.RUNNING,
             attempt=run.attempt + 1,
             token=run.token + 1,
             worker=self._worker,
-            lease_expires_at=started_at + micros,
+            lease_expires_at=lease_end(run, begins),
             started_at=started_at,
         )
 
@@ -178,7 +184,7 @@ class _Claim:
         if session.hold is None:
             passages = [update_one({"_id": gate}, PASSING, upsert=True) for gate in self._gates]
             await session.gates.bulk_write(passages, session=within)
-        change = queries.claim_runs(self._worker, self._now, new_mark())
+        change = queries.claim_runs(self._worker, self._now, self._steady, new_mark())
         await session.runs.update_many({"_id": {"$in": keys}}, change, session=session.real(within))
         return [self._claimed(run) for run in load_runs(session, whole)]
 

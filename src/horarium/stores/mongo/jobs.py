@@ -144,37 +144,39 @@ TRIES_DIVIDED = 3
 """How often a part of a batch is tried, after the whole has failed."""
 
 
-async def commit_plans(session: Session, plans: Sequence[Plan], now: Instant, tries: int = TRIES_MAX) -> list[bool]:
+async def commit_plans(session: Session, plans: Sequence[Plan], steady: Instant, tries: int = TRIES_MAX) -> list[bool]:
     """A job that another transaction is writing must not hinder the others: the batch is halved until the job is
     alone, and its plan loses."""
     try:
-        return await _commit_together(session, plans, now, tries)
+        return await _commit_together(session, plans, steady, tries)
     except Contended:
         if len(plans) == 1:
             return [False]
     half = len(plans) // 2
-    first = await commit_plans(session, plans[:half], now, TRIES_DIVIDED)
-    return [*first, *await commit_plans(session, plans[half:], now, TRIES_DIVIDED)]
+    first = await commit_plans(session, plans[:half], steady, TRIES_DIVIDED)
+    return [*first, *await commit_plans(session, plans[half:], steady, TRIES_DIVIDED)]
 
 
-async def _commit_together(session: Session, plans: Sequence[Plan], now: Instant, tries: int) -> list[bool]:
+async def _commit_together(session: Session, plans: Sequence[Plan], steady: Instant, tries: int) -> list[bool]:
     once = len({plan.job.id for plan in plans}) == len(plans)
     ended: list[RunChange] = []
     done: list[bool] | None = None
     if once:
-        done = await session.assuming(lambda within: _commit_all(session, plans, now, within, ended))
+        done = await session.assuming(lambda within: _commit_all(session, plans, steady, within, ended))
     if done is None:
-        done = await session.transaction(lambda within: _commit_each(session, plans, now, within, ended), tries=tries)
+        done = await session.transaction(
+            lambda within: _commit_each(session, plans, steady, within, ended), tries=tries
+        )
     await count_ends(session, ended)
     return done
 
 
 async def _commit_all(
-    session: Session, plans: Sequence[Plan], now: Instant, within: Any, ended: list[RunChange]
+    session: Session, plans: Sequence[Plan], steady: Instant, within: Any, ended: list[RunChange]
 ) -> list[bool]:
     if await _write_jobs(session, plans, within) != len(plans):
         raise Lost
-    ended[:] = await _follow(session, plans, now, within, assumed=True)
+    ended[:] = await _follow(session, plans, steady, within, assumed=True)
     return [True] * len(plans)
 
 
@@ -206,7 +208,7 @@ def _job_id_of(plan: Plan) -> str:
 
 
 async def _commit_each(
-    session: Session, plans: Sequence[Plan], now: Instant, within: Any, ended: list[RunChange]
+    session: Session, plans: Sequence[Plan], steady: Instant, within: Any, ended: list[RunChange]
 ) -> list[bool]:
     ended.clear()
     jobs = await session.find(queries.job_versions(session, (plan.job.id for plan in plans)), within=within)
@@ -221,7 +223,7 @@ async def _commit_each(
             carried_out.append(plan)
     if carried_out:
         await _replace_jobs(session, carried_out, within)
-        ended[:] = await _follow(session, carried_out, now, within)
+        ended[:] = await _follow(session, carried_out, steady, within)
     return answer
 
 
@@ -233,7 +235,7 @@ async def _replace_jobs(session: Session, plans: Sequence[Plan], within: Any) ->
 
 
 async def _follow(
-    session: Session, plans: Sequence[Plan], now: Instant, within: Any, *, assumed: bool = False
+    session: Session, plans: Sequence[Plan], steady: Instant, within: Any, *, assumed: bool = False
 ) -> list[RunChange]:
     """What the plans do to runs; the changes that were written. `assumed`: nothing is in the way of what they add."""
     changes = [change for plan in plans for change in plan.changes]
@@ -242,7 +244,7 @@ async def _follow(
     scene = await read_scene(session, named, () if assumed else added, within)
     written: list[RunChange] = []
     for plan in plans:
-        written += (change for change in plan.changes if scene.change(change, now))
+        written += (change for change in plan.changes if scene.change(change, steady))
         stays = {run.id for run in plan.withdrawals if not scene.withdraw(run)}
         for run in plan.runs:
             if run.id not in stays and scene.add(run):

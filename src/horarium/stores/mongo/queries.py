@@ -298,16 +298,19 @@ def first_unfinished(session: Session, job_ids: Iterable[str]) -> Grouping:
     return Grouping(RUNS, query.index, [{"$match": query.where}, {"$sort": dict(query.sort)}, {"$group": group}])
 
 
-def claim_runs(worker: str, now: Instant, mark: Any) -> Pipeline:
+def claim_runs(worker: str, now: Instant, steady: Instant, mark: Any) -> Pipeline:
     """`ports.lease_end`, from max(now, due_at), which becomes started_at too. An absent field limits nothing."""
     started_at = {"$max": [now, "$due_at"]}
+    begins = {"$add": [started_at, steady - now]}
+    deadline = {"$ifNull": [{"$add": [begins, "$execution_micros"]}, "$$REMOVE"]}
     change = {
         "state": 1,
         "token": {"$add": ["$token", 1]},
         "attempt": {"$add": ["$attempt", 1]},
         "worker": {"$literal": worker},
         "started_at": started_at,
-        "lease_expires_at": {"$add": [started_at, {"$min": ["$lease_micros", "$execution_micros"]}]},
+        "lease_expires_at": {"$add": [begins, {"$min": ["$lease_micros", "$execution_micros"]}]},
+        "deadline": deadline,
         "mark": mark,
     }
     return [{"$set": change}]
@@ -321,11 +324,11 @@ def next_due_at(session: Session, queues: Sequence[str], until: Instant) -> Quer
 # ---- settling and keeping ---------------------------------------------------------------------------------------
 
 
-def changeable(keys: Sequence[str], token: int, state: int, held: bool | None, now: Instant) -> Document:
+def changeable(keys: Sequence[str], token: int, state: int, held: bool | None, steady: Instant) -> Document:
     """The conditions under which a change is written. A run without a lease is neither held nor expired."""
     found: Document = {"_id": keys[0] if len(keys) == 1 else {"$in": list(keys)}, "token": token, "state": state}
     if held is not None:
-        found["lease_expires_at"] = {"$gt": now} if held else {"$lte": now}
+        found["lease_expires_at"] = {"$gt": steady} if held else {"$lte": steady}
     return found
 
 
@@ -343,28 +346,29 @@ def settle_runs(keys: Sequence[str], columns: Mapping[str, list[Any]], mark: Any
     return [{"$set": change}]
 
 
-def beating_runs(keys: Sequence[str], token: int, now: Instant) -> Document:
+def beating_runs(keys: Sequence[str], token: int, steady: Instant) -> Document:
     """Leases that go on."""
     found = {"$in": list(keys)} if len(keys) > 1 else keys[0]
-    going_on = [{"state": 1, "$expr": {"$gt": [_renewed(now), now]}}, {"state": 2, "lease_expires_at": {"$gt": now}}]
+    running = {"state": 1, "$expr": {"$gt": [_renewed(steady), steady]}}
+    going_on = [running, {"state": 2, "lease_expires_at": {"$gt": steady}}]
     return {"_id": found, "token": token, **CLAIMED, "$or": going_on}
 
 
-def _renewed(now: Instant) -> Document:
+def _renewed(steady: Instant) -> Document:
     """`ports.lease_end`."""
-    return {"$min": [{"$add": [now, "$lease_micros"]}, {"$add": ["$started_at", "$execution_micros"]}]}
+    return {"$min": [{"$add": [steady, "$lease_micros"]}, "$deadline"]}
 
 
-def heartbeat_runs(now: Instant, progress: bytes | None) -> Pipeline:
+def heartbeat_runs(steady: Instant, progress: bytes | None) -> Pipeline:
     """Unchanged for a cancelling one."""
-    change: Document = {"lease_expires_at": {"$cond": [{"$eq": ["$state", 1]}, _renewed(now), "$lease_expires_at"]}}
+    change: Document = {"lease_expires_at": {"$cond": [{"$eq": ["$state", 1]}, _renewed(steady), "$lease_expires_at"]}}
     if progress is not None:
         change["progress"] = {"$literal": progress}
     return [{"$set": change}]
 
 
-def expired_runs(session: Session, now: Instant) -> Query:
-    found = {"n": session.namespace, **CLAIMED, "lease_expires_at": {"$lte": now}}
+def expired_runs(session: Session, steady: Instant) -> Query:
+    found = {"n": session.namespace, **CLAIMED, "lease_expires_at": {"$lte": steady}}
     order = [("lease_expires_at", 1), ("_id", 1)]
     return Query(collection=RUNS, index="runs_claimed", where=found, sort=order)
 
@@ -374,8 +378,8 @@ def unstarted_runs(session: Session, now: Instant) -> Query:
     return Query(collection=RUNS, index="runs_start_by", where=found, sort=[("start_by", 1), ("_id", 1)])
 
 
-def next_expiry_at(session: Session, now: Instant) -> Query:
-    found = {"n": session.namespace, **CLAIMED, "lease_expires_at": {"$gt": now}}
+def next_expiry_at(session: Session, steady: Instant) -> Query:
+    found = {"n": session.namespace, **CLAIMED, "lease_expires_at": {"$gt": steady}}
     return _first(RUNS, "runs_claimed", found, "lease_expires_at")
 
 

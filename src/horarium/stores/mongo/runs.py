@@ -18,7 +18,7 @@ from horarium.clock import Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import Run, RunChange, State
 from horarium.ports import Along, Beat, Page, Pulse, RunFilter
-from horarium.stores.encoding import STATE_NUMBERS, comes_alone
+from horarium.stores.encoding import STATE_NUMBERS, as_written, comes_alone
 from horarium.stores.listing import SCAN_MAX, Walk, joined, newest_of
 from horarium.stores.mongo import listing, queries
 from horarium.stores.mongo.connect import new_mark, update_many, update_one
@@ -132,23 +132,24 @@ async def _walked(session: Session, walk: listing.RunWalk, limit: int) -> Walk[s
 # ---- settling ---------------------------------------------------------------------------------------------------
 
 
-async def settle_runs(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
-    answers = await _settle_runs(session, changes, now)
+async def settle_runs(session: Session, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
+    changes = as_written(changes, steady)
+    answers = await _settle_runs(session, changes, steady)
     await count_ends(session, compress(changes, answers))
     return answers
 
 
-async def _settle_runs(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+async def _settle_runs(session: Session, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
     """What brings nothing along needs no transaction, if it can't meet what does."""
     if all(map(comes_alone, changes)):
-        return await _settle_alone(session, changes, now)
+        return await _settle_alone(session, changes, steady)
     touched = [run.id for change in changes for run in (change.run, *change.follow_ups)]
     if len(set(touched)) < len(touched):
-        return await session.whole(lambda within: _settle_with(session, changes, now, within))
+        return await session.whole(lambda within: _settle_with(session, changes, steady, within))
     together = [change for change in changes if not comes_alone(change)]
-    written = dict(zip(map(_run_id, together), await _settle_together(session, together, now), strict=True))
+    written = dict(zip(map(_run_id, together), await _settle_together(session, together, steady), strict=True))
     alone = [change for change in changes if comes_alone(change)]
-    written.update(zip(map(_run_id, alone), await _settle_alone(session, alone, now), strict=True))
+    written.update(zip(map(_run_id, alone), await _settle_alone(session, alone, steady), strict=True))
     return [written[change.run.id] for change in changes]
 
 
@@ -156,42 +157,42 @@ def _run_id(change: RunChange) -> str:
     return change.run.id
 
 
-async def _settle_together(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+async def _settle_together(session: Session, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
     """A run that another transaction is writing must not hinder the others: the batch is halved until it is alone."""
-    written = await session.assuming(lambda within: _settle_with(session, changes, now, within, assumed=True))
+    written = await session.assuming(lambda within: _settle_with(session, changes, steady, within, assumed=True))
     if written is not None:
         return written
     if len(changes) == 1:
-        return await session.whole(lambda within: _settle_with(session, changes, now, within))
+        return await session.whole(lambda within: _settle_with(session, changes, steady, within))
     try:
-        return await session.transaction(lambda within: _settle_with(session, changes, now, within))
+        return await session.transaction(lambda within: _settle_with(session, changes, steady, within))
     except Contended:
         half = len(changes) // 2
-    first = await _settle_together(session, changes[:half], now)
-    return [*first, *await _settle_together(session, changes[half:], now)]
+    first = await _settle_together(session, changes[:half], steady)
+    return [*first, *await _settle_together(session, changes[half:], steady)]
 
 
 async def _settle_with(
-    session: Session, changes: Sequence[RunChange], now: Instant, within: Any, *, assumed: bool = False
+    session: Session, changes: Sequence[RunChange], steady: Instant, within: Any, *, assumed: bool = False
 ) -> list[bool]:
     """`assumed`: nothing is in the way of what follows."""
     added = [] if assumed else [run for change in changes for run in change.follow_ups]
     scene = await read_scene(session, [change.run for change in changes], added, within)
-    answers = [scene.change(change, now) for change in changes]
+    answers = [scene.change(change, steady) for change in changes]
     await write_scene(session, scene, within, insert_records if assumed else add_records)
     return answers
 
 
-async def _settle_alone(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+async def _settle_alone(session: Session, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
     if not changes:
         return []
     answer = [False] * len(changes)
     for places in _rounds(changes):
         if len(places) == 1:
-            answer[places[0]] = await _settle_one(session, changes[places[0]], now)
+            answer[places[0]] = await _settle_one(session, changes[places[0]], steady)
             continue
         batch = {session.key(changes[place].run.id): changes[place] for place in places}
-        written = await _settle_batch(session, batch, now)
+        written = await _settle_batch(session, batch, steady)
         for place in places:
             answer[place] = session.key(changes[place].run.id) in written
     return answer
@@ -210,14 +211,14 @@ def _rounds(changes: Sequence[RunChange]) -> Iterator[list[int]]:
     yield places
 
 
-async def _settle_one(session: Session, change: RunChange, now: Instant) -> bool:
-    guard = change.token, STATE_NUMBERS[change.state], change.held, now
+async def _settle_one(session: Session, change: RunChange, steady: Instant) -> bool:
+    guard = change.token, STATE_NUMBERS[change.state], change.held, steady
     where = queries.changeable([session.key(change.run.id)], *guard)
     operators = change_operators(changing_fields(change.run), new_mark())
     return bool((await session.runs.update_one(where, operators)).matched_count)
 
 
-async def _settle_batch(session: Session, batch: dict[str, RunChange], now: Instant) -> set[str]:
+async def _settle_batch(session: Session, batch: dict[str, RunChange], steady: Instant) -> set[str]:
     """The keys of those written."""
     mark = new_mark()
     alike: dict[tuple[int, State, bool | None], list[str]] = {}
@@ -228,7 +229,7 @@ async def _settle_batch(session: Session, batch: dict[str, RunChange], now: Inst
         for start in range(0, len(keys), queries.STATEMENT_MAX):
             some = keys[start : start + queries.STATEMENT_MAX]
             columns = changing_columns([batch[key].run for key in some])
-            guard = token, STATE_NUMBERS[state], held, now
+            guard = token, STATE_NUMBERS[state], held, steady
             statements.append((queries.changeable(some, *guard), queries.settle_runs(some, columns, mark)))
     count = await write(session, statements)
     if count in (0, len(batch)):
@@ -257,56 +258,57 @@ async def write(session: Session, statements: Sequence[Statement]) -> int:
 # ---- leases -----------------------------------------------------------------------------------------------------
 
 
-async def heartbeat_runs(session: Session, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
+async def heartbeat_runs(session: Session, beats: Sequence[Beat], steady: Instant) -> list[Pulse | None]:
     """Renew, then read the leases. A lease that is held under the token was never lost in between."""
-    await write(session, _renewals(session, beats, now))
+    await write(session, _renewals(session, beats, steady))
     held = await session.find(queries.get_runs(session, (beat.run_id for beat in beats)), fresh=True)
     by_id = {document["_id"]: document for document in held}
-    return [_pulse(by_id.get(session.key(beat.run_id)), beat, now) for beat in beats]
+    return [_pulse(by_id.get(session.key(beat.run_id)), beat, steady) for beat in beats]
 
 
-def _renewals(session: Session, beats: Sequence[Beat], now: Instant) -> list[Statement]:
+def _renewals(session: Session, beats: Sequence[Beat], steady: Instant) -> list[Statement]:
     """Those without progress together; the others in their order, so that the last progress stays."""
     silent: dict[int, list[str]] = {}
     for beat in beats:
         if beat.progress is None:
             silent.setdefault(beat.token, []).append(session.key(beat.run_id))
     statements: list[Statement] = [
-        (queries.beating_runs(keys, token, now), queries.heartbeat_runs(now, None)) for token, keys in silent.items()
+        (queries.beating_runs(keys, token, steady), queries.heartbeat_runs(steady, None))
+        for token, keys in silent.items()
     ]
     for beat in beats:
         if beat.progress is not None:
-            found = queries.beating_runs([session.key(beat.run_id)], beat.token, now)
-            statements.append((found, queries.heartbeat_runs(now, beat.progress)))
+            found = queries.beating_runs([session.key(beat.run_id)], beat.token, steady)
+            statements.append((found, queries.heartbeat_runs(steady, beat.progress)))
     return statements
 
 
-def _pulse(document: Document | None, beat: Beat, now: Instant) -> Pulse | None:
+def _pulse(document: Document | None, beat: Beat, steady: Instant) -> Pulse | None:
     if document is None or document["token"] != beat.token or not 0 < document["state"] < 3:
         return None
     expires_at = document.get("lease_expires_at")
-    if expires_at is None or expires_at <= now:
+    if expires_at is None or expires_at <= steady:
         return None
     return Pulse(int(expires_at), document["state"] == CANCELLING)
 
 
-async def overdue_runs(session: Session, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
+async def overdue_runs(session: Session, now: Instant, limit: int, steady: Instant) -> tuple[list[Run], Instant | None]:
     found: list[tuple[Instant, str, Document]] = []
-    ahead: list[Instant | None] = []
+    ahead: list[Instant] = []
     async with session.at_one_instant() as instant:
-        for query, next_at, field in (
-            (queries.expired_runs, queries.next_expiry_at, "lease_expires_at"),
-            (queries.unstarted_runs, queries.next_start_by, "start_by"),
+        for query, next_at, field, present in (
+            (queries.expired_runs, queries.next_expiry_at, "lease_expires_at", steady),
+            (queries.unstarted_runs, queries.next_start_by, "start_by", now),
         ):
             first = await session.first(next_at(session, -1), within=instant)
-            if first is None or first > now:
-                ahead.append(first)  # as nearly always: one query says that nothing is overdue
-                continue
-            documents = await session.find(query(session, now), limit, within=instant) if limit > 0 else []
-            found += [(document[field], by_key(document), document) for document in documents]
-            ahead.append(await session.first(next_at(session, now), within=instant))
+            if first is not None and first <= present:  # else, as nearly always, one query says that nothing is overdue
+                documents = await session.find(query(session, present), limit, within=instant) if limit > 0 else []
+                found += [(document[field] - present, by_key(document), document) for document in documents]
+                first = await session.first(next_at(session, present), within=instant)
+            if first is not None:
+                ahead.append(now + first - present)
     overdue = [document for _, _, document in sorted(found, key=_when)[: max(limit, 0)]]
-    return load_runs(session, overdue), min((at for at in ahead if at is not None), default=None)
+    return load_runs(session, overdue), min(ahead, default=None)
 
 
 def _when(entry: tuple[Instant, str, Document]) -> tuple[Instant, str]:

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from horarium.clock import Instant
-from horarium.model import Run, RunChange, State
+from horarium.model import Run, RunChange, State, leased
 from horarium.model.records import Record
 from horarium.stores.encoding import is_unmoved
 from horarium.stores.mongo import queries
@@ -74,12 +74,13 @@ class Scene:
         self.fires = {(run.job_id, run.fire_at): run.id for run in runs if run.job_id is not None}
         self.records: list[Record] = []
 
-    def change(self, change: RunChange, now: Instant) -> bool:
+    def change(self, change: RunChange, steady: Instant) -> bool:
         """Write a change, and what it brings along, unless its run has moved on."""
         stored = self._now.get(change.run.id)
-        if stored is None or not is_unmoved(stored, change, now):
+        if stored is None or not is_unmoved(stored, change, steady):
             return False
-        self._now[stored.id] = replace(stored, **{name: getattr(change.run, name) for name in CHANGING})
+        run = leased(change.run, steady)
+        self._now[stored.id] = replace(stored, **{name: getattr(run, name) for name in CHANGING})
         for run in change.follow_ups:
             self.add(run)
         self.records += change.records

@@ -127,8 +127,8 @@ class MongoStore:
     async def jobs_trimmed(self, after: str | None, limit: int) -> Page[Job]:
         return await self._call(jobs.jobs_trimmed(self._open(), after, limit))
 
-    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
-        return await self._call(jobs.commit_plans(self._open(), plans, now)) if plans else []
+    async def commit_plans(self, plans: Sequence[Plan], steady: Instant) -> list[bool]:
+        return await self._call(jobs.commit_plans(self._open(), plans, steady)) if plans else []
 
     # -- runs
 
@@ -150,17 +150,19 @@ class MongoStore:
     async def last_runs(self, jobs: Sequence[str], since: Instant, until: Instant, limit: int) -> dict[str, list[Run]]:
         return await self._call(runs.last_runs(self._open(), jobs, since, until, limit)) if jobs else {}
 
-    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
-        return await self._call(claim.claim_runs(self._open(), queues, limit, worker, now, until))
+    async def claim_runs(
+        self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant, steady: Instant
+    ) -> Claimed:
+        return await self._call(claim.claim_runs(self._open(), queues, limit, worker, now, until, steady))
 
-    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
-        return await self._call(runs.settle_runs(self._open(), changes, now)) if changes else []
+    async def settle_runs(self, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
+        return await self._call(runs.settle_runs(self._open(), changes, steady)) if changes else []
 
-    async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
-        return await self._call(runs.heartbeat_runs(self._open(), beats, now)) if beats else []
+    async def heartbeat_runs(self, beats: Sequence[Beat], steady: Instant) -> list[Pulse | None]:
+        return await self._call(runs.heartbeat_runs(self._open(), beats, steady)) if beats else []
 
-    async def overdue_runs(self, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
-        return await self._call(runs.overdue_runs(self._open(), now, limit))
+    async def overdue_runs(self, now: Instant, limit: int, steady: Instant) -> tuple[list[Run], Instant | None]:
+        return await self._call(runs.overdue_runs(self._open(), now, limit, steady))
 
     async def prune_runs(self, now: Instant, limit: int) -> int:
         return await self._call(runs.prune_runs(self._open(), now, limit))

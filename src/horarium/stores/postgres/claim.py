@@ -64,14 +64,14 @@ class Due(Struct, frozen=True):
 
 
 async def claim_at_once(
-    session: Session, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
+    session: Session, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant, steady: Instant
 ) -> Claimed | Due:
     """The claim, unless gated runs are due: then nothing was taken."""
     names, memory = storable(set(queues)), session.memory
     marks = memory.marks.of(names, memory.queues)
     begun = time.monotonic()
     rows = await session.rows(
-        "claim_at_once", session.namespace_id, names, limit, encode_text(worker), now, until, *marks
+        "claim_at_once", session.namespace_id, names, limit, encode_text(worker), now, until, *marks, steady - now
     )
     first = rows[0]
     if first["gated_due"]:
@@ -91,13 +91,14 @@ async def claim_exactly(
     worker: str,
     now: Instant,
     until: Instant,
+    steady: Instant,
     found: Due | None = None,
 ) -> Claimed:
     """The claim, gated runs included. In a transaction. Where others took some first, `next_due_at` is `until`.
     `found`: the levels seen a moment ago; None: look."""
     await session.enter_gates()
     levels = await levels_after(session, queues, -1) if found is None else found.levels
-    rows, wanted = await take(session, levels, limit, worker, now, until)
+    rows, wanted = await take(session, levels, limit, worker, now, until, steady)
     if len(rows) >= limit or len(rows) < wanted:
         return await claimed(session, rows, until)
     return await claimed(
@@ -117,7 +118,7 @@ async def next_after(session: Session, queues: Sequence[str], until: Instant) ->
 
 
 async def take(
-    session: Session, levels: Sequence[Level], limit: int, worker: str, now: Instant, until: Instant
+    session: Session, levels: Sequence[Level], limit: int, worker: str, now: Instant, until: Instant, steady: Instant
 ) -> tuple[list[Any], int]:
     """The rows that were claimed from these levels, and how many were wanted. In a transaction."""
     chosen = await _Walk(session, limit, now, until).choose(sorted(level for level in levels if level[3] <= until))
@@ -126,7 +127,8 @@ async def take(
         return [], len(chosen)
     # In the order in which every statement takes runs, so that none waits for another that waits for it.
     admitted.sort(key=decode_id)
-    return await session.rows("claim_runs", session.namespace_id, admitted, encode_text(worker), now), len(chosen)
+    given = admitted, encode_text(worker), now, steady - now
+    return await session.rows("claim_runs", session.namespace_id, *given), len(chosen)
 
 
 async def _admitted(session: Session, chosen: Sequence[Candidate]) -> list[bytes]:

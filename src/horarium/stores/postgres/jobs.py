@@ -103,7 +103,7 @@ async def due_jobs(
     return [decode_job(row[1]) for row in due[:limit]], beyond
 
 
-async def commit_plans(session: Session, plans: Sequence[Plan], now: Instant) -> list[bool]:
+async def commit_plans(session: Session, plans: Sequence[Plan], steady: Instant) -> list[bool]:
     touched = [run.id for plan in plans for run in (*(change.run for change in plan.changes), *plan.withdrawals)]
     cut = list(parts(plans, lambda plan: plan.job.id, lambda plan: bool(plan.changes or plan.withdrawals)))
     await session.lock_runs(touched)
@@ -111,17 +111,17 @@ async def commit_plans(session: Session, plans: Sequence[Plan], now: Instant) ->
         await session.lock_jobs(plan.job.id for plan in plans)
     answers: list[bool] = []
     for part in cut:
-        answers.extend(await _commit_part(session, part, now))
+        answers.extend(await _commit_part(session, part, steady))
     return answers
 
 
-async def _commit_part(session: Session, plans: Sequence[Plan], now: Instant) -> list[bool]:
+async def _commit_part(session: Session, plans: Sequence[Plan], steady: Instant) -> list[bool]:
     won = await _update_jobs(session, sorted(plans, key=lambda plan: plan.job.id))
     winners = [plan for plan in plans if plan.job.id in won]
     stays: set[str] = set()
     for plan in winners:
         if plan.changes:
-            await settle_runs(session, plan.changes, now)
+            await settle_runs(session, plan.changes, steady)
         if plan.withdrawals:
             stays |= await _withdraw(session, plan)
     if runs := [run for plan in winners for run in plan.runs if run.id not in stays]:

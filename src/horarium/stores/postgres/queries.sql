@@ -212,7 +212,7 @@ SELECT horarium.add_runs(
     $10::int8[], $11::int4[], $12::int2[], $13::float8[], $14::bytea[], $15::int2[], $16::int4[], $17::int8[],
     $18::bytea[], $19::int8[], $20::int8[], $21::int8[], $22::int2[], $23::int8[], $24::int8[], $25::float8[],
     $26::bool[], $27::bytea[], $28::int4[], $29::bytea[], $30::bytea[], $31::bytea[], $32::bytea[], $33::bytea[],
-    $34::bytea[]
+    $34::bytea[], $35::int8[]
 );
 
 -- name: add_runs_elsewhere
@@ -223,8 +223,8 @@ SELECT horarium.add_runs(
     $10::int8[], $11::int4[], $12::int2[], $13::float8[], $14::bytea[], $15::int2[], $16::int4[], $17::int8[],
     $18::bytea[], $19::int8[], $20::int8[], $21::int8[], $22::int2[], $23::int8[], $24::int8[], $25::float8[],
     $26::bool[], $27::bytea[], $28::int4[], $29::bytea[], $30::bytea[], $31::bytea[], $32::bytea[], $33::bytea[],
-    $34::bytea[]
-), (SELECT count(pg_catalog.pg_notify('horarium', topic)) FROM unnest($35::text[]) AS given (topic));
+    $34::bytea[], $35::int8[]
+), (SELECT count(pg_catalog.pg_notify('horarium', topic)) FROM unnest($36::text[]) AS given (topic));
 
 -- name: add_runs_elsewhere_along
 -- The same, with records beside: each goes in with the run it is of, if that is added.
@@ -236,14 +236,14 @@ done AS (
         $10::int8[], $11::int4[], $12::int2[], $13::float8[], $14::bytea[], $15::int2[], $16::int4[], $17::int8[],
         $18::bytea[], $19::int8[], $20::int8[], $21::int8[], $22::int2[], $23::int8[], $24::int8[], $25::float8[],
         $26::bool[], $27::bytea[], $28::int4[], $29::bytea[], $30::bytea[], $31::bytea[], $32::bytea[], $33::bytea[],
-        $34::bytea[]
+        $34::bytea[], $35::int8[]
     ) AS added
     FROM given
 ),
 noted AS (
     INSERT INTO horarium.records (namespace_id, name, version, labels, body)
     SELECT done.num, records.name, records.version, records.labels, records.body
-    FROM done, unnest($36::bytea[], $37::bytea[], $38::int8[], $39::bytea[], $40::bytea[])
+    FROM done, unnest($37::bytea[], $38::bytea[], $39::int8[], $40::bytea[], $41::bytea[])
         AS records (run_id, name, version, labels, body)
     WHERE records.run_id = ANY (done.added)
     ON CONFLICT DO NOTHING RETURNING name
@@ -251,9 +251,9 @@ noted AS (
 labelled AS (
     INSERT INTO horarium.record_labels (namespace_id, name, label)
     SELECT done.num, noted.name, labels.label
-    FROM done, noted JOIN unnest($41::bytea[], $42::bytea[]) AS labels (name, label) ON labels.name = noted.name
+    FROM done, noted JOIN unnest($42::bytea[], $43::bytea[]) AS labels (name, label) ON labels.name = noted.name
 )
-SELECT done.added, (SELECT count(pg_catalog.pg_notify('horarium', topic)) FROM unnest($35::text[]) AS given (topic))
+SELECT done.added, (SELECT count(pg_catalog.pg_notify('horarium', topic)) FROM unnest($36::text[]) AS given (topic))
 FROM done;
 
 -- name: get_runs
@@ -553,8 +553,9 @@ chosen (place) AS MATERIALIZED (
 taken AS (
     UPDATE horarium.runs SET state = 1, token = token + 1, attempt = attempt + 1, worker = $4::bytea,
         started_at = GREATEST($5, runs.due_at),
-        lease_expires_at = GREATEST($5, runs.due_at)
-            + LEAST(round(lease_seconds * 1000000), round(execution_seconds * 1000000))::int8
+        lease_expires_at = GREATEST($5, runs.due_at) + $10::int8
+            + LEAST(round(lease_seconds * 1000000), round(execution_seconds * 1000000))::int8,
+        deadline = GREATEST($5, runs.due_at) + $10 + round(execution_seconds * 1000000)::int8
     FROM chosen
     WHERE runs.ctid = chosen.place AND runs.state = 0
     RETURNING runs.*
@@ -777,7 +778,8 @@ WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated
 ORDER BY due_at, id LIMIT $5;
 
 -- name: claim_runs
--- `ports.lease_end`, from max(now, due_at), which becomes started_at too. Rows are found first, each by a probe: a plan that
+-- `ports.lease_end`, from max(now, due_at), which becomes started_at too; $5: how far the steady scale is ahead of now.
+-- Rows are found first, each by a probe: a plan that
 -- was made when the table was believed to be empty would walk all of it to join it with these ids. One that another
 -- transaction changes meanwhile is left out, as if it were taken.
 WITH chosen (place) AS MATERIALIZED (
@@ -792,8 +794,9 @@ WITH chosen (place) AS MATERIALIZED (
 taken AS (
     UPDATE horarium.runs SET state = 1, token = token + 1, attempt = attempt + 1, worker = $3::bytea,
         started_at = GREATEST($4::int8, runs.due_at),
-        lease_expires_at = GREATEST($4, runs.due_at)
-            + LEAST(round(lease_seconds * 1000000), round(execution_seconds * 1000000))::int8
+        lease_expires_at = GREATEST($4, runs.due_at) + $5::int8
+            + LEAST(round(lease_seconds * 1000000), round(execution_seconds * 1000000))::int8,
+        deadline = GREATEST($4, runs.due_at) + $5 + round(execution_seconds * 1000000)::int8
     FROM chosen
     WHERE runs.ctid = chosen.place AND runs.state = 0
     RETURNING runs.*
@@ -822,7 +825,8 @@ FOR UPDATE OF jobs;
 -- name: settle_runs
 -- Changes that leave a run unfinished.
 UPDATE horarium.runs SET state = given.state, due_at = given.due_at, attempt = given.attempt, worker = given.worker,
-    lease_expires_at = given.lease_expires_at, started_at = given.started_at, finished_at = given.finished_at,
+    lease_expires_at = given.lease_expires_at, deadline = given.deadline, started_at = given.started_at,
+    finished_at = given.finished_at,
     progress = given.progress, error = given.error, result = given.result, disposition = given.disposition,
     prune_at = given.prune_at, history = given.history, start_by = given.start_by, token = given.token
 FROM (
@@ -830,11 +834,11 @@ FROM (
     FROM unnest(
         $3::bytea[], $4::int8[], $5::int2[], $6::bool[], $7::int2[], $8::int8[], $9::int4[], $10::bytea[], $11::int8[],
         $12::int8[], $13::int8[], $14::bytea[], $15::bytea[], $16::bytea[], $17::int2[], $18::int8[], $19::bytea[],
-        $20::int8[], $21::int8[]
+        $20::int8[], $21::int8[], $22::int8[]
     ) AS given (
         id, token_read, state_read, held, state, due_at, attempt, worker, lease_expires_at,
         started_at, finished_at, progress, error, result, disposition, prune_at, history,
-        start_by, token
+        start_by, token, deadline
     )
     OFFSET 0
 ) AS given
@@ -853,11 +857,11 @@ WITH gone AS (
         FROM unnest(
             $3::bytea[], $4::int8[], $5::int2[], $6::bool[], $7::int2[], $8::int8[], $9::int4[], $10::bytea[], $11::int8[],
             $12::int8[], $13::int8[], $14::bytea[], $15::bytea[], $16::bytea[], $17::int2[], $18::int8[], $19::bytea[],
-            $20::int8[], $21::int8[]
+            $20::int8[], $21::int8[], $22::int8[]
         ) AS given (
             id, token_read, state_read, held, state, due_at, attempt, worker, lease_expires_at,
             started_at, finished_at, progress, error, result, disposition, prune_at, history,
-            start_by, token
+            start_by, token, deadline
         )
         OFFSET 0
     ) AS given
@@ -872,7 +876,8 @@ kept AS (
     INSERT INTO horarium.finished (
         namespace_id, id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id, concurrency_max,
         priority, cause, gated, serial, concurrency_key, unique_key, payload, details, state, due_at, attempt, worker,
-        lease_expires_at, started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token
+        lease_expires_at, started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token,
+        deadline
     )
     SELECT namespace_id, id, fire_at, nullif(created_at, fire_at),
         nullif(lease_seconds, 30), execution_seconds, queue_id, owner_id, concurrency_max,
@@ -880,7 +885,7 @@ kept AS (
         nullif(gated, false), nullif(serial, false), concurrency_key,
         unique_key, payload, details, state, nullif(due_at, fire_at),
         nullif(attempt, 1), worker, lease_expires_at, started_at, finished_at, progress,
-        error, result, disposition, prune_at, history, start_by, nullif(token, attempt)
+        error, result, disposition, prune_at, history, start_by, nullif(token, attempt), deadline
     FROM gone RETURNING namespace_id, owner_id, id, state, finished_at, error, disposition
 ),
 counted AS (
@@ -937,7 +942,7 @@ kept AS (
         namespace_id, id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id, concurrency_max,
         priority, cause, gated, serial, concurrency_key, unique_key, payload, details, due_at, attempt, started_at,
         result, prune_at, token, state, worker, lease_expires_at, finished_at, progress, error, disposition, history,
-        start_by
+        start_by, deadline
     )
     SELECT namespace_id, id, fire_at, nullif(created_at, fire_at),
         nullif(lease_seconds, 30), execution_seconds, queue_id, owner_id, concurrency_max,
@@ -946,7 +951,7 @@ kept AS (
         unique_key, payload, details, nullif(due_at, fire_at),
         nullif(attempt, 1), started_at, result, prune_at,
         nullif(token, attempt), $12::int2, $13::bytea, $14::int8, $15::int8, $16::bytea,
-        $17::bytea, $18::int2, $19::bytea, $20::int8
+        $17::bytea, $18::int2, $19::bytea, $20::int8, $25::int8
     FROM gone RETURNING namespace_id, owner_id, id, state, finished_at, error, disposition
 ),
 -- The rest as finish_runs, from: counted AS (
@@ -954,7 +959,7 @@ kept AS (
 -- name: amend_runs
 -- As `settle_runs`, of runs that are finished already and remain so.
 UPDATE horarium.finished SET state = given.state, due_at = given.due_at, attempt = given.attempt,
-    worker = given.worker, lease_expires_at = given.lease_expires_at, started_at = given.started_at,
+    worker = given.worker, lease_expires_at = given.lease_expires_at, deadline = given.deadline, started_at = given.started_at,
     finished_at = given.finished_at, progress = given.progress, error = given.error, result = given.result,
     disposition = given.disposition, prune_at = given.prune_at, history = given.history, start_by = given.start_by,
     token = given.token
@@ -963,11 +968,11 @@ FROM (
     FROM unnest(
         $3::bytea[], $4::int8[], $5::int2[], $6::bool[], $7::int2[], $8::int8[], $9::int4[], $10::bytea[], $11::int8[],
         $12::int8[], $13::int8[], $14::bytea[], $15::bytea[], $16::bytea[], $17::int2[], $18::int8[], $19::bytea[],
-        $20::int8[], $21::int8[]
+        $20::int8[], $21::int8[], $22::int8[]
     ) AS given (
         id, token_read, state_read, held, state, due_at, attempt, worker, lease_expires_at,
         started_at, finished_at, progress, error, result, disposition, prune_at, history,
-        start_by, token
+        start_by, token, deadline
     )
     OFFSET 0
 ) AS given
@@ -980,8 +985,7 @@ RETURNING finished.id;
 -- Leases that go on: `ports.lease_end` for a running run, unchanged for a cancelling one.
 UPDATE horarium.runs SET progress = coalesce(given.progress, runs.progress),
     lease_expires_at = CASE WHEN runs.state = 2 THEN runs.lease_expires_at ELSE LEAST(
-        $2 + round(runs.lease_seconds * 1000000)::int8,
-        runs.started_at + round(runs.execution_seconds * 1000000)::int8
+        $2 + round(runs.lease_seconds * 1000000)::int8, runs.deadline
     ) END
 FROM (
     SELECT $1::int4 AS namespace_id, given.*
@@ -991,15 +995,16 @@ FROM (
 WHERE given.token + 0 = given.token
     AND runs.namespace_id = given.namespace_id AND runs.id = given.id AND runs.token = given.token AND runs.state <> 0
     AND CASE WHEN runs.state = 2 THEN runs.lease_expires_at ELSE
-        coalesce(runs.started_at + round(runs.execution_seconds * 1000000)::int8, 9223372036854775807)
+        coalesce(runs.deadline, 9223372036854775807)
     END > $2::int8
 RETURNING runs.id, runs.lease_expires_at, runs.state = 2;
 
 -- name: overdue_runs
+-- $4: how far the steady scale is ahead of $2, the present.
 SELECT runs.* FROM (
     (
-        SELECT lease_expires_at AS overdue_at, id FROM horarium.runs
-        WHERE namespace_id = $1 AND state > 0 AND lease_expires_at <= $2
+        SELECT lease_expires_at - $4::int8 AS overdue_at, id FROM horarium.runs
+        WHERE namespace_id = $1 AND state > 0 AND lease_expires_at <= $2::int8 + $4
         ORDER BY lease_expires_at, id LIMIT $3
     )
     UNION ALL
@@ -1015,10 +1020,11 @@ SELECT runs.* FROM (
 ORDER BY overdue.overdue_at, overdue.id;
 
 -- name: next_overdue_at
+-- $3: how far the steady scale is ahead of $2.
 SELECT LEAST(
     (
-        SELECT lease_expires_at FROM horarium.runs
-        WHERE namespace_id = $1 AND state > 0 AND lease_expires_at > $2 ORDER BY lease_expires_at LIMIT 1
+        SELECT lease_expires_at - $3::int8 FROM horarium.runs
+        WHERE namespace_id = $1 AND state > 0 AND lease_expires_at > $2::int8 + $3 ORDER BY lease_expires_at LIMIT 1
     ),
     (
         SELECT start_by FROM horarium.runs

@@ -44,7 +44,7 @@ Column = Sequence[Any] | None
 """One value for each row of a batch; None: NULL in every row."""
 
 
-_RARE_COLUMNS = 20
+_RARE_COLUMNS = 21
 
 SAID_LEASE_SECONDS = 30.0
 """The lease of a finished run whose row says nothing of it. Part of the schema."""
@@ -165,6 +165,7 @@ def _rare_row(run: Run) -> tuple[Any, ...]:
         encode_text(run.error),
         run.result,
         encode_history(run),
+        run.deadline,
     )
 
 
@@ -201,6 +202,7 @@ def alike_columns(changes: Sequence[RunChange]) -> list[Any]:
         run.attempt,
         run.started_at,
         run.prune_at,
+        run.deadline,
     ]
 
 
@@ -224,6 +226,7 @@ def _change_row(change: RunChange) -> tuple[Any, ...]:
         run.started_at,
         *end_of_attempt(run),
         run.token,
+        run.deadline,
     )
 
 
@@ -231,7 +234,7 @@ def _change_row(change: RunChange) -> tuple[Any, ...]:
 
 QUEUE_COLUMN, OWNER_COLUMN, BLOB_COLUMN = 12, 13, 22
 
-_NOTHING_RARE = (*(None,) * 13, False)
+_NOTHING_RARE = (*(None,) * 14, False)
 
 
 def decode_runs(rows: Sequence[Any], queues: Mapping[int, str], owners: Mapping[int, Owner]) -> list[Run]:
@@ -260,7 +263,7 @@ def decode_runs(rows: Sequence[Any], queues: Mapping[int, str], owners: Mapping[
     return runs
 
 
-_rare = itemgetter(7, 8, 9, 10, 15, 19, 24, 25, 27, 28, 29, 30, 31, 21)
+_rare = itemgetter(7, 8, 9, 10, 15, 19, 24, 25, 27, 28, 29, 30, 31, 32, 21)
 _kind = itemgetter(12, 13, 14, 16, 17, 18, 3, 4, 23)
 """What most runs of one claim have in common: such a run costs half of what it costs to make a run of a row."""
 
@@ -295,7 +298,7 @@ def _decode_rare(id: str, row: Any, queues: Mapping[int, str], owners: Mapping[i
     """A run that has something which a waiting or running one mostly has not. In history defaults are NULL."""
     (due_at, fire_at, created_at, lease_seconds, token, lease_expires_at, started_at, finished_at, prune_at, start_by,
      execution_seconds, _, queue_id, owner_id, attempt, concurrency_max, priority, state, cause, disposition, _,
-     serial, _, worker, concurrency_key, unique_key, payload, details, progress, error, result, history,
+     serial, _, worker, concurrency_key, unique_key, payload, details, progress, error, result, history, deadline,
      *_) = row  # fmt: skip
     attempt = 1 if attempt is None else attempt
     rare = None if details is None else decode_details(details)
@@ -324,6 +327,7 @@ def _decode_rare(id: str, row: Any, queues: Mapping[int, str], owners: Mapping[i
         token=attempt if token is None else token,
         worker=decode_text(worker),
         lease_expires_at=lease_expires_at,
+        deadline=deadline,
         started_at=started_at,
         finished_at=finished_at,
         progress=progress,

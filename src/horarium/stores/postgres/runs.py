@@ -14,7 +14,7 @@ from horarium.clock import Instant
 from horarium.model import UNFINISHED, Run, RunChange, State
 from horarium.ports import NOTHING_ALONG, Along, Beat, Pulse
 from horarium.stores.batches import run_identities, unlike
-from horarium.stores.encoding import are_alike, comes_alone, decode_id, encode_id, encode_text
+from horarium.stores.encoding import are_alike, as_written, comes_alone, decode_id, encode_id, encode_text
 from horarium.stores.postgres.records import add_along, add_records
 from horarium.stores.postgres.rows import (
     OWNER_COLUMN,
@@ -104,23 +104,24 @@ def simply(changes: Sequence[RunChange]) -> str | None:
     return names.pop() if len(names) == 1 and len(set(map(_run_id, changes))) == len(changes) else None
 
 
-async def settle_simply(session: Session, name: str, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+async def settle_simply(session: Session, name: str, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
     """As `settle_runs`, by this statement."""
-    ordered = sorted(changes, key=_run_id)
-    written = await _write_part(session, name, ordered, now)
+    ordered = sorted(as_written(changes, steady), key=_run_id)
+    written = await _write_part(session, name, ordered, steady)
     if all(written):
         return [True] * len(changes)
     known = {change.run.id for change, did in zip(ordered, written, strict=True) if did}
     return [change.run.id in known for change in changes]
 
 
-async def settle_runs(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+async def settle_runs(session: Session, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
+    changes = as_written(changes, steady)
     alone = all(map(comes_alone, changes))
     parts = [list(changes)] if alone else list(_parts(changes))
     if len(parts) > 1 or len(set(_statements(changes).values())) > 1:
         await session.lock_runs(change.run.id for change in changes)
     write = _settle_part if alone else _settle_and_follow
-    return [answer for part in parts for answer in await write(session, part, now)]
+    return [answer for part in parts for answer in await write(session, part, steady)]
 
 
 def _parts(changes: Sequence[RunChange]) -> Iterator[list[RunChange]]:
@@ -136,8 +137,8 @@ def _parts(changes: Sequence[RunChange]) -> Iterator[list[RunChange]]:
     yield part
 
 
-async def _settle_and_follow(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
-    answers = await _settle_part(session, changes, now)
+async def _settle_and_follow(session: Session, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
+    answers = await _settle_part(session, changes, steady)
     written = [change for change, did in zip(changes, answers, strict=True) if did]
     if follow_ups := [run for change in written for run in change.follow_ups]:
         await _add_runs(session, follow_ups)
@@ -145,7 +146,7 @@ async def _settle_and_follow(session: Session, changes: Sequence[RunChange], now
     return answers
 
 
-async def _settle_part(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+async def _settle_part(session: Session, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
     answers: list[bool] = [False] * len(changes)
     statements = _statements(changes)
     for wave in _waves(changes, [change.run.id for change in changes]):
@@ -153,20 +154,20 @@ async def _settle_part(session: Session, changes: Sequence[RunChange], now: Inst
         for name in ("settle_runs", "finish_runs", "amend_runs"):
             part = [numbered for numbered in wave if statements[_states(numbered[1])] == name]
             if part:
-                written = await _write_part(session, name, [change for _, change in part], now)
+                written = await _write_part(session, name, [change for _, change in part], steady)
                 for (place, _), did in zip(part, written, strict=True):
                     answers[place] = did
     return answers
 
 
-async def _write_part(session: Session, name: str, changes: Sequence[RunChange], now: Instant) -> Sequence[bool]:
+async def _write_part(session: Session, name: str, changes: Sequence[RunChange], steady: Instant) -> Sequence[bool]:
     """One statement, and which of the changes it wrote."""
     if name == "finish_runs" and session.tells_alike and are_alike(changes):
         columns = alike_columns(changes)
-        written = await session.one("finish_alike", session.namespace_id, now, *columns) or ()
+        written = await session.one("finish_alike", session.namespace_id, steady, *columns) or ()
     else:
         columns = change_columns(changes)
-        rows = await session.rows(name, session.namespace_id, now, *columns)
+        rows = await session.rows(name, session.namespace_id, steady, *columns)
         written = (rows[0][0] or ()) if name == "finish_runs" else [row[0] for row in rows]
     if len(written) == len(changes):
         return [True] * len(changes)
@@ -214,25 +215,26 @@ def _waves(items: Sequence[T], keys: Sequence[str]) -> list[list[tuple[int, T]]]
 # ---- leases -----------------------------------------------------------------------------------------------------
 
 
-async def heartbeat_runs(session: Session, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
+async def heartbeat_runs(session: Session, beats: Sequence[Beat], steady: Instant) -> list[Pulse | None]:
     pulses: list[Pulse | None] = [None] * len(beats)
     for wave in _waves(beats, [beat.run_id for beat in beats]):
         wave.sort(key=lambda item: item[1].run_id)
         ids = [encode_id(beat.run_id) for _, beat in wave]
         tokens, progress = [beat.token for _, beat in wave], [beat.progress for _, beat in wave]
-        rows = await session.rows("heartbeat_runs", session.namespace_id, now, ids, tokens, progress)
+        rows = await session.rows("heartbeat_runs", session.namespace_id, steady, ids, tokens, progress)
         found = {row[0]: Pulse(row[1], row[2]) for row in rows}
         for (place, _), blob in zip(wave, ids, strict=True):
             pulses[place] = found.get(blob)
     return pulses
 
 
-async def overdue_runs(session: Session, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
-    first: Instant | None = await session.one("next_overdue_at", session.namespace_id, -1)
+async def overdue_runs(session: Session, now: Instant, limit: int, steady: Instant) -> tuple[list[Run], Instant | None]:
+    shift = steady - now
+    first: Instant | None = await session.one("next_overdue_at", session.namespace_id, -1, shift)
     if first is None or first > now:
         return [], first  # as nearly always: one statement says so
-    runs = await load(session, await session.rows("overdue_runs", session.namespace_id, now, limit))
-    return runs, await session.one("next_overdue_at", session.namespace_id, now)
+    runs = await load(session, await session.rows("overdue_runs", session.namespace_id, now, limit, shift))
+    return runs, await session.one("next_overdue_at", session.namespace_id, now, shift)
 
 
 # ---- forgetting -------------------------------------------------------------------------------------------------

@@ -147,10 +147,10 @@ class PostgresStore:
     async def jobs_trimmed(self, after: str | None, limit: int) -> Page[Job]:
         return await self._call(lambda session: jobs.jobs_trimmed(session, after, limit))
 
-    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+    async def commit_plans(self, plans: Sequence[Plan], steady: Instant) -> list[bool]:
         if not plans:
             return []
-        return await self._call(lambda session: jobs.commit_plans(session, plans, now), transaction=True)
+        return await self._call(lambda session: jobs.commit_plans(session, plans, steady), transaction=True)
 
     # -- runs
 
@@ -189,10 +189,12 @@ class PostgresStore:
     async def last_runs(self, jobs: Sequence[str], since: Instant, until: Instant, limit: int) -> dict[str, list[Run]]:
         return await self._call(lambda session: listing.last_runs(session, jobs, since, until, limit))
 
-    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+    async def claim_runs(
+        self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant, steady: Instant
+    ) -> Claimed:
         if not queues:
             return Claimed()
-        given = queues, limit, worker, now, until
+        given = queues, limit, worker, now, until, steady
         claimed = await self._call(lambda session: claim.claim_at_once(session, *given), kind=CLAIM)
         if not isinstance(claimed, claim.Due):
             return claimed
@@ -205,9 +207,10 @@ class PostgresStore:
         worker: str,
         now: Instant,
         until: Instant,
+        steady: Instant,
         found: claim.Due | None = None,
     ) -> Claimed:
-        given = queues, limit, worker, now, until
+        given = queues, limit, worker, now, until, steady
         claimed = Claimed()
         for turn in range(claim.ROUNDS_MAX):
             seen = found if turn == 0 else None
@@ -220,21 +223,23 @@ class PostgresStore:
                 break
         return claimed
 
-    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+    async def settle_runs(self, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
         if not changes:
             return []
         if (name := runs.simply(changes)) is not None:
-            return await self._call(lambda session: runs.settle_simply(session, name, changes, now), kind=SETTLE)
-        return await self._call(lambda session: runs.settle_runs(session, changes, now), transaction=True, kind=SETTLE)
+            return await self._call(lambda session: runs.settle_simply(session, name, changes, steady), kind=SETTLE)
+        return await self._call(
+            lambda session: runs.settle_runs(session, changes, steady), transaction=True, kind=SETTLE
+        )
 
-    async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
+    async def heartbeat_runs(self, beats: Sequence[Beat], steady: Instant) -> list[Pulse | None]:
         if not beats:
             return []
         several = len({beat.run_id for beat in beats}) < len(beats)
-        return await self._call(lambda session: runs.heartbeat_runs(session, beats, now), transaction=several)
+        return await self._call(lambda session: runs.heartbeat_runs(session, beats, steady), transaction=several)
 
-    async def overdue_runs(self, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
-        return await self._call(lambda session: runs.overdue_runs(session, now, limit))
+    async def overdue_runs(self, now: Instant, limit: int, steady: Instant) -> tuple[list[Run], Instant | None]:
+        return await self._call(lambda session: runs.overdue_runs(session, now, limit, steady))
 
     async def prune_runs(self, now: Instant, limit: int) -> int:
         return await self._call(lambda session: runs.prune_runs(session, now, limit), transaction=True)

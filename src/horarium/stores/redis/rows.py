@@ -144,7 +144,7 @@ class Arguments:
 
 
 def encode_run(run: Run) -> bytes:
-    """The row of a run: the changing part (11 values), the fixed part (12), the part that no script looks at (5). The
+    """The row of a run: the changing part (12 values), the fixed part (12), the part that no script looks at (5). The
     seconds of a lease are there only if its microseconds don't give them back exactly."""
     seconds, limit = run.lease_seconds, run.execution_seconds
     micros = round(seconds * SECOND)
@@ -164,6 +164,7 @@ def encode_run(run: Run) -> bytes:
             run.finished_at,
             DISPOSITION_NUMBERS[run.disposition],
             run.prune_at,
+            run.deadline,
             run.queue,
             run.priority,
             run.fire_at,
@@ -220,6 +221,7 @@ def run_change(change: RunChange, arguments: Arguments) -> tuple[Any, ...]:
         run.finished_at,
         DISPOSITION_NUMBERS[run.disposition],
         run.prune_at,
+        run.deadline,
     )
 
 
@@ -244,6 +246,7 @@ def kind_of_end(kind: Sequence[RunChange], arguments: Arguments) -> tuple[Any, .
         run.finished_at,
         DISPOSITION_NUMBERS[run.disposition],
         run.prune_at,
+        run.deadline,
     )
 
 
@@ -318,10 +321,10 @@ def _runs(pairs: Iterable[tuple[str, list[Any]]]) -> list[Run]:
                 replace(
                     like,
                     id=run_id,
-                    fire_at=row[13],
+                    fire_at=row[14],
                     due_at=row[3],
-                    created_at=row[23],
-                    payload=row[25],
+                    created_at=row[24],
+                    payload=row[26],
                     lease_expires_at=row[4],
                     started_at=row[5],
                 )
@@ -329,8 +332,8 @@ def _runs(pairs: Iterable[tuple[str, list[Any]]]) -> list[Run]:
     return runs
 
 
-_RARE = 27
-_kind = itemgetter(0, 1, 2, 6, 7, 8, 9, 10, 11, 12, 14, 15, 16, 17, 18, 19, 20, 24, 26)
+_RARE = 28
+_kind = itemgetter(0, 1, 2, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 18, 19, 20, 21, 25, 27)
 """What most runs of one claim have in common: such a run costs half of what it costs to make a run of a row."""
 
 
@@ -354,8 +357,8 @@ def _outcome_parts(outcome: Outcome) -> tuple[str | None, bytes | None, tuple[Ev
 
 def _run(run_id: str, row: list[Any]) -> Run:
     (state, token, attempt, due_at, lease_expires_at, started_at, start_by, worker, finished_at, disposition, prune_at,
-     queue, priority, fire_at, job_id, job, serial, concurrency_key, concurrency_max, unique_key, lease_micros,
-     _, _, created_at, cause, payload, lease_seconds, rest) = row  # fmt: skip
+     deadline, queue, priority, fire_at, job_id, job, serial, concurrency_key, concurrency_max, unique_key,
+     lease_micros,     _, _, created_at, cause, payload, lease_seconds, rest) = row  # fmt: skip
     policy, fires, last_fire_at, execution_seconds = _rest(rest) if rest else (None, 1, None, None)
     return Run(
         id=run_id,
@@ -381,6 +384,7 @@ def _run(run_id: str, row: list[Any]) -> Run:
         token=token,
         worker=worker,
         lease_expires_at=lease_expires_at,
+        deadline=deadline,
         started_at=started_at,
         finished_at=finished_at,
         disposition=None if disposition is None else DISPOSITIONS[disposition],

@@ -36,7 +36,7 @@ from horarium.ports import (
     Stats,
 )
 from horarium.stores.counting import counted
-from horarium.stores.encoding import STATE_NUMBERS, record_bounds
+from horarium.stores.encoding import STATE_NUMBERS, as_written, record_bounds
 from horarium.stores.listing import ahead_after, ahead_cursor, id_bounds, newest_of
 from horarium.stores.migrations import unreleased
 from horarium.stores.redis import health
@@ -211,14 +211,14 @@ class RedisStore:
         next_at = None if beyond is None else int(float(beyond))
         return await due_of(self._read, [decode_job(row) for row in rows], left, until, next_at)
 
-    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
+    async def commit_plans(self, plans: Sequence[Plan], steady: Instant) -> list[bool]:
         answers: list[bool] = []
         for part in weighed_parts(plans, weight_of_plan):
             arguments = Arguments(before=4)
-            batch = [value for plan in part for value in _plan(plan, arguments)]
+            batch = [value for plan in part for value in _plan(plan, arguments, steady)]
             ids = [run_id for plan in part for run_id in _ids_of(plan)]
             job_ids = [plan.job.id for plan in part]
-            values = (now, pack_all(job_ids), pack_all(ids), pack_all(batch), *arguments.values)
+            values = (steady, pack_all(job_ids), pack_all(ids), pack_all(batch), *arguments.values)
             answers.extend(map(bool, await self._write("commit_plans", *values)))
         return answers
 
@@ -271,54 +271,57 @@ class RedisStore:
             found += await found_all(self._read, ids, loaded)
         return newest_of(jobs, found, limit)
 
-    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
+    async def claim_runs(
+        self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant, steady: Instant
+    ) -> Claimed:
         if not queues:
             return Claimed()
-        asked = (now, until, min(limit, BATCH_MAX), CALL_BYTES_MAX, worker, *sorted(set(queues)))
+        asked = (now, until, min(limit, BATCH_MAX), CALL_BYTES_MAX, worker, steady - now, *sorted(set(queues)))
         next_due_at, count, texts, loaded, job_ids, rows = await self._write("claim_runs", *asked)
         jobs = {job_id.decode(): decode_job(row) for job_id, row in zip(job_ids, rows, strict=True) if row is not None}
         return Claimed(tuple(claimed_runs(count, texts, loaded)), jobs, int(next_due_at) if next_due_at else None)
 
-    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+    async def settle_runs(self, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
+        changes = as_written(changes, steady)
         answers: list[bool] = []
         for part in parts(changes, ends_of_call(changes)):
             if kinds := kinds_of_call(part):
-                answers += await self._settle_kinds(part, kinds, now)
+                answers += await self._settle_kinds(part, kinds, steady)
                 continue
             for some in weighed_parts(part, weight_of_change):
                 arguments = Arguments(before=3)
                 batch = [value for change in some for value in run_change(change, arguments)]
                 ids = pack_all([change.run.id for change in some])
-                answers += map(bool, await self._write("settle_runs", now, ids, pack_all(batch), *arguments.values))
+                answers += map(bool, await self._write("settle_runs", steady, ids, pack_all(batch), *arguments.values))
         return answers
 
     async def _settle_kinds(
-        self, changes: Sequence[RunChange], kinds: Sequence[Sequence[RunChange]], now: Instant
+        self, changes: Sequence[RunChange], kinds: Sequence[Sequence[RunChange]], steady: Instant
     ) -> list[bool]:
         arguments = Arguments(before=3)
         # Runs of one job are more alike than others, and what lies together in an index leaves it together.
         in_turn = _by_job if any(change.run.job_id for change in changes) else _id_of_change
         ids = [change.run.id for kind in kinds for change in sorted(kind, key=in_turn)]
         batch = [value for kind in kinds for value in kind_of_end(kind, arguments)]
-        asked = (now, pack_all(ids), pack_all(batch), *arguments.values)
+        asked = (steady, pack_all(ids), pack_all(batch), *arguments.values)
         places = await self._write("settle_kinds", *asked)
         if not places:
             return [True] * len(ids)
         refused = {ids[place] for place in places}
         return [change.run.id not in refused for change in changes]
 
-    async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
+    async def heartbeat_runs(self, beats: Sequence[Beat], steady: Instant) -> list[Pulse | None]:
         pulses: list[Pulse | None] = []
         for part in parts(beats):
             arguments = Arguments(before=3)
             batch = [value for beat in part for value in (beat.token, arguments.place_or_none(beat.progress))]
             ids = pack_all([beat.run_id for beat in part])
-            answers = await self._write("heartbeat_runs", now, ids, pack_all(batch), *arguments.values)
+            answers = await self._write("heartbeat_runs", steady, ids, pack_all(batch), *arguments.values)
             pulses += (None if answer is None else Pulse(int(answer[0]), bool(answer[1])) for answer in answers)
         return pulses
 
-    async def overdue_runs(self, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
-        ids, loaded, ahead = await self._read("overdue_runs", now, min(limit, BATCH_MAX))
+    async def overdue_runs(self, now: Instant, limit: int, steady: Instant) -> tuple[list[Run], Instant | None]:
+        ids, loaded, ahead = await self._read("overdue_runs", now, min(limit, BATCH_MAX), steady - now)
         return await found_all(self._read, ids, loaded), None if ahead is None else int(ahead)
 
     async def prune_runs(self, now: Instant, limit: int) -> int:
@@ -412,7 +415,7 @@ def _record_change(change: RecordChange, arguments: Arguments) -> tuple[Any, ...
     return change.record.name, change.expected, row, come_along((), change.records, arguments)
 
 
-def _plan(plan: Plan, arguments: Arguments) -> Iterator[Any]:
+def _plan(plan: Plan, arguments: Arguments, steady: Instant) -> Iterator[Any]:
     """What the script `commit_plans` is given."""
     yield plan.job.id
     yield plan.job.version
@@ -420,7 +423,7 @@ def _plan(plan: Plan, arguments: Arguments) -> Iterator[Any]:
     yield come_along((), plan.records, arguments)
     yield from _swept_by(plan.job)
     yield from (len(plan.changes), len(plan.withdrawals), len(plan.runs))
-    for change in plan.changes:
+    for change in as_written(plan.changes, steady):
         yield from run_change(change, arguments)
     for run in plan.withdrawals:
         yield from (run.id, run.token)

@@ -40,7 +40,7 @@ Candidate = list[Any]
 
 
 def claim_runs(
-    session: Session, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant
+    session: Session, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant, steady: Instant
 ) -> Claimed:
     numbers = session.queue_numbers(queues)
     if not numbers:
@@ -52,10 +52,10 @@ def claim_runs(
         return Claimed(next_due_at=_earliest(levels))
     worker_id = session.worker_number(worker)
     if len(due) == 1 and not due[0][1]:
-        runs = _take_level(session, due[0], limit, worker_id, now, until)
+        runs = _take_level(session, due[0], limit, worker_id, now, until, steady)
     else:
         taken = list(islice(_Claim(session, limit, now, until).takes(due), limit))
-        _take(session, taken, worker_id, now)
+        _take(session, taken, worker_id, now, steady)
         runs = load_runs(session, taken)
     left = session.array("claim_levels", queue_ids, until if len(runs) < limit else -1)
     jobs = session.jobs_by_id({run.job_id for run in runs if run.job_id is not None})
@@ -63,18 +63,18 @@ def claim_runs(
 
 
 def _take_level(
-    session: Session, level: Level, limit: int, worker_id: int | None, now: Instant, until: Instant
+    session: Session, level: Level, limit: int, worker_id: int | None, now: Instant, until: Instant, steady: Instant
 ) -> list[Run]:
     """Take the first runs of this level, in which nothing is held back. Each run is read once."""
     rank, _, queue_id, _ = level
-    rows = session.array("claim_level", queue_id, -rank, until, now, limit, worker_id)
-    _take(session, [row[NUMBER] for row in rows], worker_id, now)
+    rows = session.array("claim_level", queue_id, -rank, until, now, limit, worker_id, steady - now)
+    _take(session, [row[NUMBER] for row in rows], worker_id, now, steady)
     return runs_of(session, rows)
 
 
-def _take(session: Session, numbers: Sequence[int], worker_id: int | None, now: Instant) -> None:
+def _take(session: Session, numbers: Sequence[int], worker_id: int | None, now: Instant, steady: Instant) -> None:
     if numbers:
-        session.change("claim_runs", carray(numbers), worker_id, now)
+        session.change("claim_runs", carray(numbers), worker_id, now, steady - now)
 
 
 def _earliest(levels: Sequence[Level]) -> Instant | None:

@@ -140,17 +140,17 @@ def due_jobs(session: Session, until: Instant, limit: int, after: Instant | None
     return due, session.one("next_job_at", session.namespace_id, *last)
 
 
-def commit_plans(session: Session, plans: Sequence[Plan], now: Instant) -> list[bool]:
+def commit_plans(session: Session, plans: Sequence[Plan], steady: Instant) -> list[bool]:
     if len(plans) > 1 and all_or_none(session, lambda: _update(session, plans) == len(plans)):
-        _follow_all(session, plans, now)
+        _follow_all(session, plans, steady)
         return [True] * len(plans)
-    return [_commit_plan(session, plan, now) for plan in plans]
+    return [_commit_plan(session, plan, steady) for plan in plans]
 
 
-def _commit_plan(session: Session, plan: Plan, now: Instant) -> bool:
+def _commit_plan(session: Session, plan: Plan, steady: Instant) -> bool:
     if _update(session, [plan]) == 0:
         return False
-    _follow(session, plan, now)
+    _follow(session, plan, steady)
     return True
 
 
@@ -162,18 +162,18 @@ def _update(session: Session, plans: Sequence[Plan]) -> int:
     return session.change_rows("update_jobs", rows, session.namespace_id)
 
 
-def _follow_all(session: Session, plans: Sequence[Plan], now: Instant) -> None:
+def _follow_all(session: Session, plans: Sequence[Plan], steady: Instant) -> None:
     """Together where one plan can't see what another did: if they only add runs."""
     if any(plan.changes or plan.withdrawals or plan.along for plan in plans):
         for plan in plans:
-            _follow(session, plan, now)
+            _follow(session, plan, steady)
     else:
         insert_runs(session, [run for plan in plans for run in plan.runs])
         add_records(session, (record for plan in plans for record in plan.records))
 
 
-def _follow(session: Session, plan: Plan, now: Instant) -> None:
-    apply_changes(session, plan.changes, now)
+def _follow(session: Session, plan: Plan, steady: Instant) -> None:
+    apply_changes(session, plan.changes, steady)
     gone = missing_runs(session, plan.moved)
     withdraw_runs(session, plan.withdrawals)
     runs = [run for run in plan.runs if run.id not in gone] if gone else plan.runs

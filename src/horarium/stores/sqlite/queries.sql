@@ -202,14 +202,14 @@ DELETE FROM runs WHERE num IN (
 -- name: add_runs
 -- A conflict on any unique index leaves the row out; the caller sees it in the count.
 WITH given (id, queue_id, priority, state, due_at, fire_at, created_at, owner_id, cause, lease_seconds, lease_micros,
-    attempt, token, worker_id, lease_expires_at, started_at, finished_at, disposition, prune_at, start_by,
+    attempt, token, worker_id, lease_expires_at, deadline, started_at, finished_at, disposition, prune_at, start_by,
     execution_seconds, execution_micros, gated, serial, concurrency_key, concurrency_max, unique_key, payload, details,
     progress, error, result, history)
-    AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
+    AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
 INSERT INTO runs (namespace_id, id, queue_id, priority, state, due_at, fire_at, created_at, owner_id, cause,
-    lease_seconds, lease_micros, attempt, token, worker_id, lease_expires_at, started_at, finished_at, disposition,
-    prune_at, start_by, execution_seconds, execution_micros, gated, serial, concurrency_key, concurrency_max,
-    unique_key, payload, details, progress, error, result, history)
+    lease_seconds, lease_micros, attempt, token, worker_id, lease_expires_at, deadline, started_at, finished_at,
+    disposition, prune_at, start_by, execution_seconds, execution_micros, gated, serial, concurrency_key,
+    concurrency_max, unique_key, payload, details, progress, error, result, history)
 SELECT ?, * FROM given WHERE id IS NOT NULL ON CONFLICT DO NOTHING;
 
 -- name: add_plain_runs
@@ -225,10 +225,10 @@ SELECT ?, 0, 0, 0, 0, * FROM given WHERE id IS NOT NULL ON CONFLICT DO NOTHING;
 SELECT json_group_array(json_array(
     hex(id), queue_id, priority, state, due_at, fire_at, created_at, owner_id, cause, lease_seconds, attempt,
     token, worker_id, lease_expires_at, started_at, hex(payload),
-    CASE WHEN coalesce(finished_at, disposition, prune_at, start_by, execution_seconds, serial,
+    CASE WHEN coalesce(finished_at, disposition, prune_at, start_by, execution_seconds, deadline, serial,
             concurrency_max, unique_key, details, progress, error, result, history) IS NOT NULL
-        THEN json_array(finished_at, disposition, prune_at, start_by, execution_seconds, serial, concurrency_key,
-            concurrency_max, unique_key, hex(details), hex(progress), hex(error), hex(result), hex(history),
+        THEN json_array(finished_at, disposition, prune_at, start_by, execution_seconds, deadline, serial,
+            concurrency_key, concurrency_max, unique_key, hex(details), hex(progress), hex(error), hex(result), hex(history),
             (payload IS NOT NULL) + 2 * (progress IS NOT NULL) + 4 * (error IS NOT NULL) + 8 * (result IS NOT NULL))
         END
 )) FROM carray(?1) AS wanted CROSS JOIN runs ON runs.num = wanted.value;
@@ -460,16 +460,17 @@ SELECT json_group_array(json_array(-priority, is_gated, queue_id, first_due_at))
 
 -- name: claim_level
 -- One level's due runs that nothing can hold back, where no other level counts: as `load_runs` gives them, but as they
--- are once `claim_runs` has taken them for ?6; and their numbers.
+-- are once `claim_runs` has taken them for ?6 (?7: how far the steady scale is ahead of ?4); and their numbers.
 SELECT '[' || ifnull(group_concat(run), '') || ']' FROM (
     SELECT json_array(
         hex(id), queue_id, priority, 1, due_at, fire_at, created_at, owner_id, cause, lease_seconds, attempt + 1,
-        token + 1, ?6, max(?4, due_at) + min(lease_micros, ifnull(execution_micros, lease_micros)), max(?4, due_at),
+        token + 1, ?6, max(?4, due_at) + ?7 + min(lease_micros, ifnull(execution_micros, lease_micros)),
+        max(?4, due_at),
         hex(payload),
         CASE WHEN coalesce(finished_at, disposition, prune_at, start_by, execution_seconds, serial,
                 concurrency_max, unique_key, details, progress, error, result, history) IS NOT NULL
-            THEN json_array(finished_at, disposition, prune_at, start_by, execution_seconds, serial, concurrency_key,
-                concurrency_max, unique_key, hex(details), hex(progress), hex(error), hex(result), hex(history),
+            THEN json_array(finished_at, disposition, prune_at, start_by, execution_seconds,
+                max(?4, due_at) + ?7 + execution_micros, serial, concurrency_key, concurrency_max, unique_key, hex(details), hex(progress), hex(error), hex(result), hex(history),
                 (payload IS NOT NULL) + 2 * (progress IS NOT NULL) + 4 * (error IS NOT NULL)
                     + 8 * (result IS NOT NULL))
             END,
@@ -616,21 +617,22 @@ SELECT json_group_array(json_array(due_at, hex(id), num, owner_id)) FROM (
 );
 
 -- name: claim_runs
--- `ports.lease_end`, from max(now, due_at), which becomes started_at too.
+-- `ports.lease_end`, from max(now, due_at), which becomes started_at too; ?4: how far the steady scale is ahead of now.
 UPDATE runs SET state = 1, token = token + 1, attempt = attempt + 1, worker_id = ?2, started_at = max(?3, due_at),
-    lease_expires_at = max(?3, due_at)
-        + min(lease_micros, ifnull(execution_micros, lease_micros))
+    lease_expires_at = max(?3, due_at) + ?4 + min(lease_micros, ifnull(execution_micros, lease_micros)),
+    deadline = max(?3, due_at) + ?4 + execution_micros
 WHERE num IN (SELECT value FROM carray(?1));
 
 -- name: settle_runs
 -- The number is looked up for each given row: as a join, the planner would rather walk all runs for a long batch.
-WITH given (id, token_read, state_read, held, state, due_at, attempt, worker_id, lease_expires_at, started_at,
-    finished_at, progress, error, result, disposition, prune_at, history, start_by, token)
-    AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
+WITH given (id, token_read, state_read, held, state, due_at, attempt, worker_id, lease_expires_at, deadline,
+    started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token)
+    AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
 UPDATE runs SET state = given.state, due_at = given.due_at, attempt = given.attempt, worker_id = given.worker_id,
-    lease_expires_at = given.lease_expires_at, started_at = given.started_at, finished_at = given.finished_at,
-    progress = given.progress, error = given.error, result = given.result, disposition = given.disposition,
-    prune_at = given.prune_at, history = given.history, start_by = given.start_by, token = given.token
+    lease_expires_at = given.lease_expires_at, deadline = given.deadline, started_at = given.started_at,
+    finished_at = given.finished_at, progress = given.progress, error = given.error, result = given.result,
+    disposition = given.disposition, prune_at = given.prune_at, history = given.history, start_by = given.start_by,
+    token = given.token
 FROM given
 WHERE runs.num = (SELECT num FROM runs AS stored WHERE stored.namespace_id = ? AND stored.id = given.id)
     AND runs.token = given.token_read AND runs.state = given.state_read
@@ -639,7 +641,7 @@ WHERE runs.num = (SELECT num FROM runs AS stored WHERE stored.namespace_id = ? A
 -- name: settle_alike
 -- As above, where all but these few values are the same for the whole batch.
 WITH given (id, token, due_at, attempt, started_at, result, prune_at) AS (VALUES (?, ?, ?, ?, ?, ?, ?))
-UPDATE runs SET state = ?, worker_id = ?, lease_expires_at = ?, finished_at = ?, progress = ?, error = ?,
+UPDATE runs SET state = ?, worker_id = ?, lease_expires_at = ?, deadline = ?, finished_at = ?, progress = ?, error = ?,
     disposition = ?, history = ?, start_by = ?, due_at = given.due_at, attempt = given.attempt,
     started_at = given.started_at, result = given.result, prune_at = given.prune_at
 FROM given
@@ -649,8 +651,8 @@ WHERE runs.num = (SELECT num FROM runs AS stored WHERE stored.namespace_id = ? A
 
 -- name: settle_kind
 -- As above, where all but the ids is the same for the whole batch, and what each run was due at stays as it is.
-UPDATE runs SET state = ?9, worker_id = ?10, lease_expires_at = ?11, finished_at = ?12, progress = ?13, error = ?14,
-    result = ?15, disposition = ?16, prune_at = ?17, history = ?18, start_by = ?19
+UPDATE runs SET state = ?9, worker_id = ?10, lease_expires_at = ?11, deadline = ?12, finished_at = ?13,
+    progress = ?14, error = ?15, result = ?16, disposition = ?17, prune_at = ?18, history = ?19, start_by = ?20
 WHERE namespace_id = ?2 AND id IN (SELECT value FROM carray(?1))
     AND token = ?3 AND state = ?4 AND (?5 IS NULL OR (lease_expires_at > ?6) IS ?5)
     AND attempt = ?7 AND started_at IS ?8;
@@ -695,13 +697,12 @@ WHERE job_health.namespace_id = ?1 AND failing_since IS NOT NULL LIMIT ?2;
 WITH given (place, id, token) AS (VALUES (?, ?, ?))
 SELECT json_group_array(json_array(given.place, runs.num, runs.state, CASE
     WHEN runs.state = 2 THEN runs.lease_expires_at
-    WHEN runs.execution_micros IS NULL OR runs.started_at IS NULL THEN ? + runs.lease_micros
-    ELSE min(? + runs.lease_micros, runs.started_at + runs.execution_micros)
+    ELSE min(? + runs.lease_micros, ifnull(runs.deadline, 9223372036854775807))
     END))
 FROM given CROSS JOIN runs ON runs.namespace_id = ? AND runs.id = given.id
 WHERE runs.token = given.token AND runs.state IN (1, 2) AND CASE
     WHEN runs.state = 2 THEN runs.lease_expires_at
-    ELSE ifnull(runs.started_at + runs.execution_micros, 9223372036854775807)
+    ELSE ifnull(runs.deadline, 9223372036854775807)
     END > ?;
 
 -- name: heartbeat_runs
@@ -726,10 +727,11 @@ SELECT json_group_array(json_array(start_by, hex(id), num)) FROM (
 );
 
 -- name: next_overdue_at
+-- ?3: how far the steady scale is ahead of ?2.
 SELECT min(instant) FROM (
     SELECT (
-        SELECT lease_expires_at FROM runs
-        WHERE namespace_id = ?1 AND state IN (1, 2) AND lease_expires_at > ?2 ORDER BY lease_expires_at LIMIT 1
+        SELECT lease_expires_at - ?3 FROM runs
+        WHERE namespace_id = ?1 AND state IN (1, 2) AND lease_expires_at > ?2 + ?3 ORDER BY lease_expires_at LIMIT 1
     ) AS instant
     UNION ALL
     SELECT (

@@ -103,6 +103,7 @@ def _run_row(session: Session, id: bytes, run: Run, queue_id: int, owners: Mappi
         run.token,
         None if run.worker is None else session.worker_number(run.worker),
         run.lease_expires_at,
+        run.deadline,
         run.started_at,
         run.finished_at,
         DISPOSITION_NUMBERS[run.disposition],
@@ -142,13 +143,14 @@ def _change_row(session: Session, id: bytes, change: RunChange) -> Row:
         run.attempt,
         None if run.worker is None else session.worker_number(run.worker),
         run.lease_expires_at,
+        run.deadline,
         run.started_at,
         *end_of_attempt(run),
         run.token,
     )
 
 
-def end_values(session: Session, kind: Sequence[RunChange], now: Instant) -> Row:
+def end_values(session: Session, kind: Sequence[RunChange], steady: Instant) -> Row:
     """The values of the query `settle_kind`. For changes of one kind."""
     change, run = kind[0], kind[0].run
     return (
@@ -157,12 +159,13 @@ def end_values(session: Session, kind: Sequence[RunChange], now: Instant) -> Row
         run.token,
         STATE_NUMBERS[change.state],
         change.held,
-        now,
+        steady,
         run.attempt,
         run.started_at,
         STATE_NUMBERS[run.state],
         None if run.worker is None else session.worker_number(run.worker),
         run.lease_expires_at,
+        run.deadline,
         *end_of_attempt(run),
     )
 
@@ -170,7 +173,7 @@ def end_values(session: Session, kind: Sequence[RunChange], now: Instant) -> Row
 _own = attrgetter("token", "due_at", "attempt", "started_at", "result", "prune_at")
 
 
-def alike_rows(session: Session, changes: Sequence[RunChange], now: Instant) -> tuple[list[Row], Row]:
+def alike_rows(session: Session, changes: Sequence[RunChange], steady: Instant) -> tuple[list[Row], Row]:
     """The values of the query `settle_alike`: the rows, and what follows them. For changes that are alike."""
     runs = [change.run for change in changes]
     ids = encode_ids([run.id for run in runs])
@@ -180,6 +183,7 @@ def alike_rows(session: Session, changes: Sequence[RunChange], now: Instant) -> 
         STATE_NUMBERS[run.state],
         None if run.worker is None else session.worker_number(run.worker),
         run.lease_expires_at,
+        run.deadline,
         run.finished_at,
         run.progress,
         encode_text(run.error),
@@ -189,7 +193,7 @@ def alike_rows(session: Session, changes: Sequence[RunChange], now: Instant) -> 
         session.namespace_id,
         STATE_NUMBERS[changes[0].state],
         held,
-        now,
+        steady,
         held,
     )
     return rows, values
@@ -272,8 +276,8 @@ def _run(id: str, row: list[Any], queues: Names, owners: Owners, workers: Names)
 def _rare_run(id: str, row: list[Any], queues: Names, owners: Owners, workers: Names) -> Run:
     (_, queue_id, priority, state, due_at, fire_at, created_at, owner_id, cause, lease_seconds, attempt, token,
      worker_id, lease_expires_at, started_at, payload, rare, *_) = row  # fmt: skip
-    (finished_at, disposition, prune_at, start_by, execution_seconds, serial, concurrency_key, concurrency_max,
-     unique_key, details_hex, progress, error, result, history, present) = rare  # fmt: skip
+    (finished_at, disposition, prune_at, start_by, execution_seconds, deadline, serial, concurrency_key,
+     concurrency_max, unique_key, details_hex, progress, error, result, history, present) = rare  # fmt: skip
     details = decode_details(_from_hex(details_hex)) if details_hex else NO_DETAILS
     job_id, job = (None, None) if owner_id is None else owners[owner_id]
     return Run(
@@ -300,6 +304,7 @@ def _rare_run(id: str, row: list[Any], queues: Names, owners: Owners, workers: N
         token=token,
         worker=None if worker_id is None else workers[worker_id],
         lease_expires_at=lease_expires_at,
+        deadline=deadline,
         started_at=started_at,
         finished_at=finished_at,
         progress=_from_hex(progress) if present & 2 else None,

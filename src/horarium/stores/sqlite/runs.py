@@ -15,7 +15,7 @@ import apsw
 from horarium.clock import Instant
 from horarium.model import Run, RunChange
 from horarium.ports import Along, Beat, Pulse
-from horarium.stores.encoding import are_alike, comes_alone, encode_id, kinds_of_end
+from horarium.stores.encoding import are_alike, as_written, comes_alone, encode_id, kinds_of_end
 from horarium.stores.sqlite.health import count_ends
 from horarium.stores.sqlite.records import add_along, add_records
 from horarium.stores.sqlite.rows import alike_rows, change_rows, end_values, load_runs, run_rows
@@ -44,36 +44,37 @@ def missing_runs(session: Session, ids: Collection[str]) -> set[str]:
     return {run_id for run_id, run in zip(given, get_runs(session, given), strict=True) if run is None}
 
 
-def settle_runs(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
-    answers = _settle_runs(session, changes, now)
+def settle_runs(session: Session, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
+    changes = as_written(changes, steady)
+    answers = _settle_runs(session, changes, steady)
     count_ends(session, compress(changes, answers))
     return answers
 
 
-def _settle_runs(session: Session, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+def _settle_runs(session: Session, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
     alone = all(map(comes_alone, changes))
-    if alone and len(changes) > 1 and are_alike(changes) and _settle_alike(session, changes, now):
+    if alone and len(changes) > 1 and are_alike(changes) and _settle_alike(session, changes, steady):
         return [True] * len(changes)
     rows = change_rows(session, changes)
     if alone:
-        return _each_or_all(session, "settle_runs", rows, session.namespace_id, now)
-    if _all_or_none(session, len(rows), lambda: session.change_rows("settle_runs", rows, session.namespace_id, now)):
+        return _each_or_all(session, "settle_runs", rows, session.namespace_id, steady)
+    if _all_or_none(session, len(rows), lambda: session.change_rows("settle_runs", rows, session.namespace_id, steady)):
         _bring_along(session, changes)
         return [True] * len(changes)
-    return [_settle_run(session, change, row, now) for change, row in zip(changes, rows, strict=True)]
+    return [_settle_run(session, change, row, steady) for change, row in zip(changes, rows, strict=True)]
 
 
-def _settle_alike(session: Session, changes: Sequence[RunChange], now: Instant) -> bool:
+def _settle_alike(session: Session, changes: Sequence[RunChange], steady: Instant) -> bool:
     """Write all of these, which are alike, or none."""
     if kinds := kinds_of_end(changes):
-        ends = [end_values(session, kind, now) for kind in kinds]
+        ends = [end_values(session, kind, steady) for kind in kinds]
         return _all_or_none(session, len(changes), lambda: sum(session.change("settle_kind", *end) for end in ends))
-    rows, values = alike_rows(session, changes, now)
+    rows, values = alike_rows(session, changes, steady)
     return _all_or_none(session, len(changes), lambda: session.change_rows("settle_alike", rows, *values))
 
 
-def _settle_run(session: Session, change: RunChange, row: Row, now: Instant) -> bool:
-    if session.change_rows("settle_runs", (row,), session.namespace_id, now) == 0:
+def _settle_run(session: Session, change: RunChange, row: Row, steady: Instant) -> bool:
+    if session.change_rows("settle_runs", (row,), session.namespace_id, steady) == 0:
         return False
     _bring_along(session, [change])
     return True
@@ -84,10 +85,10 @@ def _bring_along(session: Session, changes: Sequence[RunChange]) -> None:
     add_records(session, (record for change in changes for record in change.records))
 
 
-def apply_changes(session: Session, changes: Sequence[RunChange], now: Instant) -> None:
+def apply_changes(session: Session, changes: Sequence[RunChange], steady: Instant) -> None:
     """Write changes, leaving out those whose run has moved on."""
     if changes:
-        settle_runs(session, changes, now)
+        settle_runs(session, changes, steady)
 
 
 def withdraw_runs(session: Session, runs: Sequence[Run]) -> None:
@@ -133,11 +134,11 @@ def unfinished_runs(session: Session, job_ids: Sequence[str]) -> dict[str, list[
     return answer
 
 
-def heartbeat_runs(session: Session, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
+def heartbeat_runs(session: Session, beats: Sequence[Beat], steady: Instant) -> list[Pulse | None]:
     rows = [(place, encode_id(beat.run_id), beat.token) for place, beat in enumerate(beats)]
     answer: list[Pulse | None] = [None] * len(beats)
     leases: dict[int, Instant] = {}
-    held = session.array_rows("beating_runs", rows, now, now, session.namespace_id, now)
+    held = session.array_rows("beating_runs", rows, steady, session.namespace_id, steady)
     for place, number, state, expires_at in held:
         answer[place] = Pulse(expires_at, state == CANCELLING)
         if state == RUNNING:
@@ -149,11 +150,13 @@ def heartbeat_runs(session: Session, beats: Sequence[Beat], now: Instant) -> lis
     return answer
 
 
-def overdue_runs(session: Session, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
-    expired = session.array("expired_runs", session.namespace_id, now, limit)
+def overdue_runs(session: Session, now: Instant, limit: int, steady: Instant) -> tuple[list[Run], Instant | None]:
+    shift = steady - now
+    expired = session.array("expired_runs", session.namespace_id, steady, limit)
     unstarted = session.array("unstarted_runs", session.namespace_id, now, limit)
-    numbers = [number for _, _, number in merge(expired, unstarted)][:limit]
-    return load_runs(session, numbers), session.one("next_overdue_at", session.namespace_id, now)
+    overdue = merge([[end - shift, *rest] for end, *rest in expired], unstarted)
+    numbers = [number for _, _, number in overdue][:limit]
+    return load_runs(session, numbers), session.one("next_overdue_at", session.namespace_id, now, shift)
 
 
 def prune_runs(session: Session, now: Instant, limit: int) -> int:

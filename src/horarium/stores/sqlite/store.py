@@ -132,8 +132,8 @@ class SqliteStore:
     async def jobs_trimmed(self, after: str | None, limit: int) -> Page[Job]:
         return await self._lister.call(lambda session: jobs.jobs_trimmed(session, after, limit))
 
-    async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
-        return await self._writer.call(lambda session: jobs.commit_plans(session, plans, now)) if plans else []
+    async def commit_plans(self, plans: Sequence[Plan], steady: Instant) -> list[bool]:
+        return await self._writer.call(lambda session: jobs.commit_plans(session, plans, steady)) if plans else []
 
     # -- runs
 
@@ -155,17 +155,20 @@ class SqliteStore:
     async def last_runs(self, jobs: Sequence[str], since: Instant, until: Instant, limit: int) -> dict[str, list[Run]]:
         return await self._lister.call(lambda session: listing.last_runs(session, jobs, since, until, limit))
 
-    async def claim_runs(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
-        return await self._writer.call(lambda session: claim.claim_runs(session, queues, limit, worker, now, until))
+    async def claim_runs(
+        self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant, steady: Instant
+    ) -> Claimed:
+        given = queues, limit, worker, now, until, steady
+        return await self._writer.call(lambda session: claim.claim_runs(session, *given))
 
-    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
-        return await self._writer.call(lambda session: runs.settle_runs(session, changes, now)) if changes else []
+    async def settle_runs(self, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
+        return await self._writer.call(lambda session: runs.settle_runs(session, changes, steady)) if changes else []
 
-    async def heartbeat_runs(self, beats: Sequence[Beat], now: Instant) -> list[Pulse | None]:
-        return await self._writer.call(lambda session: runs.heartbeat_runs(session, beats, now)) if beats else []
+    async def heartbeat_runs(self, beats: Sequence[Beat], steady: Instant) -> list[Pulse | None]:
+        return await self._writer.call(lambda session: runs.heartbeat_runs(session, beats, steady)) if beats else []
 
-    async def overdue_runs(self, now: Instant, limit: int) -> tuple[list[Run], Instant | None]:
-        return await self._reader.call(lambda session: runs.overdue_runs(session, now, limit))
+    async def overdue_runs(self, now: Instant, limit: int, steady: Instant) -> tuple[list[Run], Instant | None]:
+        return await self._reader.call(lambda session: runs.overdue_runs(session, now, limit, steady))
 
     async def prune_runs(self, now: Instant, limit: int) -> int:
         return await self._writer.call(lambda session: runs.prune_runs(session, now, limit))

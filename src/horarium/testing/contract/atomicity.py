@@ -72,7 +72,7 @@ class AtomicityContract(StoreUnderTest):
         assert len(claimed) in (0, BATCH)
         assert all((run.worker, run.token) == ("lost", 1) for run in claimed)
         assert len((await take(after)).runs) == BATCH - len(claimed)
-        lost, _ = await after.overdue_runs(NOW + DAY, 200)
+        lost, _ = await after.overdue_runs(NOW + DAY, 200, NOW + DAY)
         assert len(lost) == BATCH
 
     @pytest.mark.parametrize("steps", range(5))
@@ -134,7 +134,7 @@ class AtomicityContract(StoreUnderTest):
         with pytest.raises(StoreUnavailable):
             await take(faulty)
         assert (await take(store)).runs == ()
-        overdue, _ = await store.overdue_runs(NOW + DAY, 10)
+        overdue, _ = await store.overdue_runs(NOW + DAY, 10, NOW + DAY)
         assert [run.token for run in overdue] == [1, 1]
 
     @pytest.mark.parametrize("seed", range(3))
@@ -220,7 +220,7 @@ def _next(job: Job, run: Run) -> Plan:
 
 
 async def rescue(store: Store, now: int) -> None:
-    overdue, _ = await store.overdue_runs(now, 100)
+    overdue, _ = await store.overdue_runs(now, 100, now)
     await store.settle_runs(
         [a_change(run, held=False, state=State.PENDING, lease_expires_at=None) for run in overdue], now
     )

@@ -84,7 +84,7 @@ async def take(
     worker: str = "worker-1",
 ) -> Claimed:
     """Claim, with what most tests want."""
-    return await store.claim_runs(queues, limit, worker, now, now if until is None else until)
+    return await store.claim_runs(queues, limit, worker, now, now if until is None else until, now)
 
 
 async def take_one(store: Store, run: Run, *, now: Instant = NOW) -> Run:

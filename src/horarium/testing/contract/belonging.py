@@ -51,7 +51,7 @@ class Mortal:
     async def commit_plans(self, plans: Sequence[Plan], now: Instant) -> list[bool]:
         if not self.dies:
             return await self._store.commit_plans(plans, now)
-        claimed = await self._store.claim_runs([f"pull/{queue}" for queue in QUEUES], 1, "w", now, now)
+        claimed = await self._store.claim_runs([f"pull/{queue}" for queue in QUEUES], 1, "w", now, now, now)
         self.claimed_before += claimed.runs
         await self._store.commit_plans(plans, now)
         raise StoreUnavailable("the node is gone")

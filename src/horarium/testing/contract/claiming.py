@@ -38,6 +38,7 @@ FULL_RUN = Run(
     token=2**40,
     worker="wörker \U0001f477",
     lease_expires_at=INSTANT_MAX,
+    deadline=INSTANT_MAX - 2,
     started_at=INSTANT_MIN,
     finished_at=1,
     progress=b'{"at":"\\u0000"}',

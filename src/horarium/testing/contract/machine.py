@@ -33,6 +33,7 @@ JOB_NAMES = ("a", "b", "b.c")
 RUN_NUMBERS = 10
 QUEUES = ("http", "other")
 MANY = 1_000
+STEADY_AHEAD = 2 * SECOND
 
 seconds = st.integers(0, 4)
 limits = st.sampled_from((0, 1, 2, 3, MANY))
@@ -160,6 +161,11 @@ class StoreMachine(RuleBasedStateMachine):
         self.asked: set[str] = set()
         self.deleted: set[str] = set()
 
+    @property
+    def steady(self) -> Instant:
+        """The present on the steady scale, which is not wall time."""
+        return self.now + STEADY_AHEAD
+
     def both(self, call: Callable[[Store], Awaitable[T]], alike: Callable[[T, T], bool] = eq) -> T:
         """The answer to this call, which must be the same from both."""
 
@@ -214,7 +220,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(data=st.data(), count=st.integers(1, 3))
     def commit_plans(self, data: st.DataObject, count: int) -> None:
         plans = [plan for _ in range(count) if (plan := self.draw_plan(data)) is not None]
-        won = self.both(lambda store: store.commit_plans(plans, self.now))
+        won = self.both(lambda store: store.commit_plans(plans, self.steady))
         self.deleted.update(
             plan.job.id for plan, did in zip(plans, won, strict=True) if did and plan.job.deleted_at is not None
         )
@@ -252,14 +258,14 @@ class StoreMachine(RuleBasedStateMachine):
     def claim(self, asked: list[str], limit: int, window: int) -> None:
         until = self.now + window
         self.both(
-            lambda store: store.claim_runs(asked, limit, "w", self.now, until),
+            lambda store: store.claim_runs(asked, limit, "w", self.now, until, self.steady),
             lambda expected, actual: _claims_the_same(expected, actual, limit, until),
         )
 
     @rule(data=st.data())
     def settle(self, data: st.DataObject) -> None:
         drawn = self.draw_changes(data, 4)
-        self.both(lambda store: store.settle_runs(drawn, self.now))
+        self.both(lambda store: store.settle_runs(drawn, self.steady))
         self.both(lambda store: store.get_runs([change.run.id for change in drawn]))
         self.both(lambda store: store.job_health([change.run.job_id or "" for change in drawn]))
 
@@ -270,7 +276,7 @@ class StoreMachine(RuleBasedStateMachine):
             return
         picked = data.draw(st.lists(st.sampled_from(known), max_size=4))
         beats = [Beat(run.id, run.token - stale, data.draw(texts)) for run in picked]
-        self.both(lambda store: store.heartbeat_runs(beats, self.now))
+        self.both(lambda store: store.heartbeat_runs(beats, self.steady))
 
     @rule(limit=limits)
     def prune(self, limit: int) -> None:
@@ -303,7 +309,7 @@ class StoreMachine(RuleBasedStateMachine):
         until = self.now + ahead * SECOND
         after = None if back is None else until - back * SECOND
         self.both(lambda store: store.due_jobs(until, limit, after))
-        self.both(lambda store: store.overdue_runs(self.now, limit))
+        self.both(lambda store: store.overdue_runs(self.now, limit, self.steady))
 
     @rule(
         limit=st.integers(1, 4),

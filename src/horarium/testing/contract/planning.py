@@ -174,7 +174,7 @@ class PlanningContract(StoreUnderTest):
         assert await store.unfinished_runs([job.id]) == {job.id: [later]}
         assert (await store.list_runs(RunFilter(states=frozenset({State.CANCELLED})), None, 9)).items == (ended,)
         assert [each is not None for each in await store.get_records(["audit/1"])] == [True]
-        assert await store.overdue_runs(NOW + 1, 10) == ([], None)
+        assert await store.overdue_runs(NOW + 1, 10, NOW + 1) == ([], None)
         assert ids((await take(store, 9)).runs) == ids([later])
         assert (await store.prune_runs(NOW + MINUTE - 1, 9), await store.prune_runs(NOW + MINUTE, 9)) == (0, 1)
         assert await store.get_runs([ended.id]) == [None]
@@ -222,7 +222,7 @@ class PlanningContract(StoreUnderTest):
         assert await store.commit_plans([Plan(job, withdrawals=(run,))], NOW) == [True]
         assert await store.get_runs([run.id]) == [None]
         assert await store.get_run_by_key("k") is None
-        assert await store.overdue_runs(NOW, 10) == ([], None)
+        assert await store.overdue_runs(NOW, 10, NOW) == ([], None)
         assert await store.unfinished_runs([job.id]) == {job.id: [a_run(2, of=job)]}
         assert (await store.list_runs(RunFilter(), None, 10)).items == (a_run(2, of=job),)
         assert ids((await take(store)).runs) == ids([a_run(2, of=job)])

@@ -182,7 +182,7 @@ class RaceContract(StoreUnderTest):
         await take(rescuers[0])
 
         async def rescue(store: Store) -> int:
-            overdue, _ = await store.overdue_runs(NOW + DAY, BATCH_MAX)
+            overdue, _ = await store.overdue_runs(NOW + DAY, BATCH_MAX, NOW + DAY)
             changes = [a_change(run, held=False, state=State.PENDING, lease_expires_at=None) for run in overdue]
             return sum(await store.settle_runs(changes, NOW + DAY))
 

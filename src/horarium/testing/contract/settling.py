@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from horarium.clock import DAY, HOUR, INSTANT_MAX, SECOND, to_micros
-from horarium.model import Disposition, Event, State
+from horarium.model import Disposition, Event, Plan, State, lasting
 from horarium.ports import Beat, Pulse, Store
 from horarium.testing.contract.base import StoreUnderTest, ids, run_of, take, take_one
-from horarium.testing.values import NOW, a_change, a_run, completed
+from horarium.testing.values import NOW, QUEUE, a_change, a_job, a_run, completed
 
 LEASE = 30 * SECOND
 MANY = 60
@@ -290,24 +290,92 @@ class SettlingContract(StoreUnderTest):
     async def test_a_heartbeat_extends_what_is_overdue(self, store: Store) -> None:
         claimed = await take_one(store, a_run())
         await store.heartbeat_runs([Beat(claimed.id, 1)], NOW + LEASE - 1)
-        assert await store.overdue_runs(NOW + LEASE, 10) == ([], NOW + 2 * LEASE - 1)
+        assert await store.overdue_runs(NOW + LEASE, 10, NOW + LEASE) == ([], NOW + 2 * LEASE - 1)
+
+    # -- the steady scale
+
+    @pytest.mark.parametrize("ahead", [-DAY, -1, 1, 7 * DAY])
+    async def test_leases_and_deadlines_are_on_the_steady_scale(self, store: Store, ahead: int) -> None:
+        steady = NOW + ahead
+        runs = [
+            a_run(1),
+            a_run(2, execution_seconds=40.0),
+            a_run(3, execution_seconds=5.0, serial=True),
+            a_run(4, due_at=NOW + SECOND, execution_seconds=40.0, concurrency_key="k", concurrency_max=1),
+        ]
+        await store.add_runs(runs)
+        claimed = (await store.claim_runs([QUEUE], 10, "w", NOW, NOW + SECOND, steady)).runs
+        ends = {1: (LEASE, None), 2: (LEASE, 40 * SECOND), 3: (5 * SECOND,) * 2, 4: (SECOND + LEASE, 41 * SECOND)}
+        for run, (number, (lease, deadline)) in zip(claimed, ends.items(), strict=True):
+            assert run.id == a_run(number).id
+            assert run.started_at == max(NOW, run.due_at)
+            assert run.lease_expires_at == steady + lease
+            assert run.deadline == (None if deadline is None else steady + deadline)
+            assert await run_of(store, run) == run
+        beats = [Beat(run.id, 1) for run in claimed]
+        later = steady + 39 * SECOND
+        pulses = await store.heartbeat_runs(beats, later)
+        expected = [later + LEASE, steady + 40 * SECOND, None, steady + 41 * SECOND]
+        assert [None if pulse is None else pulse.expires_at for pulse in pulses] == expected
+        assert await store.overdue_runs(NOW, 10, steady) == ([], NOW + 5 * SECOND)
+        overdue, next_at = await store.overdue_runs(NOW + 39 * SECOND, 10, later)
+        assert (ids(overdue), next_at) == (ids([a_run(3)]), NOW + 40 * SECOND)
+
+    @pytest.mark.parametrize("ahead", [-DAY, DAY])
+    async def test_ends_of_leases_and_start_limits_are_in_one_order(self, store: Store, ahead: int) -> None:
+        await store.add_runs([a_run(n, lease_seconds=float(n)) for n in (1, 3)])
+        await store.claim_runs([QUEUE], 10, "w", NOW, NOW, NOW + ahead)
+        await store.add_runs([a_run(2, start_by=NOW + 2 * SECOND), a_run(4, start_by=NOW + 4 * SECOND)])
+        for passed, expected in enumerate([[], [1], [1, 2], [1, 2, 3], [1, 2, 3, 4]]):
+            now = NOW + passed * SECOND
+            overdue, next_at = await store.overdue_runs(now, 10, now + ahead)
+            assert ids(overdue) == ids([a_run(number) for number in expected])
+            assert next_at == (now + SECOND if passed < 4 else None)
+
+    async def test_a_lease_may_be_given_as_a_duration(self, store: Store) -> None:
+        steady = NOW + DAY
+        for number in (1, 2):
+            claimed = await take_one(store, a_run(number))
+            change = a_change(claimed, state=State.CANCELLING, lease_expires_at=lasting(10.0))
+            if number == 1:
+                assert await store.settle_runs([change], steady) == [True]
+            else:
+                job = a_job()
+                await store.add_jobs([job])
+                assert await store.commit_plans([Plan(job, changes=(change,))], steady) == [True]
+            stored = await run_of(store, claimed)
+            assert stored == replace(change.run, lease_expires_at=steady + 10 * SECOND)
+
+    async def test_a_change_writes_the_deadline(self, store: Store) -> None:
+        claimed = await take_one(store, a_run(execution_seconds=40.0))
+        later = a_change(claimed, deadline=NOW + 60 * SECOND, lease_expires_at=NOW + SECOND)
+        assert await store.settle_runs([later], NOW) == [True]
+        assert await run_of(store, claimed) == later.run
+        put_back = a_change(later.run, state=State.PENDING, deadline=None, lease_expires_at=None)
+        assert await store.settle_runs([put_back], NOW) == [True]
+        assert await run_of(store, claimed) == put_back.run
+
+    async def test_a_claimed_run_is_added_with_its_deadline(self, store: Store) -> None:
+        run = a_run(state=State.RUNNING, token=1, attempt=1, lease_expires_at=NOW, deadline=NOW + SECOND)
+        assert await store.add_runs([run]) == [True]
+        assert await run_of(store, run) == run
 
     # -- overdue
 
     async def test_a_lease_is_overdue_at_its_very_end(self, store: Store) -> None:
         claimed = await take_one(store, a_run())
-        assert await store.overdue_runs(NOW + LEASE - 1, 10) == ([], NOW + LEASE)
-        assert await store.overdue_runs(NOW + LEASE, 10) == ([claimed], None)
+        assert await store.overdue_runs(NOW + LEASE - 1, 10, NOW + LEASE - 1) == ([], NOW + LEASE)
+        assert await store.overdue_runs(NOW + LEASE, 10, NOW + LEASE) == ([claimed], None)
 
     async def test_a_pending_run_is_overdue_at_its_start_limit(self, store: Store) -> None:
         run = a_run(start_by=NOW)
         await store.add_runs([run, a_run(1)])
-        assert await store.overdue_runs(NOW - 1, 10) == ([], NOW)
-        assert await store.overdue_runs(NOW, 10) == ([run], None)
+        assert await store.overdue_runs(NOW - 1, 10, NOW - 1) == ([], NOW)
+        assert await store.overdue_runs(NOW, 10, NOW) == ([run], None)
 
     async def test_a_claimed_run_is_not_measured_by_its_start_limit(self, store: Store) -> None:
         await take_one(store, a_run(start_by=NOW + 1))
-        assert await store.overdue_runs(NOW + 1, 10) == ([], NOW + LEASE)
+        assert await store.overdue_runs(NOW + 1, 10, NOW + 1) == ([], NOW + LEASE)
 
     async def test_overdue_runs_come_longest_first_whatever_kind(self, store: Store) -> None:
         await store.add_runs([a_run(n, lease_seconds=float(n)) for n in (3, 1, 2)])
@@ -316,7 +384,7 @@ class SettlingContract(StoreUnderTest):
         await store.add_runs([late, a_run(5, start_by=NOW + DAY)])
         expected = ids([a_run(1), late, a_run(2), a_run(3)])
         for limit in (0, 1, 3, 10):
-            overdue, ahead = await store.overdue_runs(NOW + HOUR, limit)
+            overdue, ahead = await store.overdue_runs(NOW + HOUR, limit, NOW + HOUR)
             assert ids(overdue) == expected[:limit]
             assert ahead == NOW + DAY
 
@@ -324,19 +392,19 @@ class SettlingContract(StoreUnderTest):
         await store.add_runs([a_run(n, lease_seconds=1.0) for n in (3, 1)])
         await take(store)
         await store.add_runs([a_run(2, start_by=NOW + SECOND)])
-        overdue, _ = await store.overdue_runs(NOW + SECOND, 10)
+        overdue, _ = await store.overdue_runs(NOW + SECOND, 10, NOW + SECOND)
         assert ids(overdue) == ids([a_run(1), a_run(2), a_run(3)])
 
     async def test_a_cancelling_run_is_overdue_when_its_grace_ends(self, store: Store) -> None:
         claimed = await take_one(store, a_run())
         cancelling = a_change(claimed, state=State.CANCELLING, lease_expires_at=NOW + SECOND)
         await store.settle_runs([cancelling], NOW)
-        assert await store.overdue_runs(NOW + SECOND, 10) == ([cancelling.run], None)
+        assert await store.overdue_runs(NOW + SECOND, 10, NOW + SECOND) == ([cancelling.run], None)
 
     async def test_finished_runs_are_never_overdue(self, store: Store) -> None:
         runs = [a_run(n, state=s, start_by=NOW, lease_expires_at=NOW) for n, s in enumerate(State)]
         await store.add_runs(runs)
-        overdue, ahead = await store.overdue_runs(NOW, 10)
+        overdue, ahead = await store.overdue_runs(NOW, 10, NOW)
         assert sorted(run.state for run in overdue) == sorted([State.PENDING, State.RUNNING, State.CANCELLING])
         assert ahead is None
 
@@ -344,4 +412,4 @@ class SettlingContract(StoreUnderTest):
         claimed = await take_one(store, a_run())
         rescue = a_change(claimed, held=False, state=State.PENDING, lease_expires_at=None)
         assert await store.settle_runs([rescue, rescue], NOW + LEASE) == [True, False]
-        assert await store.overdue_runs(NOW + LEASE, 10) == ([], None)
+        assert await store.overdue_runs(NOW + LEASE, 10, NOW + LEASE) == ([], None)

@@ -61,7 +61,7 @@ class Cluster:
             chaos.faults = chaos.lag = 0.0  # what these cost a node would be its excuse
         self._count = 0
         self._skewed = self._chances.of("skew").random() < 0.2
-        self._steps_clock = self._chances.of("clock").random() < 0.3
+        self._steps_clock = self._chances.of("clock").random() < 1 / 3
         self._options = {
             "plan_ahead_seconds": self._option("plan_ahead_seconds").choice((0.5, 1.0, 5.0)),
             "execution_window_seconds": self._option("execution_window_seconds").choice((0.0, 0.0, 1.0)),
@@ -81,7 +81,7 @@ class Cluster:
 
     def some_node(self, chance: Random) -> SimulatedNode | None:
         """A node that answers, as this chance decides."""
-        names = sorted(self.nodes.keys() - self.frozen)
+        names = sorted(name for name, node in self.nodes.items() if node.is_open and name not in self.frozen)
         return self.nodes[chance.choice(names)] if names else None
 
     def adopt(self, task: asyncio.Task[Any], context: Any) -> None:
@@ -95,7 +95,7 @@ class Cluster:
         node = self.nodes.get(name)
         if node is None or node.dead or name in self.frozen or self._skewed:
             return 0.0
-        return node.clock.monotonic() - max(node.trouble_at, self._chaos.went_back_at)
+        return node.clock.monotonic() - node.trouble_at
 
     @property
     def calm(self) -> tuple[int, float]:
@@ -108,13 +108,12 @@ class Cluster:
         self.look(self._database.space("default").runs)
 
     def look(self, stored: Mapping[str, Run]) -> None:
-        """Look into the hands of each node. Where the clock steps, leases may be others than a node knows."""
+        """Look into the hands of each node."""
         if self.frozen:
             self._trace.held_up_until = self._time.elapsed + HELD_UP
-        if not self._trace.clock_stepped:
-            for name, node in self.nodes.items():
-                if name not in self.frozen:
-                    node.hands.look(stored)
+        for name, node in self.nodes.items():
+            if name not in self.frozen:
+                node.hands.look(stored)
 
     def crowd(self) -> None:
         """Few places, more that is claimed than they can take, and no peace."""
@@ -159,7 +158,6 @@ class Cluster:
         node.killed = lambda: self.kill(name)
         self.nodes[name] = node
         self._trace.note(f"start {name}")
-        self._trace.started_at = self._time.elapsed
         await node.call(node.start())
 
     async def _start_ahead(self, chance: Random) -> None:
@@ -227,15 +225,12 @@ class Cluster:
         """Two steps within a moment: between two looks of most nodes, and heartbeats and claims come in between."""
         first, second = chance.choice(TWICE)
         if self._time.wall + first * SECOND >= self._time.start - DAY:
-            # A clock that is set back for a moment gives no lease that lasts too long.
-            self._steps_by(first * SECOND, back_for_a_moment=first + second >= 0)
+            self._steps_by(first * SECOND)
             later = chance.random() * MOMENT_SECONDS
             asyncio.get_running_loop().call_later(later, self._steps_by, second * SECOND)
 
-    def _steps_by(self, step: int, *, back_for_a_moment: bool = False) -> None:
-        self._trace.clock_stepped, self._trace.stepped_at = True, self._time.elapsed
+    def _steps_by(self, step: int) -> None:
+        self._trace.clock_stepped = True
         self._trace.clock_went_back |= step < 0
-        if step < 0 and not back_for_a_moment:
-            self._chaos.goes_back(self._time.elapsed / SECOND, -step // SECOND)
         self._trace.note(f"the clock steps by {step // SECOND} s")
         self._time.offset += step

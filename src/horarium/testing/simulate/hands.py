@@ -76,5 +76,5 @@ class Hands:
         return held
 
     def _is_ours(self, run: Run) -> bool:
-        """Whether the node must have it: it was not told to stop, and its lease lasts by the clock of the node."""
-        return run.state is State.RUNNING and (run.lease_expires_at or 0) > self._clock.now() + SECOND // 100
+        """Whether the node must have it: it was not told to stop, and its lease lasts by the reading of the node."""
+        return run.state is State.RUNNING and (run.lease_expires_at or 0) > self._clock.steady() + SECOND // 100

@@ -39,12 +39,17 @@ class NodeClock:
     def __init__(self, time: Time, skew: int = 0) -> None:
         self._time = time
         self._skew = skew
+        self.steady_offset = self.now() - time.elapsed
+        self.machine = f"skewed by {skew}"
 
     def now(self) -> Instant:
         return self._time.wall + self._skew
 
     def monotonic(self) -> float:
         return self._time.elapsed / SECOND
+
+    def steady(self) -> Instant:
+        return self._time.elapsed + self.steady_offset
 
 
 class VirtualLoop(asyncio.BaseEventLoop):

@@ -14,7 +14,7 @@ from contextvars import ContextVar, copy_context
 from random import Random
 from typing import Any, TypeVar, cast
 
-from horarium.clock import DAY, SECOND
+from horarium.clock import DAY
 from horarium.delivery.handler import Handler, HandlerFunction
 from horarium.errors import StoreUnavailable
 from horarium.node.runtime import Options, Runtime
@@ -38,7 +38,6 @@ CANCELS = 0.5
 """How many of the wake-ups tell of a cancel: claimed runs that have not begun are then looked at again."""
 LAG_HARMLESS_SECONDS = 0.05
 """A store call held up for longer than this may cost its node a lease."""
-LEASE_AHEAD_SECONDS_MAX = 60
 """How far in the future a lease may end beyond its length before it is shortened."""
 READS = ("due_", "get_", "jobs_", "last_", "list_", "overdue_", "stats", "unfinished_")
 """How the names of the store's methods begin that write nothing."""
@@ -58,7 +57,6 @@ class Chaos:
         self.last_death = -DAY
         self.written = 0
         """How many calls have written to the store."""
-        self.went_back_at = -1.0
         self.woken = self._one("woken", (0.02, 0.2, 0.5))
         self.called = self._one("called", (0.0, 0.002, 0.01))
         self.stepped = self._one("stepped", (0.0, 0.0, 0.001))
@@ -68,10 +66,6 @@ class Chaos:
 
     def _one(self, name: str, values: tuple[float, ...]) -> float:
         return self.chances.of("weather", name).choice(values)
-
-    def goes_back(self, now: float, seconds: int) -> None:
-        """The clock goes back: leases from before then last longer by as much, up to what the rescuer shortens."""
-        self.went_back_at = min(max(self.went_back_at, now) + seconds, now + LEASE_AHEAD_SECONDS_MAX)
 
     @property
     def call_seconds(self) -> float:
@@ -104,11 +98,7 @@ class UnreliableStore:
         async def call(*args: Any) -> Any:
             chance = self._chaos.chances.here(self._node.name, name)
             coming = self._chaos.chances.here(self._node.name, "coming in", name)
-            sent_at = self._node.clock.now()
             await self._node.pass_gate(self._chaos, chance, coming)
-            if self._node.clock.now() < sent_at:
-                # A call on its way when the clock was set back carries a time that lies in the future.
-                self._chaos.goes_back(self._node.clock.monotonic(), (sent_at - self._node.clock.now()) // SECOND)
             if chance.random() < self._chaos.faults:
                 raise self._fail("before", name)
             if name == "commit_plans" and self._chaos.plans_wait:
@@ -219,12 +209,26 @@ class SimulatedNode:
         self.hands = Hands(name, clock, self.runtime._shared.collector, fail, int(options["ahead"]))
 
     async def start(self) -> None:
-        """Set it going."""
+        """Set it going, once it has heard of the steady scale."""
+        await asyncio.get_running_loop().create_task(self._open())  # whose chance is its own
         await self.runtime.start()
         assert self.runtime._assembly is not None
         self.hands.watch(self.runtime._assembly.dispatchers)
         for dispatcher in self.runtime._assembly.dispatchers if self.hands.ahead else ():
             dispatcher._performing.pace = _GivenPace(self.clock, self.hands.ahead)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has heard of the steady scale, and answers."""
+        return self.runtime._shared.scale.is_known
+
+    async def _open(self) -> None:
+        while not self.dead:
+            try:
+                await self.runtime._shared.scale.follow()
+                return
+            except StoreUnavailable:
+                await asyncio.sleep(0.1)
 
     def handle(self, name: str, function: HandlerFunction) -> None:
         """Register a handler, before the start."""

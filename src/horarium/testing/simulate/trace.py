@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import deque
 from hashlib import blake2b
 
-from horarium.clock import SECOND, Instant
+from horarium.clock import Instant
 from horarium.testing.simulate.loop import Time
 
 TAIL_LINES = 60
-STEP_SEEN = 3 * SECOND
-"""Within this every node has noticed a step of the clock."""
 
 
 class Trace:
@@ -23,9 +21,6 @@ class Trace:
         self.clock_stepped = False
         self.clock_went_back = False
         self.held_up_until = 0
-        self.stepped_at = -STEP_SEEN
-        self.started_at = -STEP_SEEN
-        """When the last node started."""
         self._time = time
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._before: tuple[str, ...] = ()
@@ -50,16 +45,6 @@ class Trace:
     def was_held_up(self) -> bool:
         """Whether a node is frozen, or was until a moment ago: what it writes now, it may have decided long before."""
         return self.elapsed < self.held_up_until
-
-    @property
-    def has_just_stepped(self) -> bool:
-        """Whether nodes may be busy with a step of the clock."""
-        return self.elapsed < self.stepped_at + STEP_SEEN
-
-    @property
-    def is_stepped_for_some(self) -> bool:
-        """Whether a node that has just started may take a step of the clock for what the time always was."""
-        return self.has_just_stepped and self.started_at >= self.stepped_at - STEP_SEEN
 
     def fail(self, what: str) -> None:
         """Something happened that must never happen."""

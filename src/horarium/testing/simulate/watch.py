@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextvars import ContextVar
 
-from horarium.clock import SECOND, Instant, to_micros
+from horarium.clock import SECOND, Instant
 from horarium.model import (
     BUS_QUEUES,
     CLAIMED,
@@ -117,16 +117,7 @@ class Books:
             self.trace.fail(f"run {new.id} was {old.state} and was written again")
         if new.disposition is Disposition.NOT_STARTED and old.disposition is None and _had_begun(old):
             self.trace.fail(f"run {new.id}: ends as never started, though work on this attempt had begun")
-        # Where a node takes leases across a step, or shortens those of a wrong future by what it read before it was
-        # frozen, a sign of life on its way may be written over; the next one counts.
-        if (
-            awaits_worker(new)
-            and not self.trace.has_just_stepped
-            and not self.trace.was_held_up
-            and old.token == new.token
-            and old.state is State.RUNNING
-            and not awaits_worker(old)
-        ):
+        if awaits_worker(new) and old.token == new.token and old.state is State.RUNNING and not awaits_worker(old):
             self.trace.fail(f"run {new.id}: it was forgotten that its worker had begun")
         if new.token < self.tokens[new.id]:
             self.trace.fail(
@@ -187,15 +178,13 @@ class Books:
     def _let_go(self, old: Run) -> None:
         """A claimed run is always in the hands of the node that claimed it. Its lease runs out because that node died,
         was held up, or because the work took as long as it may; never because the node forgot that it has it. (It is
-        looked at from the last renewal on, by whichever node: after steps of the clock one may make a lease longer than
-        another knows, and a node whose claim was never answered does not renew it.)"""
+        looked at from the last renewal on: a node whose claim was never answered does not renew it.)"""
         _, renewed_at = self._renewed.get(old.id, (old.lease_expires_at, self.trace.elapsed))
         seconds = (self.trace.elapsed - renewed_at) / SECOND
         if (
             self.rescuing
             and not old.queue.startswith(BUS_QUEUES)
             and not _at_limit(old)
-            and not self.trace.is_stepped_for_some
             and self._healthy_for(old.worker or "") > seconds + RECOVERY_SECONDS
         ):
             self.trace.fail(
@@ -306,8 +295,7 @@ def _had_begun(run: Run) -> bool:
 
 def _at_limit(run: Run) -> bool:
     """Whether its lease ends where the work has taken as long as it may."""
-    limit = run.execution_seconds
-    return limit is not None and run.lease_expires_at == (run.started_at or 0) + to_micros(limit)
+    return run.deadline is not None and run.lease_expires_at == run.deadline
 
 
 def _said(run: Run) -> str:

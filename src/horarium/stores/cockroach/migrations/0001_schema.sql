@@ -91,6 +91,7 @@ CREATE TABLE IF NOT EXISTS horarium.runs (
     error bytea,
     result bytea,
     history bytea,
+    deadline int8,
     PRIMARY KEY (namespace_id, id)
 );
 

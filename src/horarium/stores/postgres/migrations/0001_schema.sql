@@ -103,6 +103,7 @@ WHEN (OLD.enabled <> NEW.enabled OR (OLD.deleted_at IS NULL) <> (NEW.deleted_at 
 EXECUTE FUNCTION horarium.count_changed_job();
 
 -- Unfinished runs: few, always changing, so vacuumed early and without pauses. Columns stand by size, so that none is padded.
+-- `lease_expires_at` and `deadline`, which few have, are on the steady scale (`clock.Clock`).
 -- `gated`: a concurrency key or the order of its job may hold the run back. `details` is JSON of what is rare.
 CREATE TABLE horarium.runs (
     due_at int8 NOT NULL,
@@ -137,6 +138,7 @@ CREATE TABLE horarium.runs (
     error bytea,
     result bytea,
     history bytea,
+    deadline int8,
     PRIMARY KEY (namespace_id, id)
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
@@ -291,7 +293,8 @@ CREATE FUNCTION horarium.add_runs(
     a_state int2[], a_attempt int4[], a_token int8[], a_worker bytea[], a_lease_expires_at int8[],
     a_started_at int8[], a_finished_at int8[], a_disposition int2[], a_prune_at int8[], a_start_by int8[],
     a_execution_seconds float8[], a_serial bool[], a_concurrency_key bytea[], a_concurrency_max int4[],
-    a_unique_key bytea[], a_details bytea[], a_progress bytea[], a_error bytea[], a_result bytea[], a_history bytea[]
+    a_unique_key bytea[], a_details bytea[], a_progress bytea[], a_error bytea[], a_result bytea[], a_history bytea[],
+    a_deadline int8[]
 ) RETURNS bytea[] LANGUAGE plpgsql AS $$
 DECLARE
     queue_nums int4[] := horarium.queue_numbers(space, queue_names);
@@ -308,7 +311,7 @@ BEGIN
                 namespace_id, id, queue_id, priority, due_at, fire_at, created_at, owner_id, cause, lease_seconds,
                 payload, state, attempt, token, worker, lease_expires_at, started_at, finished_at, disposition,
                 prune_at, start_by, execution_seconds, gated, serial, concurrency_key, concurrency_max, unique_key,
-                details, progress, error, result, history
+                details, progress, error, result, history, deadline
             )
             SELECT space, given.id, queue_nums[given.queue], coalesce(given.priority, 0::int2), given.due_at,
                 given.fire_at, given.created_at, owner_nums[given.owner], given.cause, given.lease_seconds,
@@ -317,17 +320,18 @@ BEGIN
                 given.prune_at, given.start_by, given.execution_seconds,
                 given.concurrency_key IS NOT NULL OR (given.serial IS TRUE AND given.owner IS NOT NULL),
                 given.serial IS TRUE, given.concurrency_key, given.concurrency_max, given.unique_key,
-                given.details, given.progress, given.error, given.result, given.history
+                given.details, given.progress, given.error, given.result, given.history, given.deadline
             FROM unnest(
                 a_id, a_queue, a_priority, a_due_at, a_fire_at, a_created_at, a_owner, a_cause, a_lease_seconds,
                 a_payload, a_state, a_attempt, a_token, a_worker, a_lease_expires_at, a_started_at, a_finished_at,
                 a_disposition, a_prune_at, a_start_by, a_execution_seconds, a_serial, a_concurrency_key,
-                a_concurrency_max, a_unique_key, a_details, a_progress, a_error, a_result, a_history
+                a_concurrency_max, a_unique_key, a_details, a_progress, a_error, a_result, a_history,
+                a_deadline
             ) AS given (
                 id, queue, priority, due_at, fire_at, created_at, owner, cause, lease_seconds,
                 payload, state, attempt, token, worker, lease_expires_at, started_at, finished_at,
                 disposition, prune_at, start_by, execution_seconds, serial, concurrency_key,
-                concurrency_max, unique_key, details, progress, error, result, history
+                concurrency_max, unique_key, details, progress, error, result, history, deadline
             )
             WHERE careful = 0 OR NOT (
                 EXISTS (SELECT 1 FROM horarium.finished f WHERE f.namespace_id = space AND f.id = given.id)
@@ -394,14 +398,14 @@ BEGIN
             namespace_id, id, fire_at, due_at, created_at, lease_seconds, token, attempt, priority, cause, gated, serial,
             queue_id, owner_id, state, worker, lease_expires_at, started_at, finished_at, disposition, prune_at,
             start_by, execution_seconds, concurrency_key, concurrency_max, unique_key, payload, details, progress,
-            error, result, history
+            error, result, history, deadline
         )
         SELECT namespace_id, id, fire_at, nullif(due_at, fire_at), nullif(created_at, fire_at),
             nullif(lease_seconds, 30), nullif(token, attempt), nullif(attempt, 1), nullif(priority, 0),
             nullif(cause, 0), nullif(gated, false), nullif(serial, false),
             queue_id, owner_id, state, worker, lease_expires_at, started_at, finished_at, disposition, prune_at,
             start_by, execution_seconds, concurrency_key, concurrency_max, unique_key, payload, details, progress,
-            error, result, history
+            error, result, history, deadline
         FROM gone;
     END IF;
     RETURN added;

@@ -1,12 +1,13 @@
 -- uses: shared_runs
 -- Takes runs in claim order: level by level (a priority in all asked queues), within it by due time, then by id.
 -- Everything is chosen before anything is written: what this claim took already is counted beside what is stored.
--- ARGV: now, until, limit, after how many bytes of payloads, jobs and the like it ends too, worker, then the queues (each
+-- ARGV: now, until, limit, after how many bytes of payloads, jobs and the like it ends too, worker, how far the steady
+-- scale is ahead of now, then the queues (each
 -- once). It also ends after what costs as much as a thousand runs that nothing holds back. Answers when the next run is due
 -- ('' for none), how many were taken, their ids in MessagePack, each with its row behind it, in several texts, what
 -- `load_beside` does, and ids and rows of their jobs.
 local now, until_, limit, bytes, worker = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-local queues = {unpack(ARGV, 6)}
+local shift, queues = tonumber(ARGV[6]), {unpack(ARGV, 7)}
 local ids, taken = {}, 0
 -- Of some runs at a time ids and rows are one text: two values for each would be two for the server to write, and two for
 -- the client to read. `texts` are done, `parts` are of the next one.
@@ -49,10 +50,12 @@ local function take(id, run)
   local key, job_id, started_at = run[KEY], run[JOB_ID], run[DUE_AT]
   local lasts, limited_to = run[LEASE_MICROS], run[EXECUTION_MICROS]
   if started_at < now then started_at = now end
+  local begins = started_at + shift
+  if limited_to then run[DEADLINE] = begins + limited_to end
   if limited_to and limited_to < lasts then lasts = limited_to end
   leave_lane(id, run)
   run[STATE], run[TOKEN], run[ATTEMPT], run[WORKER] = RUNNING, run[TOKEN] + 1, run[ATTEMPT] + 1, worker
-  run[STARTED_AT], run[LEASE_EXPIRES_AT] = started_at, started_at + lasts
+  run[STARTED_AT], run[LEASE_EXPIRES_AT] = started_at, begins + lasts
   enter_claimed(id, run, run)
   wait_in_job(id, RUNNING, run[JOB_ID], run[FIRE_AT])
   if key then taken_under[key] = (taken_under[key] or 0) + 1 end
@@ -74,12 +77,15 @@ end
 
 -- What follows the due time in the rows of runs that are claimed for this long, and when their lease ends, as text.
 local endings, ends = {}, {}
-local function ending(lasts)
-  if not ends[lasts] then
-    endings[lasts] = pack(now + lasts, now, nil, worker, nil, nil, nil)
-    ends[lasts] = number(now + lasts)
+local function ending(lasts, limited_to)
+  local kind = limited_to and lasts .. '/' .. limited_to or lasts
+  if not ends[kind] then
+    local steady = now + shift
+    local lease = steady + (limited_to and math.min(lasts, limited_to) or lasts)
+    endings[kind] = pack(lease, now, nil, worker, nil, nil, nil, limited_to and steady + limited_to or nil)
+    ends[kind] = number(lease)
   end
-  return endings[lasts], ends[lasts]
+  return endings[kind], ends[kind]
 end
 
 -- Most runs were never claimed, and nothing but their time holds them back. No table is made of such a run, and of its row
@@ -93,8 +99,7 @@ local function take_plain(id, row)
   if attempt ~= 0 or token > 126 or due_at > now or start_by or finished_at or disposition or prune_at then return false end
   local _, queue, _, fire_at, job_id, _, serial, key, _, _, lasts, limited_to, apart = unpack_limit(row, FIXED, fixed)
   if serial or key or apart then return false end
-  if limited_to and limited_to < lasts then lasts = limited_to end
-  local tail, lease_ends = ending(lasts)
+  local tail, lease_ends = ending(lasts, limited_to)
   row = ROW_BEGINS .. char(RUNNING, token + 1, 1) .. sub(row, DUE_BEGINS, DUE_ENDS) .. tail .. sub(row, fixed + 1)
   if add(claimed_key(queue), lease_ends, id) then
     enter_queue(queue)
@@ -133,8 +138,7 @@ local function likeness(row)
   if row:byte(fires + 1) ~= LONG then return nil end
   local behind_at = fires + LONG_BYTES
   local stopped, job_id, _, _, _, _, _, lasts, limited_to = unpack_limit(row, FROM_JOB, behind_at)
-  if limited_to and limited_to < lasts then lasts = limited_to end
-  local tail, lease_ends = ending(lasts)
+  local tail, lease_ends = ending(lasts, limited_to)
   local head = ROW_BEGINS .. char(RUNNING, row:byte(HEADER + 2) + 1, 1)
   local before, between, behind = sub(row, 1, DUE_BEGINS), sub(row, DUE_ENDS + 1, fires + 1), sub(row, behind_at + 1, stopped)
   return before, between, behind, behind_at + 1, job_id, head, tail, lease_ends, fixed + 1

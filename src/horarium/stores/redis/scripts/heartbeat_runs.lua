@@ -1,15 +1,14 @@
 -- uses: shared_runs
--- ARGV: now; the ids; the beats, in MessagePack: token, place of the progress in ARGV or nil; progress. Answers for
+-- ARGV: the steady present; the ids; the beats, in MessagePack: token, place of the progress in ARGV or nil; progress. Answers for
 -- each the end of its lease and whether a cancel was asked, or nothing.
-local now, ids = tonumber(ARGV[1]), {cmsgpack.unpack(ARGV[2])}
+local steady, ids = tonumber(ARGV[1]), {cmsgpack.unpack(ARGV[2])}
 local answers, at = {}, 0
 fetch(ids)
 
 -- `ports.lease_end`.
 local function lease_end(run)
-  local ends = now + run[LEASE_MICROS]
-  if not run[EXECUTION_MICROS] or not run[STARTED_AT] then return ends end
-  return math.min(ends, run[STARTED_AT] + run[EXECUTION_MICROS])
+  local ends = steady + run[LEASE_MICROS]
+  return run[DEADLINE] and math.min(ends, run[DEADLINE]) or ends
 end
 
 local function pulse(id, token, progress)
@@ -19,7 +18,7 @@ local function pulse(id, token, progress)
   if (state ~= RUNNING and state ~= CANCELLING) or run[TOKEN] ~= token then return false end
   local lease = run[LEASE_EXPIRES_AT]
   if state == RUNNING then lease = lease_end(run) end
-  if not lease or lease <= now then return false end
+  if not lease or lease <= steady then return false end
   if state == RUNNING then
     run[LEASE_EXPIRES_AT] = lease
     put(id, write_row(run))

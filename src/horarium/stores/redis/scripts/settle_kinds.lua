@@ -7,7 +7,7 @@ local now, ids, batch = tonumber(ARGV[1]), {cmsgpack.unpack(ARGV[2])}, ARGV[3]
 local refused, find_in = {}, string.find
 -- Where a row has its state, token and attempt if each is one byte, and then the nine of its due time.
 local FIRST, DUE_BEGINS, DUE_ENDS, LONG, LONG_BYTES = 4, 7, 15, 207, 9
-local BEFORE_DUE, AFTER_DUE, TO_KEY, TO_FIRE_AT, FROM_JOB = 3, 7, 7, 2, 4
+local BEFORE_DUE, AFTER_DUE, TO_KEY, TO_FIRE_AT, FROM_JOB = 3, 8, 7, 2, 4
 -- Runs are read and written this many at a time: what is made of more does not stay in the caches of the processor.
 local STRETCH = 200
 local fields, members, prunable = {}, {}, {}
@@ -31,9 +31,10 @@ end
 local function settle_kind(at, first)
   local begins, count, token, state, held, outcome, progress = unpack_limit(batch, 6, at)
   local middle, after, new_token, attempt = unpack_limit(batch, BEFORE_DUE, begins)
-  local stopped, lease, started_at, start_by, worker, finished_at, disposition, prune_at =
+  local stopped, lease, started_at, start_by, worker, finished_at, disposition, prune_at, deadline =
     unpack_limit(batch, AFTER_DUE, middle)
-  local m = {0, after, new_token, attempt, 0, lease, started_at, start_by, worker, finished_at, disposition, prune_at}
+  local m = {0, after, new_token, attempt, 0, lease, started_at, start_by, worker, finished_at, disposition, prune_at,
+    deadline}
   local head, tail = ROW_BEGINS .. sub(batch, begins + 1, middle), sub(batch, middle + 1, stopped)
   local prunable_from = prune_at and number(prune_at)
   local ends, head_before, tail_before, fixed = state ~= PENDING and after >= COMPLETED, nil, nil, nil

@@ -44,11 +44,11 @@ local PENDING, RUNNING, CANCELLING, COMPLETED = 0, 1, 2, 3
 -- that begins which no script looks at, what is fixed.
 local FIXED_BEGINS = 1
 local STATE, TOKEN, ATTEMPT, DUE_AT, LEASE_EXPIRES_AT, STARTED_AT, START_BY, WORKER = 2, 3, 4, 5, 6, 7, 8, 9
-local FINISHED_AT, DISPOSITION, PRUNE_AT, ROW = 10, 11, 12, 13
-local QUEUE, PRIORITY, FIRE_AT, JOB_ID, JOB, SERIAL, KEY, KEY_MAX, UNIQUE_KEY = 15, 16, 17, 18, 19, 20, 21, 22, 23
-local LEASE_MICROS, EXECUTION_MICROS, APART = 24, 25, 26
-local CHANGING, FIXED, HEADER, CHANGE_HEAD = 11, 12, 3, 7
-local ROW_BEGINS = string.char(220, 0, 28)
+local FINISHED_AT, DISPOSITION, PRUNE_AT, DEADLINE, ROW = 10, 11, 12, 13, 14
+local QUEUE, PRIORITY, FIRE_AT, JOB_ID, JOB, SERIAL, KEY, KEY_MAX, UNIQUE_KEY = 16, 17, 18, 19, 20, 21, 22, 23, 24
+local LEASE_MICROS, EXECUTION_MICROS, APART = 25, 26, 27
+local CHANGING, FIXED, HEADER, CHANGE_HEAD = 12, 12, 3, 7
+local ROW_BEGINS = string.char(220, 0, 29)
 local FAR_BELOW = 2 ^ 53
 local NEVER = 1 / 0
 -- How many arguments one command is given at most: Lua's stack holds some 8,000.
@@ -60,15 +60,15 @@ local function number(value) return string.format('%.0f', value) end
 
 -- One table made in one go: tables that grow, and a table for each part, cost more than all the rest.
 local function read_run(row)
-  local fixed, a, b, c, d, e, f, g, h, i, j, k = unpack_limit(row, CHANGING, HEADER)
-  return {fixed, a, b, c, d, e, f, g, h, i, j, k, row, unpack_limit(row, FIXED, fixed)}
+  local fixed, a, b, c, d, e, f, g, h, i, j, k, l = unpack_limit(row, CHANGING, HEADER)
+  return {fixed, a, b, c, d, e, f, g, h, i, j, k, l, row, unpack_limit(row, FIXED, fixed)}
 end
 
--- The row of a run, with this in place of what may change (eleven values in MessagePack).
+-- The row of a run, with this in place of what may change (twelve values in MessagePack).
 local function row_with(run, changing) return ROW_BEGINS .. changing .. sub(run[ROW], run[FIXED_BEGINS] + 1) end
 
 local function write_row(run)
-  return ROW_BEGINS .. pack(unpack(run, STATE, PRUNE_AT)) .. sub(run[ROW], run[FIXED_BEGINS] + 1)
+  return ROW_BEGINS .. pack(unpack(run, STATE, DEADLINE)) .. sub(run[ROW], run[FIXED_BEGINS] + 1)
 end
 
 -- ---- reading
@@ -553,7 +553,7 @@ local function count_ends()
   for job_id, of_job in pairs(ends) do write_health(job_id, of_job) end
 end
 
--- Write a change if the stored run is still as it says. Eighteen values: id, token, state, whether the lease must be
+-- Write a change if the stored run is still as it says. Nineteen values: id, token, state, whether the lease must be
 -- held, the places in ARGV of outcome, progress and what comes along; then all that may change, as in a row. What comes
 -- along is the caller's to bring (`bring_along`): its place is the third answer.
 local function apply_change(batch, at, now)

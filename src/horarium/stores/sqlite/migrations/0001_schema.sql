@@ -114,7 +114,7 @@ BEGIN
     SELECT NEW.num, key, value, NEW.namespace_id, NEW.name FROM json_each(NEW.labels);
 END;
 
--- The two `_micros` are the durations as `ports.lease_end` rounds them, which SQLite's round() would not.
+-- `lease_expires_at` and `deadline` are on the steady scale (`clock.Clock`). The two `_micros` are the durations as `ports.lease_end` rounds them, which SQLite's round() would not.
 -- `gated` is 1 if a concurrency key or the order of its job may hold the run back. `details` is JSON of what is rare.
 CREATE TABLE runs (
     num INTEGER PRIMARY KEY,
@@ -134,6 +134,7 @@ CREATE TABLE runs (
     token INTEGER NOT NULL,
     worker_id INTEGER,
     lease_expires_at INTEGER,
+    deadline INTEGER,
     started_at INTEGER,
     finished_at INTEGER,
     disposition INTEGER,

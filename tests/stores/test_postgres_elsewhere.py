@@ -134,6 +134,13 @@ def test_a_synchronous_driver_adds_runs_by_a_statement(url: str) -> None:
     assert asyncio.run(_payloads(url)) == [b'{"to":"us"}', None]
 
 
+def test_a_namespace_that_no_node_has_opened_is_named(url: str) -> None:
+    asyncio.run(_opened_once(url))
+    text, values = Scheduler(url, namespace="shop").enqueue_sql("report", [None], placeholders="%s")
+    with psycopg.connect(url) as connection, pytest.raises(psycopg.Error, match="ever opened the namespace 'shop'"):
+        connection.execute(text, values)
+
+
 async def _opened_once(url: str) -> None:
     async with Scheduler(url):
         pass

@@ -17,8 +17,9 @@ from typing import Any
 from horarium.model import UNFINISHED, Job, Run
 from horarium.stores.batches import job_identities, run_identities, unlike
 from horarium.stores.encoding import label_text
+from horarium.stores.postgres.connect import Connection
 from horarium.stores.postgres.rows import job_columns, run_columns
-from horarium.stores.postgres.session import Session
+from horarium.stores.postgres.session import Memory, Session
 from horarium.stores.queries import Queries, load_queries
 
 OVERTAKE = "SET TRANSACTION PRIORITY HIGH"
@@ -63,12 +64,18 @@ def label_list(labels: Mapping[str, str]) -> str:
 class CockroachSession(Session):
     """A connection for the time of one call."""
 
-    __slots__ = ()
+    __slots__ = ("_known_queues",)
 
     queries = QUERIES
     labels = staticmethod(label_list)
     tells_alike = False
     walks_by_time = False
+
+    def __init__(
+        self, connection: Connection, namespace_id: int, memory: Memory, queues: Mapping[str, int] | None = None
+    ) -> None:
+        super().__init__(connection, namespace_id, memory)
+        self._known_queues = queues
 
     async def rows(self, name: str, *values: Any) -> list[Any]:
         return await super().rows(name, *_whole_columns(self.queries[name], values))
@@ -90,7 +97,7 @@ class CockroachSession(Session):
     async def insert_runs(self, runs: Sequence[Run]) -> Collection[bytes]:
         """In a transaction, which must be serializable."""
         _, queue_names, job_ids, job_names, *_ = run_columns(self.namespace_id, runs)
-        queues = await self._queue_numbers(queue_names)
+        queues = self._known_queues or await self.queue_numbers(queue_names)
         owners = await self._owner_numbers(job_ids, job_names) if job_ids else {}
         added: set[bytes] = set()
         for part in unlike(runs, run_identities):
@@ -122,7 +129,8 @@ class CockroachSession(Session):
         ended, which may be a caller's own and take long. That one commits later than what is read here."""
         await self.connection.execute(OVERTAKE)
 
-    async def _queue_numbers(self, names: Sequence[str]) -> dict[str, int]:
+    async def queue_numbers(self, names: Sequence[str]) -> dict[str, int]:
+        """The numbers of these queues; those that have none get one. In a transaction."""
         found = await self.rows("queues_named", self.namespace_id, names)
         if len(found) < len(names):
             await self.change("intern_queues", self.namespace_id, names)

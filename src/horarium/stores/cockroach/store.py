@@ -9,7 +9,7 @@ be a caller's own (`add_runs_in`), open for as long as the caller likes.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from horarium.clock import Instant
 from horarium.errors import InvalidRequest
@@ -74,7 +74,15 @@ class CockroachStore(PostgresStore):
             given = type(connection).__name__
             raise InvalidRequest(f"connection: {given} is not an asyncpg connection", field="connection")
         teach_arrays(connection)
-        return await runs.add_runs(self._session(connection), runs_, along) if runs_ else []
+        if not runs_:
+            return []
+        names = sorted({run.queue for run in runs_})
+        # Not in the caller's transaction, for the end of which others would wait that name the same queue.
+        numbers = await self._call(
+            lambda session: cast(CockroachSession, session).queue_numbers(names), transaction=True
+        )
+        session = CockroachSession(connection, self._namespace_id, self._memory, numbers)
+        return await runs.add_runs(session, runs_, along)
 
     def add_runs_sql(
         self, runs_: Sequence[Run], placeholders: Placeholders = "$1", along: Along = NOTHING_ALONG

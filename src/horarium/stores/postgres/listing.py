@@ -23,14 +23,12 @@ from horarium.stores.walks import Scope, Search, bounds_between, id_of, search_o
 
 
 async def list_runs(session: Session, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
-    queue_id = None
+    queue_ids: list[int | None] = [None]
     if where.queue is not None:
         found = await session.rows("queue_numbers", session.namespace_id, storable([where.queue]))
-        if not found:
-            return Page(())
-        queue_id = found[0][0]
-    listing = _Listing(session, search_of(where, queue_id, after, limit))
-    rows, below = joined([walk async for walk in listing.walks()], limit)
+        queue_ids = [row[0] for row in found]
+    listings = [_Listing(session, search_of(where, queue_id, after, limit)) for queue_id in queue_ids]
+    rows, below = joined([walk for listing in listings async for walk in listing.walks()], limit)
     return Page(tuple(await load(session, rows)), None if below is None else decode_id(below))
 
 

@@ -217,22 +217,23 @@ SELECT horarium.add_runs(
 
 -- name: add_runs_elsewhere
 -- The same in a transaction of the caller's own: by the name of the namespace; its commit wakes the nodes.
+WITH given AS (SELECT $1::text AS namespace, $2::text[] AS queues)
 SELECT horarium.add_runs(
-    (SELECT num FROM horarium.namespaces WHERE name = $1::text),
-    $2::text[], $3::text[], $4::text[], $5::bytea[], $6::int4[], $7::int2[], $8::int8[], $9::int8[],
+    horarium.space_elsewhere(given.namespace, given.queues), given.queues, $3::text[], $4::text[], $5::bytea[], $6::int4[], $7::int2[], $8::int8[], $9::int8[],
     $10::int8[], $11::int4[], $12::int2[], $13::float8[], $14::bytea[], $15::int2[], $16::int4[], $17::int8[],
     $18::bytea[], $19::int8[], $20::int8[], $21::int8[], $22::int2[], $23::int8[], $24::int8[], $25::float8[],
     $26::bool[], $27::bytea[], $28::int4[], $29::bytea[], $30::bytea[], $31::bytea[], $32::bytea[], $33::bytea[],
     $34::bytea[], $35::int8[]
-), (SELECT count(pg_catalog.pg_notify('horarium', topic)) FROM unnest($36::text[]) AS given (topic));
+), (SELECT count(pg_catalog.pg_notify('horarium', topic)) FROM unnest($36::text[]) AS given (topic))
+FROM given;
 
 -- name: add_runs_elsewhere_along
 -- The same, with records beside: each goes in with the run it is of, if that is added.
-WITH given AS (SELECT num FROM horarium.namespaces WHERE name = $1::text),
+WITH named AS (SELECT $1::text AS namespace, $2::text[] AS queues),
+given AS MATERIALIZED (SELECT horarium.space_elsewhere(namespace, queues) AS num, queues FROM named),
 done AS (
     SELECT given.num, horarium.add_runs(
-        given.num,
-        $2::text[], $3::text[], $4::text[], $5::bytea[], $6::int4[], $7::int2[], $8::int8[], $9::int8[],
+        given.num, given.queues, $3::text[], $4::text[], $5::bytea[], $6::int4[], $7::int2[], $8::int8[], $9::int8[],
         $10::int8[], $11::int4[], $12::int2[], $13::float8[], $14::bytea[], $15::int2[], $16::int4[], $17::int8[],
         $18::bytea[], $19::int8[], $20::int8[], $21::int8[], $22::int2[], $23::int8[], $24::int8[], $25::float8[],
         $26::bool[], $27::bytea[], $28::int4[], $29::bytea[], $30::bytea[], $31::bytea[], $32::bytea[], $33::bytea[],

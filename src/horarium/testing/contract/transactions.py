@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from horarium.model.records import Record, RecordFilter
-from horarium.ports import Store, TransactionalStore
+from horarium.ports import RunFilter, Store, TransactionalStore
 from horarium.testing.contract.base import Stores, StoreUnderTest, ids, take
-from horarium.testing.values import a_run
+from horarium.testing.values import NOW, a_run
 
 
 class RolledBack(Exception):
@@ -30,6 +30,23 @@ class TransactionContract(StoreUnderTest):
             assert await store.add_runs_in(connection, [a_run(2), a_run(3)]) == [False, True]
             assert (await take(other)).runs == ()
         assert sorted(ids((await take(other)).runs)) == sorted(a_run(number).id for number in (1, 2, 3))
+
+    async def test_the_first_run_of_a_queue_in_a_transaction_keeps_no_other_waiting(self, store: Store) -> None:
+        begun, other = self.transaction(store), self.transaction(store)
+        if begun is None or other is None or not isinstance(store, TransactionalStore):
+            return
+        runs = [a_run(number, queue="handler/new") for number in range(4)]
+        async with begun as connection:
+            assert await store.add_runs_in(connection, runs[:1]) == [True]
+            assert await store.add_runs(runs[1:2]) == [True]
+            async with other as connection_of_another:
+                assert await store.add_runs_in(connection_of_another, runs[2:3]) == [True]
+            assert await store.add_runs_in(connection, runs[3:]) == [True]
+        where = RunFilter(queue="handler/new")
+        assert [run.id for run in (await store.list_runs(where, None, 10)).items] == ids(runs)[::-1]
+        assert [(one.queue, one.due) for one in (await store.stats(NOW)).queues] == [("handler/new", 4)]
+        claimed = await take(store, queues=["handler/new"])
+        assert sorted(ids(claimed.runs)) == ids(runs)
 
     async def test_records_go_along_with_the_runs_of_a_transaction_that_are_added(self, store: Store) -> None:
         begun = self.transaction(store)

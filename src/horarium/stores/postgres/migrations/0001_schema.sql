@@ -8,11 +8,14 @@ CREATE TABLE horarium.namespaces (
     name text COLLATE "C" NOT NULL UNIQUE
 );
 
+-- `apart` is 0, or the process of a caller whose own transaction named the queue first: others must not wait for that
+-- to commit, so a queue may have several numbers.
 CREATE TABLE horarium.queues (
     num int4 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     namespace_id int4 NOT NULL,
     name text COLLATE "C" NOT NULL,
-    UNIQUE (namespace_id, name)
+    apart int4 NOT NULL DEFAULT 0,
+    UNIQUE (namespace_id, name, apart)
 );
 
 -- Numbers are never used twice, so that one that is remembered is never another job's.
@@ -244,18 +247,36 @@ DECLARE
 BEGIN
     FOR attempt IN 1..2 LOOP
         SELECT array_agg((
-            SELECT queues.num FROM horarium.queues WHERE queues.namespace_id = space AND queues.name = asked.name
+            SELECT min(queues.num) FROM horarium.queues WHERE queues.namespace_id = space AND queues.name = asked.name
         ) ORDER BY asked.place) INTO numbers
         FROM unnest(names) WITH ORDINALITY AS asked (name, place);
         EXIT WHEN array_position(numbers, NULL) IS NULL;
         INSERT INTO horarium.queues (namespace_id, name)
         SELECT space, asked.name FROM unnest(names) AS asked (name)
         WHERE (
-            SELECT num FROM horarium.queues WHERE queues.namespace_id = space AND queues.name = asked.name
+            SELECT min(num) FROM horarium.queues WHERE queues.namespace_id = space AND queues.name = asked.name
         ) IS NULL
         ORDER BY asked.name ON CONFLICT DO NOTHING;
     END LOOP;
     RETURN numbers;
+END $$;
+
+-- For a transaction of the caller's own: the number of this namespace, in which each of these queues has a number.
+CREATE FUNCTION horarium.space_elsewhere(namespace text, names text[]) RETURNS int4 LANGUAGE plpgsql AS $$
+DECLARE
+    space int4 := (SELECT num FROM horarium.namespaces WHERE name = namespace);
+BEGIN
+    IF space IS NULL THEN
+        RAISE invalid_schema_name USING MESSAGE = format('no node has ever opened the namespace %L', namespace),
+            HINT = 'Open a Scheduler of this namespace once, before runs are added to it.';
+    END IF;
+    INSERT INTO horarium.queues (namespace_id, name, apart)
+    SELECT space, asked.name, pg_backend_pid() FROM unnest(names) AS asked (name)
+    WHERE NOT EXISTS (
+        SELECT 1 FROM horarium.queues WHERE queues.namespace_id = space AND queues.name = asked.name
+    )
+    ON CONFLICT DO NOTHING;
+    RETURN space;
 END $$;
 
 -- The numbers of these jobs, in their order; those that have none get one. Until the end of the transaction none of

@@ -271,9 +271,9 @@ async def test_a_run_that_is_there_already_wakes_no_worker(world: World) -> None
 
 async def test_a_unique_key_makes_one_run(world: World) -> None:
     await world.put()
-    first = await world.operations.jobs.trigger_job("job", unique_key="key")
+    first = await world.operations.jobs.trigger_job("job", key="key")
     world.clock.advance(1)
-    assert await world.operations.jobs.trigger_job("job", unique_key="key") == first
+    assert await world.operations.jobs.trigger_job("job", key="key") == first
 
 
 async def test_a_trigger_beyond_buffer_max_says_that_it_was_skipped(world: World) -> None:

@@ -184,7 +184,7 @@ async def test_runs_asked_for_together_see_each_other(policy: str, pending: int)
 
 async def test_one_unique_key_makes_one_run() -> None:
     store, operations = await a_world(overlap="buffer_all")
-    runs = await together(*(operations.jobs.trigger_job("job", unique_key="same") for _ in range(9)))
+    runs = await together(*(operations.jobs.trigger_job("job", key="same") for _ in range(9)))
     assert len({run.id for run in runs}) == 1
     assert len((await store.list_runs(RunFilter(), None, 200)).items) == 1
 

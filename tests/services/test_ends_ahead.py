@@ -91,17 +91,17 @@ async def test_a_key_makes_no_second_run_across_steps_of_the_clock(setting: Sett
     await setting.add_job(every=3600)
     world = World(setting)
     trigger = setting.operations.jobs.trigger_job
-    first = await trigger("job", unique_key="job/once")
+    first = await trigger("job", key="job/once")
     await world.live(5)
     setting.clock.step(WRONG_SECONDS)
     await world.live(60)
-    assert (await trigger("job", unique_key="job/once")).id == first.id
-    second = await trigger("job", unique_key="job/wrong")
+    assert (await trigger("job", key="job/once")).id == first.id
+    second = await trigger("job", key="job/wrong")
     await world.live(5)
     setting.clock.step(-WRONG_SECONDS)
     await world.live(100)
-    assert (await trigger("job", unique_key="job/once")).id == first.id
-    assert (await trigger("job", unique_key="job/wrong")).id == second.id
+    assert (await trigger("job", key="job/once")).id == first.id
+    assert (await trigger("job", key="job/wrong")).id == second.id
 
 
 async def test_a_list_begins_with_the_present_though_runs_of_a_wrong_future_are_kept(setting: Setting) -> None:

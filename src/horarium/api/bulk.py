@@ -6,7 +6,6 @@ import asyncio
 from typing import NamedTuple
 
 from msgspec import UNSET
-from msgspec.structs import replace
 
 from horarium.access.roles import Scope
 from horarium.api import examples
@@ -58,8 +57,7 @@ class BulkRuns:
     # ---- one-off runs
 
     async def add(self, call: Call) -> Answer:
-        definition: RunDefinition = _keyed(call.body, idempotency_key(call.request))
-        added = await self._operations.one_offs.add_run(definition)
+        added = await self._operations.one_offs.add_run(call.body, idempotency_key(call.request))
         location = [("location", f"/api/v1/runs/{added.run.id}")]
         return answer(run_view(added.run), 201 if added.new else 200, location)
 
@@ -68,14 +66,16 @@ class BulkRuns:
         key = idempotency_key(call.request)
         answers: list[AddedRun | None] = []
         definitions: list[RunDefinition] = []
+        keys: list[str | None] = []
         for index, fields in enumerate(asked.runs):
             try:
                 definition = read_fields(whole_numbers(fields, RunDefinition))
-                definitions.append(_keyed(definition, key if key is None else f"{key}/{index}"))
+                definitions.append(definition)
+                keys.append(key and f"{key}/{index}")
                 answers.append(None)
             except CallerError as error:
                 answers.append(_not_added(error))
-        added = await self._operations.one_offs.add_runs(definitions) if definitions else []
+        added = await self._operations.one_offs.add_runs(definitions, keys) if definitions else []
         refused = [(each, None) for each in added if isinstance(each, Forbidden)]
         call.refuse(refused[:1], len(refused))
         each_added = iter(added)
@@ -184,12 +184,6 @@ class BulkRuns:
                 answers={200: (BulkAnswer, "What this request did")}, problems=("invalid_cursor",),
             ),
         ]  # fmt: skip
-
-
-def _keyed(definition: RunDefinition, key: str | None) -> RunDefinition:
-    """Under the key of the request, where it has none of its own. No job's name is empty, so that it is another key
-    than that of any trigger."""
-    return definition if definition.unique_key is not None or key is None else replace(definition, unique_key=f"/{key}")
 
 
 def _added(added: Added | HorariumError) -> AddedRun:

@@ -178,7 +178,7 @@ class Jobs:
         if payload is not None:
             call.principal.require(Scope.RUNS_DEFINE)
         key = idempotency_key(call.request)
-        run = await self._operations.jobs.trigger_job(name, payload, None if key is None else f"{name}/{key}")
+        run = await self._operations.jobs.trigger_job(name, payload, key)
         return answer(run_view(run), 201, [("location", f"/api/v1/runs/{run.id}")])
 
     async def backfill(self, call: Call) -> Answer:

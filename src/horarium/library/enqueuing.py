@@ -13,6 +13,7 @@ from horarium.library.one_offs import RunFields, Wanted, encode_args, one_offs, 
 from horarium.library.program import Program
 from horarium.library.values import Run
 from horarium.model import Run as StoredRun
+from horarium.model import callers_key
 from horarium.node.runtime import Runtime
 from horarium.operations.facade import Operations
 from horarium.operations.runs.one_offs import HOLDER_RACES_MAX
@@ -56,7 +57,7 @@ class Enqueuing:
             (added,) = await self._add_runs([run], connection)
             if added or unique_key is None:
                 return Run(run)
-            holder = await self._runtime.store.get_run_by_key(unique_key)
+            holder = await self._runtime.store.get_run_by_key(callers_key(unique_key))
             if holder is not None:
                 return Run(holder)
         raise Conflict(

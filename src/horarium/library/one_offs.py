@@ -11,7 +11,7 @@ import msgspec
 
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, SECOND, Instant, to_instant, to_micros
 from horarium.errors import InvalidRequest, InvalidTrigger, UnknownArgument
-from horarium.model import PAYLOAD_BYTES_MAX, PRIORITY_MAX, PRIORITY_MIN, Name, Run, RunPolicy, uuid7s
+from horarium.model import PAYLOAD_BYTES_MAX, PRIORITY_MAX, PRIORITY_MIN, Name, Run, RunPolicy, callers_key, uuid7s
 from horarium.policies import Concurrency, Retention, Retry, Timeouts
 from horarium.triggers import every
 from horarium.triggers.words import quote
@@ -65,6 +65,7 @@ def one_offs(name: str, payloads: Sequence[bytes | None], how: Wanted, now: Inst
     policy = _policy(how)
     concurrency = _concurrency(how.concurrency)
     ids = uuid7s(due_at, entropy, len(payloads))
+    unique_key = None if how.unique_key is None else callers_key(how.unique_key)
     return [
         one_off_run(
             id=run_id,
@@ -74,7 +75,7 @@ def one_offs(name: str, payloads: Sequence[bytes | None], how: Wanted, now: Inst
             priority=how.priority,
             payload=payload,
             policy=policy,
-            unique_key=how.unique_key,
+            unique_key=unique_key,
             concurrency=concurrency,
         )
         for run_id, payload in zip(ids, payloads, strict=True)

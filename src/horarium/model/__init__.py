@@ -8,7 +8,18 @@ from __future__ import annotations
 from horarium.model.changes import Plan, RunChange
 from horarium.model.follows import TIMED, Follow, Occasion
 from horarium.model.health import NO_HEALTH, Health, LastRun
-from horarium.model.identity import fraction, name_for, run_id, text_of, uuid7, uuid7s
+from horarium.model.identity import (
+    callers_key,
+    fraction,
+    key_as_given,
+    name_for,
+    request_key,
+    run_id,
+    text_of,
+    trigger_key,
+    uuid7,
+    uuid7s,
+)
 from horarium.model.jobs import Job
 from horarium.model.kinds import EventKind
 from horarium.model.limits import (
@@ -122,11 +133,13 @@ __all__ = [
     "Succeeded",
     "Target",
     "awaits_worker",
+    "callers_key",
     "claimed_text",
     "deadline_of",
     "encode_payload",
     "fraction",
     "in_wall_time",
+    "key_as_given",
     "lasting",
     "lease_end",
     "leased",
@@ -134,10 +147,12 @@ __all__ = [
     "planned_text",
     "prune_instant",
     "queue_of",
+    "request_key",
     "run_id",
     "shown_state",
     "text_of",
     "timeline",
+    "trigger_key",
     "uuid7",
     "uuid7s",
 ]

@@ -55,6 +55,28 @@ def text_of(name: str) -> str:
         return name
 
 
+def callers_key(key: str) -> str:
+    """The unique key that a caller chose for a one-off run, as it is stored. By its first character each kind of unique
+    key has a name space of its own, so that no caller writes one of another kind: those of retries and follow-ups
+    begin with a letter or a digit."""
+    return f"={key}"
+
+
+def request_key(key: str) -> str:
+    """That of a one-off run made under an Idempotency-Key."""
+    return f"/{key}"
+
+
+def trigger_key(job: str, key: str) -> str:
+    """That of a run of this job which a caller triggers under a key."""
+    return f"@{job}/{key}"
+
+
+def key_as_given(key: str | None) -> str | None:
+    """A stored unique key as its caller knows it."""
+    return key[1:] if key is not None and key[0] in "=@" else key
+
+
 def run_id(job_id: str, fire_at: Instant, cause: str = "") -> str:
     """The id of the run that a job owes for a fire time: the same on every node, ordered by fire time."""
     return uuid7(fire_at, blake2b(f"{job_id}/{fire_at}/{cause}".encode(), digest_size=10).digest())

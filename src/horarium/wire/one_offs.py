@@ -28,6 +28,7 @@ from horarium.model import (
     Run,
     RunPolicy,
     Target,
+    callers_key,
     encode_payload,
     queue_of,
 )
@@ -103,7 +104,7 @@ def run_of(definition: RunDefinition, *, id: str, now: Instant, check_target: Ta
         priority=definition.priority,
         payload=_payload(target, definition.payload),
         policy=policy,
-        unique_key=definition.unique_key,
+        unique_key=None if definition.unique_key is None else callers_key(definition.unique_key),
         concurrency=definition.concurrency,
     )
 

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from horarium.access.acting import who_acts
 from horarium.clock import INSTANT_MAX, Instant, to_datetime, to_instant
-from horarium.errors import AlreadyExists, InvalidRequest, NotFound, TooExpensive
-from horarium.model import PAYLOAD_BYTES_MAX, Cause, Job, Plan, Run, uuid7
+from horarium.errors import AlreadyExists, Conflict, InvalidRequest, NotFound, TooExpensive
+from horarium.model import PAYLOAD_BYTES_MAX, Cause, Job, Plan, Run, trigger_key, uuid7
 from horarium.model import run_id as run_id_of
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.bounds.limits import check_size
@@ -246,16 +246,22 @@ class JobOperations:
         self,
         name: str,
         payload: bytes | None = None,
-        unique_key: str | None = None,
-        cause: Cause = Cause.MANUAL,
+        key: str | None = None,
         *,
         retry_of: str | None = None,
+        follows: str | None = None,
     ) -> Run:
-        """A run now, under the job's overlap policy (so it may come back `skipped`). With `unique_key`, asking again
-        gives the run that was made the first time. `retry_of`: the run whose work it does again."""
+        """A run now, under the job's overlap policy (so it may come back `skipped`). With a `key`, asking again gives
+        the run of this job that was made the first time. `retry_of`: the run whose work it does again. `follows`: the
+        key of the follow-up that asks."""
         check_size("payload", payload, PAYLOAD_BYTES_MAX)
+        cause = Cause.MANUAL if follows is None else Cause.FOLLOW_UP
+        unique_key = follows if key is None else trigger_key(name, key)
         if unique_key is not None and (found := await self._store.get_run_by_key(unique_key)) is not None:
             require_reach(found)
+            (job,) = [None] if key is None else await self._store.get_jobs([name])
+            if job is not None and job.id != found.job_id:
+                raise Conflict(f"the key {key!r} was used for run {found.id} of a job {name!r} that was deleted since")
             return found
         asked = f"job.trigger job/{name}" if retry_of is None else f"run.retry run/{retry_of}"
         run = await self._triggering.trigger(name, payload, unique_key, asked, cause)

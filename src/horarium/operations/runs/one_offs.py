@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from horarium.access.acting import who_acts
 from horarium.errors import CallerError, Conflict, Forbidden
-from horarium.model import Run, uuid7
+from horarium.model import Run, key_as_given, request_key, uuid7
 from horarium.operations.runs.runs import RunOperations
 from horarium.operations.writing.auditing import out_of_reach, require_reach
 from horarium.operations.writing.context import Context
@@ -36,9 +37,10 @@ class OneOffs:
         self._check_target = check_target
         self._runs = runs
 
-    async def add_run(self, definition: RunDefinition) -> Added:
-        """Add one run. With a unique key that another run holds, that run is the answer."""
-        run = self._run(definition)
+    async def add_run(self, definition: RunDefinition, key: str | None = None) -> Added:
+        """Add one run. With a unique key that another run holds, that run is the answer. `key`: that of
+        the request, where the run has none of its own."""
+        run = self._run(definition, key)
         for _ in range(HOLDER_RACES_MAX):
             (is_new,) = await self._runs.add_runs([run])
             found = Added(run, True) if is_new else await self._holder(run)
@@ -48,13 +50,16 @@ class OneOffs:
                 raise found
         raise _held_unseen(run)
 
-    async def add_runs(self, definitions: Sequence[RunDefinition]) -> list[Added | CallerError | Conflict]:
-        """Add many, those that are valid in one transaction for each 1,000. For each the run, or its fault."""
+    async def add_runs(
+        self, definitions: Sequence[RunDefinition], keys: Sequence[str | None] | None = None
+    ) -> list[Added | CallerError | Conflict]:
+        """Add many, those that are valid in one transaction for each 1,000. For each the run, or its fault. `keys`: as
+        in `add_run`, of each."""
         answers: list[Added | CallerError | Conflict | None] = []
         runs: dict[int, Run] = {}
-        for index, definition in enumerate(definitions):
+        for index, (definition, key) in enumerate(zip(definitions, keys or [None] * len(definitions), strict=True)):
             try:
-                run = self._run(definition)
+                run = self._run(definition, key)
                 require_reach(run)
                 runs[index] = run
                 answers.append(None)
@@ -68,9 +73,11 @@ class OneOffs:
             answers[index] = _held_unseen(run)
         return [answer for answer in answers if answer is not None]
 
-    def _run(self, definition: RunDefinition) -> Run:
+    def _run(self, definition: RunDefinition, key: str | None) -> Run:
         now = self._clock.now()
         run = run_of(definition, id=uuid7(now, self._entropy(10)), now=now, check_target=self._check_target)
+        if run.unique_key is None and key is not None:
+            run = replace(run, unique_key=request_key(key))
         return self._tracing.mark(run, asked_trace())
 
     async def _add(self, runs: dict[int, Run], answers: list[Added | CallerError | Conflict | None]) -> dict[int, Run]:
@@ -92,8 +99,9 @@ class OneOffs:
 
 
 def _held_unseen(run: Run) -> Conflict:
+    key = key_as_given(run.unique_key)
     return Conflict(
-        f"unique_key: {run.unique_key!r} is held by a run that can't be read: it was added in a transaction "
+        f"unique_key: {key!r} is held by a run that can't be read: it was added in a transaction "
         "that has not committed",
         field="unique_key",
     )

@@ -21,7 +21,7 @@ from horarium.access.acting import who_acts
 from horarium.access.audit import Origin
 from horarium.clock import Instant, to_datetime
 from horarium.errors import Forbidden
-from horarium.model import Job, Plan, Run
+from horarium.model import Job, Plan, Run, key_as_given
 from horarium.model.records import Record
 from horarium.wire.views import job_text
 
@@ -95,7 +95,7 @@ def summary(run: Run) -> dict[str, Any]:
         "queue": run.queue,
         "state": run.state,
         "due_at": to_datetime(run.due_at),
-        "unique_key": run.unique_key,
+        "unique_key": key_as_given(run.unique_key),
     }
 
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from horarium.errors import CallerError, HorariumError, NotFound
-from horarium.model import Cause, Failed, Outcome, Succeeded
+from horarium.model import Failed, Outcome, Succeeded
 from horarium.operations.jobs.jobs import JobOperations
 from horarium.ports import Assignment, Control
 from horarium.rules.following import chain_key
@@ -43,7 +43,7 @@ class FollowDelivery:
         payload = None if isinstance(wanted.payload, UnsetType) else bytes(wanted.payload)
         key = chain_key(wanted.depth, run.unique_key or run.id)
         try:
-            made = await self._jobs.trigger_job(wanted.job, payload, key, Cause.FOLLOW_UP)
+            made = await self._jobs.trigger_job(wanted.job, payload, follows=key)
         except (NotFound, CallerError) as error:
             return Failed(error.message, retryable=False)
         except HorariumError as error:

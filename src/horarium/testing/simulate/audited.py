@@ -13,7 +13,7 @@ import msgspec
 
 from horarium.access.acting import who_acts
 from horarium.access.audit import PREFIX, Entry
-from horarium.model import Cause, Job, Run, State
+from horarium.model import Cause, Job, Run, State, key_as_given
 from horarium.model.records import Record
 from horarium.stores.memory.beside import Beside
 from horarium.wire.definitions import JobDefinition
@@ -67,8 +67,8 @@ class AuditWitness:
         self.there.add(run.id)
         if run.cause in ASKED and not moved and who_acts() is not None:
             self.changes["run", run.id, 0] = None
-        if run.unique_key is not None:
-            self.keys.add(run.unique_key)
+        if key := key_as_given(run.unique_key):
+            self.keys.add(key)
 
     def run_changed(self, old: Run, new: Run) -> None:
         """A run was changed."""

@@ -21,6 +21,8 @@ KNOWN = {
     # Answers and messages that leave in one write: the client sends each by itself, for three times the CPU.
     "buses/nats.py": {"_conn", "_send_command"},
     "buses/nats_publisher.py": {"_flush_pending", "_send_command"},
+    # Where another thread is at work: documented, for all its name.
+    "delivery/blocking.py": {"_current_frames"},
     # Types that a connection would ask the server for, one statement each.
     "stores/postgres/connect.py": {"_protocol"},
     # Idle connections that are dropped without an await, so that no call takes one of them meanwhile.

@@ -25,6 +25,7 @@ import msgspec
 
 from horarium.clock import to_instant
 from horarium.delivery.arguments import Arguments
+from horarium.delivery.blocking import LoopWatch
 from horarium.delivery.context import InThread, RunContext, job_args
 from horarium.delivery.saying import Captured, speaks_for
 from horarium.delivery.threads import Call, Threads
@@ -106,6 +107,7 @@ class HandlerDelivery:
         self._logs = logs
         self._captured = Captured() if capture else None
         self._threads = Threads("horarium-handler")
+        self._watch = LoopWatch()
         if self._captured is not None:
             logging.getLogger().addHandler(self._captured)
 
@@ -124,6 +126,7 @@ class HandlerDelivery:
             if thread is not None:
                 outcome = await self._in_thread(handler, context, thread)
             else:
+                task = self._watch.enter(handler.name, run.id)
                 try:
                     answer = await handler.call(context)
                     outcome = _NO_RESULT if answer is None and not context._saw_cancel else _returned(context, answer)
@@ -131,6 +134,8 @@ class HandlerDelivery:
                     raise
                 except BaseException as error:  # KeyboardInterrupt and its like end the attempt, never the worker
                     outcome = _failed_here(error)
+                finally:
+                    self._watch.under_way.pop(task, None)
         finally:
             if leave is not None:
                 leave()
@@ -162,6 +167,7 @@ class HandlerDelivery:
 
     async def close(self) -> None:
         self._threads.close()
+        self._watch.close()
         if self._captured is not None:
             logging.getLogger().removeHandler(self._captured)
 

@@ -1,0 +1,82 @@
+"""Async handlers that block the event loop. Meanwhile nothing else goes on in their process: no lease is renewed, no
+request is answered. So a thread looks whether the loop still turns, and says which handler stops it, and where."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+import traceback
+from types import FrameType
+
+STILL_SECONDS = 3.0
+"""A loop that does not turn for so long stands still."""
+LATE_SECONDS = 0.25
+"""A process that was stopped as a whole turns its loop within this, once it goes on."""
+FRAMES_MAX = 8
+
+log = logging.getLogger("horarium")
+
+
+class LoopWatch:
+    """Looks after the event loop on which it is first entered, until `close`. `under_way`: the handler and the run of
+    each task."""
+
+    def __init__(self) -> None:
+        self.under_way: dict[asyncio.Task[object] | None, tuple[str, str]] = {}
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def enter(self, handler: str, run_id: str) -> asyncio.Task[object] | None:
+        """From now on the present task performs this; the caller takes it out of `under_way` again."""
+        task = asyncio.current_task()
+        self.under_way[task] = handler, run_id
+        if self._thread is None:
+            given = asyncio.get_running_loop(), threading.get_ident()
+            self._thread = threading.Thread(target=self._watch, args=given, name="horarium-loop-watch", daemon=True)
+            self._thread.start()
+        return task
+
+    def close(self) -> None:
+        self._over.set()
+
+    def _watch(self, loop: asyncio.AbstractEventLoop, thread_id: int) -> None:
+        while not self._over.wait(STILL_SECONDS):
+            if not self.under_way:
+                continue
+            turned, asked_at = threading.Event(), time.monotonic()
+            try:
+                loop.call_soon_threadsafe(turned.set)
+            except RuntimeError:  # it is closed
+                return
+            if turned.wait(STILL_SECONDS) or turned.wait(LATE_SECONDS):
+                continue
+            self._tell(loop, sys._current_frames().get(thread_id))
+            while not turned.wait(STILL_SECONDS):
+                if loop.is_closed():
+                    return
+            log.warning("the event loop goes on; it stood still for %.0f s", time.monotonic() - asked_at)
+
+    def _tell(self, loop: asyncio.AbstractEventLoop, frame: FrameType | None) -> None:
+        handler, run_id = self.under_way.get(asyncio.current_task(loop), (None, None))
+        by = "it is blocked" if handler is None else f"the handler {handler!r} blocks it (run {run_id})"
+        log.warning(
+            "the event loop has stood still for %.0f s: %s. Meanwhile no lease is renewed and no other run goes on: "
+            "await what takes long, or make the handler a plain function, which gets a thread of its own\n%s",
+            STILL_SECONDS, by, _where(frame),
+        )  # fmt: skip
+
+
+def _where(frame: FrameType | None) -> str:
+    """The end of the stack, without the frames that lead to a handler."""
+    stack: list[FrameType] = []
+    while frame is not None and not frame.f_globals.get("__name__", "").startswith(("horarium.delivery", "asyncio.")):
+        stack.insert(0, frame)
+        frame = frame.f_back
+    return "".join(traceback.format_list([_line(each) for each in stack[-FRAMES_MAX:]])).rstrip()
+
+
+def _line(frame: FrameType) -> traceback.FrameSummary:
+    return traceback.FrameSummary(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)

@@ -1,0 +1,79 @@
+"""An async handler that blocks the event loop: its run is not lost, and the log says which handler it is, and where."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+
+import pytest
+
+from horarium import RunContext, Scheduler
+from horarium.delivery import blocking
+from tests.handlers.conftest import done
+from tests.passing import PassingClock
+from tests.waiting import PATIENCE, until
+
+pytestmark = pytest.mark.slow
+
+
+async def test_work_that_blocks_for_longer_than_its_lease_is_done_once(
+    scheduler: Scheduler, clock: PassingClock
+) -> None:
+    calls: list[int] = []
+
+    @scheduler.handler()
+    async def work(run: RunContext) -> str:
+        calls.append(run.attempt)
+        clock.let_pass(300)
+        return "done"
+
+    await scheduler.start()
+    run = await done(scheduler, "work", retry={"attempts_max": 3})
+    assert (run.state, run.attempt, run.error, calls) == ("completed", 1, None, [1])
+
+
+class Lines(logging.Handler):
+    """What is logged; `said` is set with the first line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.said = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "event loop" in record.msg:
+            self.lines.append(record.getMessage())
+            self.said.set()
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> Lines:
+    lines = Lines()
+    monkeypatch.setattr(blocking, "STILL_SECONDS", 0.1)
+    monkeypatch.setattr(logging.getLogger("horarium"), "handlers", [lines])
+    return lines
+
+
+async def test_the_log_names_a_handler_that_blocks_the_event_loop(scheduler: Scheduler, lines: Lines) -> None:
+    over = asyncio.Event()
+
+    @scheduler.handler()
+    async def waits(run: RunContext) -> None:
+        await over.wait()
+
+    @scheduler.handler()
+    async def work(run: RunContext) -> None:
+        assert lines.said.wait(PATIENCE)  # blocks
+
+    await scheduler.start()
+    await scheduler.enqueue("waits")
+    run = await done(scheduler, "work")
+    await until(lambda: len(lines.lines) > 1)
+    over.set()
+    assert run.state == "completed"
+    assert f"the handler 'work' blocks it (run {run.id})" in lines.lines[0]
+    assert "lines.said.wait(PATIENCE)  # blocks" in lines.lines[0]
+    assert "asyncio" not in lines.lines[0]
+    assert "handler.py" not in lines.lines[0]
+    assert "the event loop goes on" in lines.lines[1]

@@ -157,6 +157,48 @@ async def test_what_a_job_of_a_bus_had_not_come_to_runs_once(house: House, mongo
     assert dump(before) == kept, "it is only read"
 
 
+@pytest.mark.parametrize("system", ["rrule-scheduler", "simple-scheduler"])
+async def test_a_database_without_jobs_is_an_error_that_says_what_is_there(
+    house: House, mongo: Mongo, before: Any, system: str
+) -> None:
+    """Right after the other system was stopped, "0 created" would be read as success."""
+    house.token = house.sign()
+    before.visits.insert_one({"page": "/"})
+    for url, there in ((url_of(mongo), "in before: visits"), (mongo.url.replace("/horarium?", "/missing?"), "nothing")):
+        why = await refused(house, "door", "import", system, url)
+        assert f"no jobs of {system}" in why
+        assert there in why
+        assert "before" in why, "where else to look"
+
+
+async def refused(house: House, *args: str) -> str:
+    """The one sentence with which a command ends that did nothing."""
+    runner = CliRunner(env={"HORARIUM_URL": house.url})
+    result = await asyncio.to_thread(runner.invoke, cli, [*args])
+    assert (result.exit_code, result.stdout) == (1, "")
+    return result.stderr
+
+
+@pytest.mark.parametrize("settings", [{"oidc_issuer": None, "doors": ("scrape-scheduler",)}])
+async def test_a_redis_or_a_file_without_jobs_is_an_error_that_says_what_is_there(
+    house: House, redis_server: Redis, tmp_path: Path
+) -> None:
+    client = redis.Redis(port=redis_server.port, decode_responses=True, db=3)
+    client.set("visits", 1)
+    source = f"redis://127.0.0.1:{redis_server.port}"
+    there = await refused(house, "door", "import", "scrape-scheduler", f"{source}/3")
+    assert "no jobs of scrape-scheduler" in there
+    assert "visits" in there
+    elsewhere = await refused(house, "door", "import", "scrape-scheduler", f"{source}/9")
+    assert "nothing" in elsewhere
+    assert "db3" in elsewhere, "where else to look"
+    client.delete("visits")
+    client.close()
+    file = tmp_path / "jobs.json"
+    file.write_text("[]")
+    assert "no jobs" in await refused(house, "door", "import", "scrape-scheduler", str(file))
+
+
 # ---- history ----------------------------------------------------------------------------------------------------
 
 QUEUED = {"status": "ready_queue", "message": "Event pre-queued for ready queue"}

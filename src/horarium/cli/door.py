@@ -225,6 +225,8 @@ def import_stored(
         enforce = _settings().simple_scheduler_enforce_concurrency
         found = asyncio.run(stored.simple_jobs_of(source, bus, enforce, now))
         pasts = asyncio.run(past.simple_runs_of(source, history)) if history else {}
+    if not found and not pasts:
+        raise asyncio.run(stored.nothing_of(system, source))
     _import(url, api_key, found, as_json, system, pasts)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from horarium.doors import rrule_schedules, simple_jobs
+from horarium.doors.stored import DATABASES
 from horarium.model import ERROR_CHARS_MAX, name_for
 from horarium.node.backends import read_collection
 from horarium.wire.history import PastRun
@@ -20,7 +22,7 @@ Pasts = dict[str, list[PastRun]]
 async def rrule_events_of(url: str, count: int) -> Pasts:
     """The newest archived events of an rrule-scheduler. Raises StoreUnavailable."""
     found: Pasts = {}
-    for event in await read_collection(url, "archived_events", "scheduler", ("run_time", count)):
+    for event in await read_collection(url, "archived_events", DATABASES[rrule_schedules.NAME], ("run_time", count)):
         past = _event(event)
         if past is not None:
             found.setdefault(str(event.get("schedule_id")), []).append(past)
@@ -47,7 +49,7 @@ def _event(event: Mapping[str, Any]) -> PastRun | None:
 async def simple_runs_of(url: str, count: int) -> Pasts:
     """The newest runs of a simple-scheduler that are over. Raises StoreUnavailable."""
     found: Pasts = {}
-    for run in await read_collection(url, "runs", "simple-scheduler", ("createdTime", count)):
+    for run in await read_collection(url, "runs", DATABASES[simple_jobs.NAME], ("createdTime", count)):
         past = _run(run)
         if past is not None:
             found.setdefault(name_for(str(run.get("jobName"))), []).append(past)

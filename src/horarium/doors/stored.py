@@ -14,13 +14,18 @@ from msgspec import Struct
 from horarium.clock import SECOND, Instant, to_instant
 from horarium.doors import rrule_schedules, scrape_jobs, simple_jobs
 from horarium.errors import CallerError, InvalidRequest, InvalidTrigger
-from horarium.node.backends import read_collection, read_jobs
+from horarium.node.backends import contents, read_collection, read_jobs
 from horarium.wire.definitions import JobDefinition, job_from, read_definition
+from horarium.wire.masking import shown_url
 
 RUNS_MAX = 10_000
 """How many runs of simple-scheduler are looked at to see which one-off jobs have run."""
 LEAD = 30 * SECOND
 """When a job runs that was due and can't be given its past instant: the import has brought it here by then."""
+NAMES_MAX = 10
+"""How many names are said of a place that has no jobs."""
+DATABASES = {rrule_schedules.NAME: "scheduler", simple_jobs.NAME: "simple-scheduler"}
+"""What is read where a URL names no database."""
 
 
 class Found(Struct):
@@ -46,10 +51,10 @@ def _plain(document: Mapping[str, Any]) -> dict[str, Any]:
 async def rrule_schedules_of(url: str, now: Instant) -> list[Found]:
     """The schedules of an rrule-scheduler. Raises StoreUnavailable."""
     owed: dict[str, list[Instant]] = {}
-    for event in await read_collection(url, "events", "scheduler"):
+    for event in await read_collection(url, "events", DATABASES[rrule_schedules.NAME]):
         if (at := _instant(event.get("run_time"))) is not None and at <= now:
             owed.setdefault(str(event.get("schedule_id")), []).append(at)
-    found = [_schedule(each, now) for each in await read_collection(url, "schedules", "scheduler")]
+    found = [_schedule(each, now) for each in await read_collection(url, "schedules", DATABASES[rrule_schedules.NAME])]
     for each in found:
         each.owed = sorted(owed.get(each.name, ()))
     return found
@@ -74,9 +79,9 @@ def _schedule(document: Mapping[str, Any], now: Instant) -> Found:
 async def simple_jobs_of(url: str, bus: str, enforce: bool, now: Instant) -> list[Found]:
     """The jobs of a simple-scheduler. A one-off job that has run is over: it stays in its list as it was. Raises
     StoreUnavailable."""
-    newest = await read_collection(url, "runs", "simple-scheduler", ("createdTime", RUNS_MAX))
+    newest = await read_collection(url, "runs", DATABASES[simple_jobs.NAME], ("createdTime", RUNS_MAX))
     begun = {str(run.get("jobName")) for run in newest}
-    jobs = await read_collection(url, "jobs", "simple-scheduler")
+    jobs = await read_collection(url, "jobs", DATABASES[simple_jobs.NAME])
     return [_simple_job(each, bus, enforce, now, begun) for each in jobs]
 
 
@@ -144,6 +149,17 @@ def _scrape_job(listed: scrape_jobs.Listed, interval: float, jitter: float, begi
     except CallerError as error:
         return Found(listed.url[:60], refused=error.message)
     return Found(definition.name, definition)
+
+
+async def nothing_of(system: str, source: str) -> InvalidRequest:
+    """The refusal of a place without jobs and history: a wrong address must not pass for an import that is done."""
+    said = f"{shown_url(source)} has no jobs of {system}"
+    if "://" in source:
+        read, found = await contents(source, DATABASES.get(system, ""), NAMES_MAX)
+        others = (f"{name} ({', '.join(names)})" if names else name for name, names in found.items() if name != read)
+        said += f"; in {read}: {', '.join(found.get(read, ())) or 'nothing'}"
+        said += f"; other databases there: {', '.join(others) or 'none'}"
+    return InvalidRequest(said, field="source")
 
 
 def ended_job(system: str, name: str, known: JobDefinition | None) -> JobDefinition:

@@ -163,6 +163,18 @@ async def read_jobs(url: str, jobs: str, schedule: str, ready: str) -> tuple[lis
     return await read(url, jobs, schedule, ready)
 
 
+async def contents(url: str, database: str, names_max: int) -> tuple[str, dict[str, list[str]]]:
+    """What there is in place of what was to be read: the database of the URL, and names in each database of the server.
+    Raises InvalidSetting or StoreUnavailable."""
+    if urlsplit(url).scheme in ("mongodb", "mongodb+srv"):
+        from horarium.stores.mongo.elsewhere import contents as of_mongo
+
+        return await of_mongo(url, database, names_max)
+    from horarium.stores.redis.elsewhere import contents as of_redis
+
+    return await of_redis(url, names_max)
+
+
 def make_bus(url: str) -> Bus:
     """The bus of a URL, not connected yet. Raises InvalidSetting."""
     scheme = urlsplit(url).scheme

@@ -19,7 +19,7 @@ from horarium.access.audit import Origin
 from horarium.access.roles import Principal, Scope
 from horarium.api.answers import JSON, NO_CONTENT, Ready
 from horarium.api.limits import BODY_BYTES_MAX
-from horarium.api.reading import JSON_TYPES, header, read_body, read_query
+from horarium.api.reading import JSON_TYPES, header, peer_of, read_body, read_query
 from horarium.api.refused import Part
 from horarium.api.routing import AnyRequest, Route, ScopeGuard
 from horarium.errors import Forbidden
@@ -31,8 +31,7 @@ REQUEST_ID_BYTES = 16
 
 def origin_of(scope: Any, caller: Principal) -> Origin:
     """This caller, in a new request from the address that the ASGI scope names."""
-    client = scope.get("client")
-    return Origin(principal=caller, request_id=urandom(REQUEST_ID_BYTES).hex(), address=client[0] if client else "")
+    return Origin(principal=caller, request_id=urandom(REQUEST_ID_BYTES).hex(), address=peer_of(scope))
 
 
 Note = Callable[[AnyRequest, Forbidden, Part | None], None]

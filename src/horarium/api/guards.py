@@ -22,7 +22,7 @@ from horarium.access.sessions import Credential
 from horarium.api.access import API_KEY, NAMED, REPORTER, Callers, require_scope
 from horarium.api.hosts import Hosts
 from horarium.api.problems import CrossSite, MalformedRequest, TooManyFailures, Unauthorized, WrongHost
-from horarium.api.reading import header
+from horarium.api.reading import header, peer_of
 from horarium.api.refused import Part, Refused
 from horarium.api.sign_ins import SignIns, origin_of
 from horarium.errors import Forbidden
@@ -73,7 +73,7 @@ class Keys:
         if not self.needed and not given.startswith(NAMED):
             connection.scope["user"] = LOCAL
             return
-        address, digest = _address(connection), sha256(given).digest()
+        address, digest = peer_of(connection.scope), sha256(given).digest()
         if given:
             await self._slow_down(address, digest)
         caller = await self._caller(given, digest, connection, name)
@@ -94,14 +94,14 @@ class Keys:
         method = str(connection.scope.get("method"))
         caller: Principal | None = connection.scope.get("user")
         if method not in SAFE_METHODS and caller is not None:
-            origin = Origin(principal=caller, request_id=urandom(16).hex(), address=_address(connection))
+            origin = Origin(principal=caller, request_id=urandom(16).hex(), address=peer_of(connection.scope))
             self._refused.change(origin, method, connection.scope["path"][:PATH_CHARS_SHOWN], refusal, part)
 
     # ---- people in a browser
 
     async def sign_in(self, connection: Connection, given: bytes) -> tuple[Credential, str] | None:
         """What a typed key opens, and its digest. Raises TooManyFailures."""
-        address, digest = _address(connection), sha256(given).digest()
+        address, digest = peer_of(connection.scope), sha256(given).digest()
         await self._slow_down(address, digest)
         credential: Credential = "server-key" if self._fits(digest) else "key"
         if await self.bearer(credential, digest.hex()) is None:
@@ -113,15 +113,15 @@ class Keys:
     async def slow_down(self, connection: Connection, proof: str) -> None:
         """Wait as long as the failures of this address ask for, before a proof of another kind is looked at. Raises
         TooManyFailures."""
-        await self._slow_down(_address(connection), sha256(proof.encode("utf-8", "replace")).digest())
+        await self._slow_down(peer_of(connection.scope), sha256(proof.encode("utf-8", "replace")).digest())
 
     def sign_in_succeeded(self, connection: Connection, proof: str) -> None:
         """It was good: the next time, it waits for no one's failures."""
-        self._sign_ins.succeeded(_address(connection), sha256(proof.encode("utf-8", "replace")).digest())
+        self._sign_ins.succeeded(peer_of(connection.scope), sha256(proof.encode("utf-8", "replace")).digest())
 
     def sign_in_failed(self, connection: Connection, why: str) -> None:
         """Such a proof was worth nothing: logged, counted, audited, and a debt of its address."""
-        self._failed(connection, _address(connection), why, wrong=True)
+        self._failed(connection, peer_of(connection.scope), why, wrong=True)
 
     async def bearer(self, credential: Credential, digest: str) -> Principal | None:
         """Who bears the key of this digest, as things are now."""
@@ -180,11 +180,6 @@ def _bearer(connection: Connection) -> bytes:
 
 def _request(connection: Connection) -> str:
     return f"{connection.scope.get('method')} {connection.scope['path'][:PATH_CHARS_SHOWN]}"
-
-
-def _address(connection: Connection) -> str:
-    client = connection.scope.get("client")
-    return client[0] if client else "unknown"
 
 
 class KnownHosts:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from horarium.access.roles import Scope
 from horarium.api.answers import Ready
 from horarium.api.endpoints import Answer, Call, Endpoint, answer, answer_text
 from horarium.api.looking_schemas import PingQuery
-from horarium.api.reading import body_parts
+from horarium.api.reading import body_parts, peer_of
 from horarium.api.routing import AnyRequest
 from horarium.errors import NotFound
 from horarium.model import NO_HEALTH, ExternalTarget, Health, Job
@@ -37,7 +38,7 @@ def ping_url(public_url: str | None, request: AnyRequest, key: str) -> str:
 
 
 class Shown:
-    """Shows a job, with its address for pings."""
+    """Shows a job, with its address for pings to those who may end its runs."""
 
     def __init__(self, operations: Operations, public_url: str | None) -> None:
         self._pings = operations.pings
@@ -51,6 +52,8 @@ class Shown:
     async def _view(self, call: Call, job: Job, health: Health) -> JobView:
         await say_words(job)
         view = job_view(job, health)
+        if Scope.RUNS_WRITE not in call.principal.scopes:
+            return view  # who has the address ends runs
         key = await self._pings.key_of(job)
         if key is not None:
             view.ping_url = ping_url(self._public_url, call.request, key)
@@ -80,7 +83,7 @@ class Pings:
         job = await self._found(key)
         query: PingQuery = call.query
         body = await _body(request) if request.method == "POST" else ""
-        await self._pings.heard(job, Ping(sign, query.rid or None, status, body))
+        await self._pings.heard(job, Ping(sign, query.rid or None, status, body, peer_of(request.scope)))
         headers = [("ping-body-limit", str(PING_BODY_BYTES_MAX)), ("access-control-allow-origin", "*")]
         return Ready(b"OK", media_type="text/plain", headers=headers)
 

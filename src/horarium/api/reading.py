@@ -65,6 +65,12 @@ def first_headers(scope: Any) -> Mapping[bytes, bytes]:
     return found
 
 
+def peer_of(scope: Any) -> str:
+    """The address that a request comes from."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
 def header(scope: Any, name: bytes) -> str | None:
     """The first header of this name (in lower case) in an ASGI scope."""
     value = first_headers(scope).get(name)

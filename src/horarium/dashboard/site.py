@@ -25,7 +25,7 @@ from horarium.access.sessions import Session, Sessions
 from horarium.api.answers import Ready
 from horarium.api.guards import Keys
 from horarium.api.problems import BodyCutOff, BodyTooLarge, MalformedRequest
-from horarium.api.reading import read_all
+from horarium.api.reading import peer_of, read_all
 from horarium.api.routing import AnyRequest, Route
 from horarium.clock import Instant
 from horarium.dashboard.attention import Watching, counts_of
@@ -194,9 +194,8 @@ class Site:
 
     def _origin(self, visit: Visit) -> Origin:
         """Who changes something, for the audit."""
-        client = visit.request.scope.get("client")
         request_id = uuid7(visit.now, self._entropy(10))
-        return Origin(principal=visit.principal, request_id=request_id, address=client[0] if client else "")
+        return Origin(principal=visit.principal, request_id=request_id, address=peer_of(visit.request.scope))
 
     # ---- answers
 

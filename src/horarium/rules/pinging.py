@@ -33,12 +33,13 @@ class Sign(StrEnum):
 
 class Ping(Struct, frozen=True):
     """A sign from work that is done elsewhere. `rid`: which execution it is about, where several may be under way.
-    `status`: the exit status that it gave."""
+    `status`: the exit status that it gave. `address`: where it came from."""
 
     sign: Sign
     rid: str | None = None
     status: int | None = None
     body: str = ""
+    address: str = ""
 
 
 def about(unfinished: Sequence[Run], ping: Ping, now: Instant) -> Run | None:
@@ -67,13 +68,18 @@ def unexpected(job: Job, fire_at: Instant, now: Instant) -> Run:
 def heard(run: Run, job: Job, ping: Ping, now: Instant) -> RunChange:
     """The change of the run that the ping is about."""
     begun = run if run.state is not State.PENDING else _begun(run, ping, now)
+    pinged = f"pinged from {ping.address}" if ping.address else "pinged"
     match ping.sign:
+        case Sign.START if begun is run:
+            after = _begun(noted(run, now, f"{pinged}: it began again"), ping, now)
         case Sign.START:
-            after = begun if begun is not run else _begun(noted(run, now, "pinged: it began again"), ping, now)
+            after = noted(begun, now, f"{pinged}: it began")
         case Sign.LOG:
-            after = noted(run, now, "pinged: a note, in its log")
+            after = noted(run, now, f"{pinged}: a note, in its log")
         case _:
-            after = settle(begun, job, outcome_of(ping), now)
+            outcome = outcome_of(ping)
+            said = "it is done" if isinstance(outcome, Succeeded) else "it failed"
+            after = settle(noted(begun, now, f"{pinged}: {said}"), job, outcome, now)
     return RunChange(after, run.token, run.state)
 
 

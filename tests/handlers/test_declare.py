@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from horarium import RunContext, Scheduler, SyncScheduler, at, cron, every, job
-from horarium.errors import InvalidJob, InvalidTrigger, WrongArguments
+from horarium.errors import InvalidJob, InvalidRequest, InvalidTrigger, WrongArguments
 from horarium.library.declaring import PROGRAM_LABEL, Declared
 
 NIGHTLY = job("nightly", cron("0 3 * * *"), handler="report", labels={"team": "red"})
@@ -21,7 +21,7 @@ HOURLY = job("hourly", every("1h"), queue="q")
 
 @pytest.fixture
 async def scheduler() -> AsyncIterator[Scheduler]:
-    async with Scheduler("memory://") as scheduler:
+    async with Scheduler("memory://", program="shop") as scheduler:
         yield scheduler
 
 
@@ -34,7 +34,7 @@ async def test_what_is_listed_is_made_and_stays_as_it_is(scheduler: Scheduler) -
     before = await scheduler.list_jobs()
     assert await scheduler.declare([NIGHTLY, HOURLY]) == Declared(unchanged=("nightly", "hourly"))
     assert await scheduler.list_jobs() == before
-    assert (await scheduler.get_job("nightly")).labels == {"team": "red", PROGRAM_LABEL: "main"}
+    assert (await scheduler.get_job("nightly")).labels == {"team": "red", PROGRAM_LABEL: "shop"}
     changed = NIGHTLY._replace(trigger=cron("0 4 * * *"))
     assert (await scheduler.declare([changed, HOURLY])).to_dict() == {
         "created": (), "updated": ("nightly",), "unchanged": ("hourly",), "gone": (), "pruned": False
@@ -52,11 +52,12 @@ async def test_a_job_that_left_the_program_is_shown_and_pruned_if_asked(
     assert caplog.text == ""
     with caplog.at_level(logging.WARNING, "horarium"):
         assert (await scheduler.declare([NIGHTLY])).gone == ("hourly",)
-    assert "declared earlier and no longer has: hourly" in caplog.text
+    assert "that the program shop declared earlier and this one no longer has: hourly" in caplog.text
     assert (await scheduler.declare([NIGHTLY], prune=True)) == Declared(
         unchanged=("nightly",), gone=("hourly",), pruned=True
     )
     assert await names(scheduler) == ["by-hand", "nightly"]
+    assert "the program shop no longer has are deleted: hourly" in caplog.text
     assert (await scheduler.declare([], prune=True)).gone == ("nightly",)
     assert await names(scheduler) == ["by-hand"]
 
@@ -76,9 +77,46 @@ async def test_programs_that_share_a_namespace_leave_one_another_alone(tmp_path:
             await mail.declare([NIGHTLY])
 
 
-async def test_a_job_that_was_added_by_hand_is_taken_over(scheduler: Scheduler) -> None:
+async def test_a_job_that_was_added_by_hand_is_taken_over(
+    scheduler: Scheduler, caplog: pytest.LogCaptureFixture
+) -> None:
     await scheduler.add_job("hourly", every("2h"), queue="q")
     assert await scheduler.declare([HOURLY]) == Declared(updated=("hourly",))
+    assert "job hourly is of the program shop now: no program had declared it" in caplog.text
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+async def test_a_program_without_a_name_deletes_no_jobs(tmp_path: Path, dry_run: bool) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    async with Scheduler(url) as billing, Scheduler(url) as mail:
+        await billing.declare([NIGHTLY])
+        with pytest.raises(InvalidRequest, match=r"^prune: this program has no name.* program='billing'"):
+            await mail.declare([HOURLY], prune=True, dry_run=dry_run)
+        assert await names(mail) == ["nightly"]
+
+
+async def test_programs_without_a_name_that_overwrite_each_other_are_warned(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    async with Scheduler(url) as billing, Scheduler(url) as mail:
+        await billing.declare([NIGHTLY])
+        await mail.declare([NIGHTLY])
+        assert caplog.text == ""
+        await mail.declare([NIGHTLY._replace(trigger=cron("0 4 * * *"))])
+        assert "have changed: nightly; if another program without a name declares them too" in caplog.text
+
+
+async def test_a_program_that_is_given_a_name_takes_its_jobs_along(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    async with Scheduler(url) as before, Scheduler(url, program="billing") as billing:
+        await before.declare([NIGHTLY, HOURLY])
+        assert (await billing.declare([NIGHTLY], prune=True)) == Declared(updated=("nightly",), pruned=True)
+        assert "job nightly is of the program billing now: a program without a name had declared it" in caplog.text
+        with pytest.raises(InvalidJob, match="declared by the program 'billing'"):
+            await before.declare([NIGHTLY])
 
 
 @pytest.mark.parametrize(
@@ -152,11 +190,11 @@ def greet_all(run: RunContext) -> None: ...
 
 def test_the_next_version_of_a_program_says_what_is_left_of_the_one_before(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
-    with SyncScheduler(url) as first:
+    with SyncScheduler(url, program="shop") as first:
         first.job(every("1h"))(greet_all)
         first.job(every("1h"), "other")(greet_all)
         first.start()
-    with SyncScheduler(url) as second:
+    with SyncScheduler(url, program="shop") as second:
         second.job(every("1h"))(greet_all)
         assert second.declare(dry_run=True).gone == ("other",)
         assert json.loads(json.dumps(second.declare(prune=True).to_dict()))["gone"] == ["other"]

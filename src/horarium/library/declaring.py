@@ -2,11 +2,13 @@
 
 Each declared job carries a label with the program's name. A job that has the label and is not in the list any more was
 declared by an earlier version of the program: it is shown, and deleted if that is asked for. Jobs without the label are
-never touched. Nothing is written before everything was checked.
+never touched. Nothing is written before everything was checked. Programs without a name share one label, so they delete
+nothing; a program that is given a name takes over the jobs that it lists.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Unpack
@@ -15,7 +17,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from horarium.errors import HorariumError, InvalidJob, NotFound
+from horarium.errors import HorariumError, InvalidJob, InvalidRequest, NotFound
 from horarium.library.fields import JobArguments
 from horarium.operations.facade import Operations
 from horarium.operations.jobs.importing import Put
@@ -25,6 +27,10 @@ from horarium.wire.definitions import JobDefinition
 
 PROGRAM_LABEL = "horarium/program"
 """The label of a declared job: which program declared it."""
+UNNAMED = "main"
+"""That of programs that have no name."""
+
+log = logging.getLogger("horarium")
 
 
 class JobSpec(NamedTuple):
@@ -67,20 +73,28 @@ def spec_of(given: JobSpec | Mapping[str, Any]) -> JobSpec:
 
 
 async def declare(
-    operations: Operations, definitions: Sequence[JobDefinition], program: str, *, prune: bool, dry_run: bool
+    operations: Operations, definitions: Sequence[JobDefinition], name: str | None, *, prune: bool, dry_run: bool
 ) -> Declared:
-    """Bring the program's jobs to these definitions. Raises InvalidJob or InvalidTrigger, and then nothing was
-    written."""
+    """Bring the jobs of the program of this name to these definitions. Raises InvalidRequest, InvalidJob or
+    InvalidTrigger, and then nothing was written."""
+    if prune and name is None:
+        raise InvalidRequest(
+            "prune: this program has no name, so that the jobs of all others without one would be deleted too; give it "
+            "one, Scheduler(..., program='billing')",
+            field="prune",
+        )
+    program = name or UNNAMED
     ours = [_labelled(definition, program) for definition in definitions]
-    puts = await _check(operations, ours, program)
+    puts, owners = await _check(operations, ours, name)
     gone = await _gone(operations, {definition.name for definition in ours}, program)
     if not dry_run:
         for definition in ours:
             if puts[definition.name] is not Put.UNCHANGED:
                 await operations.jobs.put_job(definition)
-        for name in gone if prune else ():
+        for left in gone if prune else ():
             with suppress(NotFound):
-                await operations.jobs.delete_job(name)
+                await operations.jobs.delete_job(left)
+        _tell(name, {job: owners[job] for job in _those(puts, Put.UPDATED)}, gone, prune)
     return Declared(
         created=_those(puts, Put.CREATED),
         updated=_those(puts, Put.UPDATED),
@@ -94,9 +108,36 @@ def _labelled(definition: JobDefinition, program: str) -> JobDefinition:
     return replace(definition, labels={**definition.labels, PROGRAM_LABEL: program})
 
 
-async def _check(operations: Operations, ours: Sequence[JobDefinition], program: str) -> dict[str, Put]:
-    """The effect of putting each. Raises the error of the first that can't be put."""
+def _tell(name: str | None, updated: Mapping[str, str | None], gone: Sequence[str], prune: bool) -> None:
+    """Log which jobs changed hands, or may have, and which are gone. `updated`: by whom each was declared before."""
+    taken = {job: owner for job, owner in updated.items() if owner != (name or UNNAMED)}
+    for job, owner in taken.items():
+        before = "no program had declared it" if owner is None else "a program without a name had declared it"
+        log.warning("job %s is %s now: %s", job, f"of the program {name}" if name else "of this program", before)
+    changed = [job for job in updated if job not in taken]
+    if name is None and changed:
+        log.warning(
+            "jobs that were declared before have changed: %s; if another program without a name declares them too, "
+            "each start of one undoes the other's: give them names, Scheduler(..., program='billing')",
+            ", ".join(changed),
+        )
+    if gone and prune:
+        log.warning("jobs that the program %s no longer has are deleted: %s", name, ", ".join(gone))
+    elif gone:
+        log.warning(
+            "jobs that %s declared earlier and this one no longer has: %s; they go on until they are deleted, as "
+            "declare(..., prune=True) of a program with a name does",
+            f"the program {name}" if name else "a program without a name", ", ".join(gone),
+        )  # fmt: skip
+
+
+async def _check(
+    operations: Operations, ours: Sequence[JobDefinition], name: str | None
+) -> tuple[dict[str, Put], dict[str, str | None]]:
+    """The effect of putting each, and by whom it is declared so far. Raises the error of the first that can't be
+    put."""
     puts: dict[str, Put] = {}
+    owners: dict[str, str | None] = {}
     names = [definition.name for definition in ours]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -104,8 +145,10 @@ async def _check(operations: Operations, ours: Sequence[JobDefinition], program:
     for start in range(0, len(ours), BATCH_MAX):
         batch = ours[start : start + BATCH_MAX]
         for stored in await operations.store.get_jobs([definition.name for definition in batch]):
-            other = program if stored is None else stored.labels.get(PROGRAM_LABEL, program)
-            if stored is not None and other != program:
+            if stored is None:
+                continue
+            other = owners[stored.name] = stored.labels.get(PROGRAM_LABEL)
+            if other not in (None, name, UNNAMED):
                 raise InvalidJob(
                     f"job {stored.name!r} is declared by the program {other!r}; give one of the two another name",
                     field="name",
@@ -114,7 +157,7 @@ async def _check(operations: Operations, ours: Sequence[JobDefinition], program:
             if isinstance(answer, HorariumError):
                 raise _named(definition.name, answer)
             puts[definition.name] = answer
-    return puts
+    return puts, owners
 
 
 def _named(name: str, error: HorariumError) -> HorariumError:

@@ -21,7 +21,7 @@ from horarium.wire.definitions import JobDefinition, read_definition
 class Program:
     """The handlers and jobs of one program. Both are given before the scheduler is started (`running`)."""
 
-    def __init__(self, name: str, handlers: dict[str, Handler], running: Callable[[], bool]) -> None:
+    def __init__(self, name: str | None, handlers: dict[str, Handler], running: Callable[[], bool]) -> None:
         self.name = name
         self._handlers = handlers
         self._running = running

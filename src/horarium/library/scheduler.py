@@ -53,17 +53,17 @@ log = logging.getLogger("horarium")
 
 
 class Scheduler(ChannelMethods, Looking, Enqueuing, ManyRuns):
-    """A scheduler on a store, given by its URL or as an object. `program` is whose jobs `declare` and the decorator
-    `job` make: programs that share a namespace give a name each. `actor`: in whose name it changes things, unless a
-    call names another (`actor=`); the audit then has an entry of each change. Raises UnknownArgument or
-    InvalidSetting."""
+    """A scheduler on a store, given by its URL or as an object. `program`: the name of the program whose jobs
+    `declare` and the decorator `job` make; programs that share a namespace give a name each. `actor`: in whose name it
+    changes things, unless a call names another (`actor=`); the audit then has an entry of each change. Raises
+    UnknownArgument or InvalidSetting."""
 
     def __init__(
         self,
         store: str | Store = "sqlite:///horarium.db",
         *,
         namespace: str = "default",
-        program: str = "main",
+        program: str | None = None,
         clock: Clock | None = None,
         actor: str | None = None,
         **options: Unpack[SchedulerOptions],
@@ -257,17 +257,13 @@ class Scheduler(ChannelMethods, Looking, Enqueuing, ManyRuns):
     ) -> Declared:
         """Make the program's list of jobs the truth: those listed (`job(...)`, or a mapping of what `add_job` takes)
         and those made by the decorator are defined or brought to this content; those that an earlier version of the
-        program declared and that have left it are `gone` in the answer, and deleted with `prune`. `dry_run`: says so,
-        and writes nothing. Jobs of other programs, and those made in other ways, are never touched. Everything is
-        checked before anything is written. Raises InvalidJob or InvalidTrigger."""
+        program declared and that have left it are `gone` in the answer, and deleted with `prune`, which needs a program
+        with a name. `dry_run`: says so, and writes nothing. Jobs of other programs, and those made in other ways, are
+        never deleted. Everything is checked before anything is written. Raises InvalidRequest, InvalidJob or
+        InvalidTrigger."""
         listed = [self._program.definition(spec_of(given)) for given in jobs] + self._program.jobs
         done = await declare(self._operations, listed, self._program.name, prune=prune, dry_run=dry_run)
         self._program.declared = self._program.declared or not dry_run
-        if done.gone and not prune and not dry_run:
-            log.warning(
-                "jobs that this program declared earlier and no longer has: %s; they go on until they are deleted, "
-                "as declare(..., prune=True) does", ", ".join(done.gone)
-            )  # fmt: skip
         return done
 
     async def get_job(self, name: str) -> Job:

@@ -101,7 +101,7 @@ class SyncScheduler:
         store: str | Store | Scheduler = "sqlite:///horarium.db",
         *,
         namespace: str = "default",
-        program: str = "main",
+        program: str | None = None,
         clock: Clock | None = None,
         actor: str | None = None,
         **options: Unpack[SchedulerOptions],

@@ -89,6 +89,11 @@ def test_a_job_defined_paused_fires_nothing_until_resumed() -> None:
     assert (job.next_fire_at, job.paused_at) == (None, NOW)
 
 
+def test_a_job_defined_paused_may_have_a_rule_that_fires_no_more() -> None:
+    job = a_job(enabled=False, trigger={"type": "once", "at": to_text(NOW)})
+    assert (job.next_fire_at, job.paused_at) == (None, NOW)
+
+
 def test_unchanged_content_gives_the_same_job_whenever_it_is_sent() -> None:
     job = a_job()
     assert again(job, fields()) == job

@@ -106,13 +106,15 @@ async def test_what_a_schedule_had_not_come_to_is_called_once(house: House, mong
     before.events.insert_many([{"schedule_id": str(hourly), "run_time": at, "status": status} for at in times])
     kept = dump(before)
     done = await command(house, "door", "import", "rrule-scheduler", url_of(mongo))
-    assert (done["created"], done["over"], done["runs"], done["failed"]) == (2, 1, 1, 0)
+    assert (done["created"], done["runs"], done["failed"]) == (3, 1, 0), "one is over: it is shown, and calls nothing"
+    assert (await house.ask("GET", f"/api/schedules/{over}")).status == 200
+    assert (await house.runtime.operations.jobs.get_job(str(over))).next_fire_at is None
     runs = (await house.runtime.operations.store.list_runs(RunFilter(job=str(hourly)), None, 10)).items
     assert [to_datetime(run.fire_at) for run in runs if run.cause is Cause.BACKFILL] == [times[0]]
     (first,), _ = await house.runtime.operations.jobs.fires(SCHEDULE_ID, 1)
     assert f"{first:%H%M%S}" == f"{plain.generation_time:%H%M%S}", "in the phase of its id"
     again = await command(house, "door", "import", "rrule-scheduler", url_of(mongo))
-    assert (again["created"], again["updated"], again["unchanged"], again["runs"]) == (0, 0, 2, 0)
+    assert (again["created"], again["updated"], again["unchanged"], again["runs"]) == (0, 0, 3, 0)
     assert dump(before) == kept, "it is only read"
 
 
@@ -240,10 +242,10 @@ async def test_archived_events_of_a_schedule_are_its_history(house: House, mongo
     assert (await command(house, *source))["history"] == 4, "those that were not there yet, and of two that have ended"
     assert (await command(house, *source))["history"] == 0
     assert dump(before) == kept, "it is only read"
-    for ended in (gone, over):
+    for ended, status in ((gone, 404), (over, 200)):
         (event,) = (await house.ask("GET", f"/api/schedules/{ended}/events/history")).json["events"]
         assert event["run_time"] == f"{hour:%Y-%m-%dT%H:%M:%SZ}"
-        assert (await house.ask("GET", f"/api/schedules/{ended}")).status == 404
+        assert (await house.ask("GET", f"/api/schedules/{ended}")).status == status
     shown = (await house.ask("GET", f"/api/schedules/{SCHEDULE_ID}/events/history")).json["events"]
     assert [event["run_time"] for event in shown] == [
         f"{hour + timedelta(hours=number):%Y-%m-%dT%H:%M:%SZ}" for number in (3, 2, 1, 0)

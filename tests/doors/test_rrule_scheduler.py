@@ -97,6 +97,33 @@ async def test_what_is_wrong_is_refused_as_it_was(house: House, body: Any, answe
     assert (await house.ask("POST", "/api/schedules", body)).said == answer
 
 
+OVER = "DTSTART:20250101T083000Z\nRRULE:FREQ=DAILY;COUNT=3"
+
+
+@pytest.mark.parametrize("rrule", [OVER, "DTSTART:20250101T083000Z\nRRULE:FREQ=DAILY;UNTIL=20250201T000000Z"])
+async def test_a_rule_that_is_over_is_taken_and_shown_and_calls_nothing(house: House, rrule: str) -> None:
+    """Two of the system's own examples are over by now."""
+    id = await create(house, rrule=rrule)
+    path = f"/api/schedules/{id}"
+    assert (await house.ask("GET", path)).json["rrule"] == rrule
+    assert (await house.ask("PUT", path, {"name": "renamed"})).status == 200, "it stays over"
+    for which in ("pending", "history"):
+        assert (await house.ask("GET", f"{path}/events/{which}")).json["events"] is None
+    assert (await house.runtime.operations.jobs.get_job(id)).next_fire_at is None
+
+
+async def test_a_rule_may_be_changed_to_one_that_is_over_and_back(house: House) -> None:
+    id = await create(house)
+    path = f"/api/schedules/{id}"
+    for rrule, fires in ((OVER, False), ("FREQ=HOURLY", True), (OVER, False), ("FREQ=DAILY;COUNT=2", True)):
+        assert (await house.ask("PUT", path, {"rrule": rrule})).status == 200
+        assert (await house.ask("GET", path)).json["rrule"] == rrule
+        assert ((await house.runtime.operations.jobs.get_job(id)).next_fire_at is not None) == fires, rrule
+    await house.runtime.operations.jobs.pause_job(id)
+    assert (await house.ask("PUT", path, {"rrule": "FREQ=HOURLY"})).status == 200
+    assert not (await house.runtime.operations.jobs.get_job(id)).enabled, "paused here by a person: it stays so"
+
+
 async def test_an_update_is_a_merge_and_is_checked(house: House) -> None:
     id = await create(house, body="old", headers={"Authorization": "Bearer secret", "X-A": "b"})
     path = f"/api/schedules/{id}"

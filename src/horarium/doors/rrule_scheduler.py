@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from horarium.access.roles import Scope
 from horarium.clock import MINUTE, to_instant
@@ -19,6 +20,8 @@ from horarium.doors.rrule_schedules import (
     event_ahead,
     event_of,
     fields_of,
+    is_over,
+    over,
     read_fields,
     refused,
     shown,
@@ -26,11 +29,12 @@ from horarium.doors.rrule_schedules import (
     start_of,
 )
 from horarium.doors.web import Answer, Asked, KeyCheck, Route, is_short_id, read_object, short_id, value
-from horarium.errors import CallerError, NotFound
+from horarium.errors import CallerError, InvalidTrigger, NotFound
 from horarium.model import UNFINISHED, Job, Run, State, uuid7
 from horarium.operations.facade import Operations
 from horarium.operations.writing.contention import Entropy
 from horarium.ports import PAGE_MAX, RunFilter
+from horarium.wire.definitions import JobDefinition
 
 TIMEFRAME = 60 * MINUTE
 """How far ahead events are listed as pending."""
@@ -92,10 +96,7 @@ class RruleScheduler:
         fields = read_fields(content, UNREADABLE)
         now = self._operations.clock.now()
         id = short_id(uuid7(now, self._entropy(10)))
-        try:
-            await self._operations.jobs.create_job(definition(id, fields, start_at(now, fields.get("rrule"))))
-        except CallerError as error:
-            raise refused(error) from None
+        await _write(self._operations.jobs.create_job, definition(id, fields, start_at(now, fields.get("rrule"))))
         return value({"id": id}, 201)
 
     async def get(self, asked: Asked) -> Answer:
@@ -112,12 +113,11 @@ class RruleScheduler:
                 raise Refused(why)
         changes = read_fields(content, UNREADABLE_PATCH)
         if changes:
-            try:
-                merged = {**fields_of(job), **changes}
-                start = start_of(job, merged["rrule"], self._operations.clock.now())
-                await self._operations.jobs.put_job(definition(job.name, merged, start))
-            except CallerError as error:
-                raise refused(error) from None
+            merged = {**fields_of(job), **changes}
+            wanted = definition(job.name, merged, start_of(job, merged["rrule"], self._operations.clock.now()))
+            if is_over(job):
+                wanted = replace(wanted, enabled=True)
+            await _write(self._operations.jobs.put_job, wanted)
         return value({"message": "Schedule updated successfully."})
 
     async def delete(self, asked: Asked) -> Answer:
@@ -168,6 +168,17 @@ class RruleScheduler:
             if after is None:
                 break
         return found
+
+
+async def _write(write: Callable[[JobDefinition], Awaitable[object]], wanted: JobDefinition) -> None:
+    """A rule that fires no more is taken all the same. Raises Refused."""
+    try:
+        try:
+            await write(wanted)
+        except InvalidTrigger:
+            await write(over(wanted))
+    except CallerError as error:
+        raise refused(error) from None
 
 
 def _page(asked: Asked, events: Sequence[Event]) -> Answer:

@@ -25,7 +25,8 @@ from horarium.wire.masking import shown_target
 NAME = "rrule-scheduler"
 LABEL = "door"
 SENT = "door-sent"
-"""The label that says how it was sent: `start` (DTSTART is ours), `bare` (without RRULE:), `get` (no method)."""
+"""The label that says how it was sent: `start` (DTSTART is ours), `bare` (without RRULE:), `get` (no method),
+`over` (paused by the door, since its rule fires no more)."""
 CALLS_MAX = 3
 """Calls of one event in all, at once after each other."""
 LINE = re.compile(r"(DTSTART[:;]|RRULE:|FREQ=)\S+")
@@ -149,6 +150,17 @@ def definition(id: str, fields: Mapping[str, Any], start: str) -> JobDefinition:
         )
     except CallerError as error:
         raise refused(error) from None
+
+
+def over(wanted: JobDefinition) -> JobDefinition:
+    """The job of a schedule whose rule fires no more: it is shown and calls nothing."""
+    labels = {**wanted.labels, SENT: f"{wanted.labels[SENT]} over".strip()}
+    return msgspec.structs.replace(wanted, enabled=False, labels=labels)
+
+
+def is_over(job: Job) -> bool:
+    """True if the door has paused it, not a person."""
+    return "over" in job.labels.get(SENT, "").split()
 
 
 def refused(error: CallerError) -> Refused:

@@ -73,7 +73,13 @@ def _schedule(document: Mapping[str, Any], now: Instant) -> Found:
         definition = rrule_schedules.definition(str(id), fields, start)
     except rrule_schedules.Refused as error:
         return Found(str(id), refused=error.message)
-    return Found(str(id), definition, over=_is_over(definition, now))
+    try:
+        job_from(definition, id="", now=now, check_target=lambda target: None)
+    except InvalidTrigger:
+        return Found(str(id), rrule_schedules.over(definition))
+    except CallerError as error:
+        return Found(str(id), refused=error.message)
+    return Found(str(id), definition)
 
 
 async def simple_jobs_of(url: str, bus: str, enforce: bool, now: Instant) -> list[Found]:
@@ -105,16 +111,6 @@ def _instant(given: Any) -> Instant | None:
     if not isinstance(given, datetime):
         return None
     return to_instant(given if given.tzinfo else given.replace(tzinfo=UTC))
-
-
-def _is_over(definition: JobDefinition, now: Instant) -> bool:
-    try:
-        job_from(definition, id="", now=now, check_target=lambda target: None)
-    except InvalidTrigger as error:
-        return "no fire time" in error.message
-    except CallerError:
-        return False
-    return False
 
 
 def scrape_jobs_of(source: str, default_interval: float, jitter: float, now: Instant) -> list[Found]:

@@ -118,7 +118,8 @@ def invalid_job(message: str) -> InvalidJob:
 
 
 def job_from(definition: JobDefinition, *, id: str, now: Instant, check_target: TargetCheck) -> Job:
-    """A new job from its definition. Raises InvalidJob or InvalidTrigger (also for a rule that fires no more)."""
+    """A new job from its definition. Raises InvalidJob or InvalidTrigger (also for a rule that fires no more, unless
+    the job is paused)."""
     with bounded(PLAN_STEPS):
         return _job_from(definition, id, now, check_target)
 
@@ -136,7 +137,7 @@ def _job_from(definition: JobDefinition, id: str, now: Instant, check_target: Ta
     if job.on:
         _check_follows(job)
     first = next_fire(job if job.enabled else replace(job, enabled=True), now)
-    if first is None:
+    if first is None and job.enabled:
         raise InvalidTrigger(_never(job), field="trigger")
     return replace(job, next_fire_at=first if job.enabled else None)
 
@@ -160,7 +161,7 @@ def _with_definition(job: Job, definition: JobDefinition, now: Instant, check_ta
     _check_follows(revised)
     if (revised.trigger, revised.starts_at, revised.ends_at) != (job.trigger, job.starts_at, job.ends_at):
         anchored = replace(revised, anchor_at=now, enabled=True, planned_until=now)
-        if next_fire(replace(anchored, fires_max=None), now) is None:
+        if next_fire(replace(anchored, fires_max=None), now) is None and revised.enabled:
             raise InvalidTrigger(_never(revised), field="trigger")
     return revised
 

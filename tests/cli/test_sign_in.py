@@ -11,6 +11,8 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +82,7 @@ class Terminal:
             finally:
                 begun.kill()
         assert begun.returncode == status, error
-        return out
+        return out if status == 0 else error
 
     def age(self) -> None:
         """Make the access token be about to end."""
@@ -229,3 +231,48 @@ def _refused(server: LiveServer, key: str) -> bool:
         with error:
             return error.code == 401
     return False
+
+
+@contextmanager
+def telling(place: dict[str, Any]) -> Iterator[str]:
+    """A server that says this of where it takes tokens from; `resource`, if it is left out, is its own address."""
+
+    class Rogue(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            said = json.dumps({"resource": url, **place}).encode()
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(said)))
+            self.end_headers()
+            self.wfile.write(said)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Rogue) as server:
+        url = f"http://127.0.0.1:{server.server_port}"
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield url
+        finally:
+            server.shutdown()
+
+
+@pytest.mark.parametrize("resource", ["https://jobs.example.com", "http://127.0.0.1:1", "", "http://127.0.0.2:8080"])
+def test_a_server_that_calls_itself_another_gets_no_token(
+    terminal: Terminal, provider: OidcProvider, resource: str
+) -> None:
+    place = {"authorization_servers": [provider.url], "horarium_client_id": "horarium", "resource": resource}
+    with telling({**place, "horarium_audience": AUDIENCE}) as url:
+        said = terminal.run("login", "--no-browser", "--url", url, status=2)
+    assert f"calls itself {resource!r}" in said
+    assert "sign in: http" not in said
+
+
+def test_a_sign_in_names_the_server_for_which_the_token_will_be_good(
+    terminal: Terminal, provider: OidcProvider
+) -> None:
+    place = {"authorization_servers": [provider.url], "horarium_client_id": "horarium"}
+    with telling({**place, "horarium_audience": "production-audience"}) as url:
+        said = terminal.login(Person("viewer-fay"), "--url", url, status=1)
+    assert f"The token will be good for production-audience, and is given to {url}." in said

@@ -27,7 +27,7 @@ from horarium.api.access_schemas import (
     ProtectedResource,
 )
 from horarium.api.endpoints import Answer, Call, Endpoint, answer, no_content
-from horarium.api.reading import BodyReader, read_cursor, write_cursor
+from horarium.api.reading import BodyReader, own_url, read_cursor, write_cursor
 from horarium.api.schemas import PageQuery
 from horarium.clock import Instant, to_datetime, to_instant
 from horarium.errors import Forbidden, NotFound
@@ -173,15 +173,15 @@ class AccessApi:
 class SignInPlace:
     """Where callers get their tokens (RFC 9728), for clients that know nothing but this server's address."""
 
-    def __init__(self, tokens: Tokens | None, client_id: str | None) -> None:
-        self._tokens, self._client_id = tokens, client_id
+    def __init__(self, tokens: Tokens | None, client_id: str | None, public_url: str | None) -> None:
+        self._tokens, self._client_id, self._public_url = tokens, client_id, public_url
 
     async def show(self, call: Call) -> Answer:
         tokens = self._tokens
         if tokens is None:
             raise NotFound("this server trusts no issuer of tokens; it takes keys")
         place = ProtectedResource(
-            resource=str(call.request.base_url).rstrip("/"),
+            resource=own_url(self._public_url, call.request),
             authorization_servers=[tokens.issuer],
             bearer_methods_supported=["header"],
             scopes_supported=[scope.value for scope in Scope],

@@ -99,7 +99,11 @@ def create_app(
         *JobVersions(operations).endpoints(), *AccessApi(operations, named, entropy).endpoints(),
         *Explanations(operations).endpoints(), *ChannelsApi(operations).endpoints(),
     ]  # fmt: skip
-    unguarded = [*system.open_endpoints(), *SignInPlace(tokens, client_id).endpoints(), *Pings(operations).endpoints()]
+    unguarded = [
+        *system.open_endpoints(),
+        *SignInPlace(tokens, client_id, public_url).endpoints(),
+        *Pings(operations).endpoints(),
+    ]
 
     def document() -> dict[str, Any]:
         made = build_document(

@@ -13,7 +13,7 @@ from horarium.access.roles import Scope
 from horarium.api.answers import Ready
 from horarium.api.endpoints import Answer, Call, Endpoint, answer, answer_text
 from horarium.api.looking_schemas import PingQuery
-from horarium.api.reading import body_parts, peer_of
+from horarium.api.reading import body_parts, own_url, peer_of
 from horarium.api.routing import AnyRequest
 from horarium.errors import NotFound
 from horarium.model import NO_HEALTH, ExternalTarget, Health, Job
@@ -33,8 +33,7 @@ _STATUS = re.compile(r"[0-9]{1,3}", re.ASCII)
 
 def ping_url(public_url: str | None, request: AnyRequest, key: str) -> str:
     """Where a job's pings go: under the address that is known to be ours, or under which this request came."""
-    base = public_url or f"{request.url.scheme}://{request.headers.get('host') or request.url.netloc}"
-    return f"{base.rstrip('/')}/ping/{key}"
+    return f"{own_url(public_url, request)}/ping/{key}"
 
 
 class Shown:

@@ -65,6 +65,11 @@ def first_headers(scope: Any) -> Mapping[bytes, bytes]:
     return found
 
 
+def own_url(public_url: str | None, request: Request[Any]) -> str:
+    """The address of this server that is known to be its own, or the one under which the request came."""
+    return (public_url or str(request.base_url)).rstrip("/")
+
+
 def peer_of(scope: Any) -> str:
     """The address that a request comes from."""
     client = scope.get("client")

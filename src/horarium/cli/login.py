@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -63,7 +64,7 @@ def login(
     from horarium.client.api import Client
     from horarium.client.sign_in import SCOPE_DEFAULT, ClientAtIssuer, discover
 
-    place = _place(url, needed=issuer is None or client_id is None)
+    place = {} if issuer and client_id and audience else _place(url, needed=issuer is None or client_id is None)
     asking = ClientAtIssuer(
         issuer=issuer or str(next(iter(place.get("authorization_servers", [])), "")),
         client_id=client_id or place.get("horarium_client_id") or "",
@@ -76,7 +77,8 @@ def login(
             "client-id: give --client-id; the server names none (setting oidc_client_id)", field="client_id"
         )
     found = discover(asking.issuer)
-    tokens = _by_device(asking, found) if device else _by_browser(asking, found, port, no_browser)
+    goes = f"The token will be good for {asking.resource or asking.client_id}, and is given to {url}."
+    tokens = _by_device(asking, found, goes) if device else _by_browser(asking, found, goes, port, no_browser)
     with Client(url, tokens.access_token, attempts_max=3) as client:
         me = client.me()
     path = keep(url, SignedIn(client=asking, issuer=found, tokens=tokens))
@@ -92,7 +94,7 @@ def _place(url: str, *, needed: bool) -> dict[str, Any]:
 
     with Client(url, attempts_max=3) as client:
         try:
-            return client.sign_in()
+            return _belongs(client.sign_in(), url)
         except NotFound:
             if needed:
                 raise InvalidSetting(
@@ -104,17 +106,41 @@ def _place(url: str, *, needed: bool) -> dict[str, Any]:
     return {}
 
 
-def _by_device(asking: ClientAtIssuer, found: Discovery) -> Tokens:
+def _belongs(place: dict[str, Any], url: str) -> dict[str, Any]:
+    """The place, if it is that of the server that was asked (RFC 9728, 3.3): another could pass on what a third one
+    says, and be given a token for that. Raises InvalidSetting."""
+    resource = str(place.get("resource", ""))
+    if _same_server(resource, url):
+        return place
+    raise InvalidSetting(
+        f"the server at {url} calls itself {resource[:200]!r}, and a token for that one is not for this one; sign in "
+        "there (--url), or have its `public_url` be this address",
+        field="url",
+    )
+
+
+def _same_server(resource: str, url: str) -> bool:
+    """Whether both name one server. Where a proxy ends TLS, the server does not know of it."""
+    named, asked = urlsplit(resource), urlsplit(url)
+    if (named.scheme, asked.scheme) not in {("http", "http"), ("https", "https"), ("http", "https")}:
+        return False
+    ports = {None, 80, 443} if asked.port in {None, 80, 443} else {asked.port}
+    path = asked.path.rstrip("/")
+    return named.hostname == asked.hostname and named.port in ports and named.path.rstrip("/") == path
+
+
+def _by_device(asking: ClientAtIssuer, found: Discovery, goes: str) -> Tokens:
     from horarium.client.sign_in import ask_for_device, wait_for_device
 
     device = ask_for_device(asking, found)
     say(f"Open {device.verification_uri} and enter the code {device.user_code}", err=True)
     if device.verification_uri_complete:
         say(f"or open {device.verification_uri_complete}", err=True)
+    say(goes, err=True)
     return wait_for_device(asking, found, device)
 
 
-def _by_browser(asking: ClientAtIssuer, found: Discovery, port: int, no_browser: bool) -> Tokens:
+def _by_browser(asking: ClientAtIssuer, found: Discovery, goes: str, port: int, no_browser: bool) -> Tokens:
     import webbrowser
 
     from horarium.client.sign_in import CodeFlow, Listener
@@ -123,6 +149,7 @@ def _by_browser(asking: ClientAtIssuer, found: Discovery, port: int, no_browser:
     listener = Listener(flow.state, port)
     try:
         say(f"Open this page to sign in: {flow.url}", err=True)
+        say(goes, err=True)
         if not no_browser:
             webbrowser.open(flow.url)
         return flow.tokens(listener.wait(WAIT_SECONDS))

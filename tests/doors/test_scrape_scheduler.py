@@ -85,3 +85,10 @@ async def test_the_next_run_is_an_interval_after_the_report(house: House) -> Non
     assert (await house.ask("GET", "/jobs/next")).status == 200
     again = (await house.runtime.operations.store.list_runs(RunFilter(job=ID), None, 10)).items[0]
     assert again.fire_at >= (ended.finished_at or 0) + SECOND
+
+
+@pytest.mark.parametrize("headers", [{"sec-fetch-site": "cross-site"}, {"origin": "https://evil.example"}])
+async def test_a_page_of_another_site_takes_no_job(house: House, headers: dict[str, str]) -> None:
+    await add(house)
+    assert (await house.ask("GET", "/jobs/next", **headers)).status == 403
+    assert (await house.ask("GET", "/jobs/next")).status == 200, "it is there for a worker"

@@ -213,13 +213,14 @@ class KnownHosts:
             self._known.add(given[0])
 
 
-def refuse_cross_site(count: Count) -> Callable[[Connection], None]:
+def refuse_cross_site(count: Count, *, pages: bool = True) -> Callable[[Connection], None]:
     """A guard against pages of other sites: they may change nothing here, and ask nothing that costs work. A browser
     says for which site it asks: `Sec-Fetch-Site` is what counts; `Origin` where a browser sends only that. A port is no
-    part of a site, so `same-site` is foreign too. Clients that are no browsers send neither."""
+    part of a site, so `same-site` is foreign too. Clients that are no browsers send neither. Without `pages` there is
+    nothing to which another site may lead."""
 
     def guard(connection: Connection) -> None:
-        if _is_foreign(connection) and _costs(connection):
+        if _is_foreign(connection) and (not pages or _costs(connection)):
             count("site")
             raise CrossSite("this request comes from a page of another site; open the page from this server itself")
 

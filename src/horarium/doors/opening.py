@@ -33,7 +33,7 @@ class Doors:
         self._app = app
         self._refuse = refuse
         self._routes = [(prefix, Routes(door)) for door in doors for prefix in door.prefixes]
-        self._guards = (KnownHosts(hosts, count).guard, refuse_cross_site(count))
+        self._guards = (KnownHosts(hosts, count).guard, refuse_cross_site(count, pages=False))
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         routes = self._behind(scope["path"]) if scope["type"] == "http" else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 from uuid import UUID
 
 import pytest
@@ -176,7 +176,29 @@ def by_position(run: RunContext, a: int, /) -> None: ...
 def by_name_only(*, run: RunContext) -> None: ...
 
 
+def without_run(order: int) -> None: ...
+
+
+def plainly_without_run(lines: list[Line], run: Any) -> None: ...
+
+
 def nothing() -> None: ...
+
+
+class Named(Protocol):
+    id: str
+
+
+def of_a_protocol(run: Named) -> None: ...
+def of_anything(run: Any) -> None: ...
+def of_an_object(run: object) -> None: ...
+def of_the_run(run: RunContext | None) -> None: ...
+def of_one_for_type_checkers(run: OrderedDict[str, int]) -> None: ...
+
+
+@pytest.mark.parametrize("function", [of_a_protocol, of_anything, of_an_object, of_the_run, of_one_for_type_checkers])
+def test_the_run_may_be_declared_as_anything_that_it_can_be(function: Any) -> None:
+    assert Handler("h", function).free
 
 
 @pytest.mark.parametrize(
@@ -184,6 +206,8 @@ def nothing() -> None: ...
     [
         (nothing, "must take the run as its first parameter"),
         (by_name_only, "is given the run by position"),
+        (without_run, "'order' is of the type int; put the run before it, as in def work(run, order: int)"),
+        (plainly_without_run, "is given the run, and 'lines' is of the type list["),
         (by_position, "parameter 'a' can't be given by name"),
         (foreign, "parameter 'scheduler' is a <class 'horarium.library.scheduler.Scheduler'>, which JSON can't give"),
         (unread, "the type 'OrderedDict[str, int]' of parameter 'a' can't be read"),

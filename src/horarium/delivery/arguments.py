@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -38,6 +38,11 @@ class Arguments:
         if first.kind is first.KEYWORD_ONLY or first.kind is first.VAR_KEYWORD:
             raise InvalidJob(
                 f"handler {name!r}: its first parameter is given the run by position, as in def {name}(run)"
+            )
+        if (kind := _json_type(name, function, first)) is not None:
+            raise InvalidJob(
+                f"handler {name!r}: its first parameter is given the run, and {first.name!r} is of the type {kind}; "
+                f"put the run before it, as in def {name}(run, {first.name}: {kind})"
             )
         self._open = any(each.kind is each.VAR_KEYWORD for each in others)
         fields = _fields(name, function, others)
@@ -91,6 +96,19 @@ def _parameters(name: str, function: Function) -> list[inspect.Parameter]:
     if not parameters:
         raise InvalidJob(f"handler {name!r}: it must take the run as its first parameter, as in def {name}(run)")
     return parameters
+
+
+def _json_type(name: str, function: Function, parameter: inspect.Parameter) -> str | None:
+    """The declared type of a parameter, if it is one that JSON gives, and so none that a run can be."""
+    try:
+        kind = _type_of(name, function, parameter)
+        known = msgspec.inspect.type_info(kind)
+    except Exception:  # imported for type checkers alone, perhaps: not for us to judge
+        return None
+    members = known.types if isinstance(known, msgspec.inspect.UnionType) else (known,)
+    if any(isinstance(each, msgspec.inspect.AnyType | msgspec.inspect.CustomType) for each in members):
+        return None
+    return kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
 
 
 def _fields(

@@ -6,7 +6,7 @@ import pytest
 
 from horarium.clock import SECOND
 from horarium.errors import LeaseLost
-from horarium.model import Cancelled, Deferred, Failed, Outcome, Released, RunChange, Succeeded
+from horarium.model import Cancelled, Deferred, Failed, Outcome, Refused, Released, RunChange, Succeeded
 from horarium.operations.settling.settling import Settlement
 from horarium.rules.settling import rescue
 from tests.core.test_operations import START, World, a_claimed_run
@@ -20,7 +20,7 @@ def world() -> World:
 @pytest.mark.parametrize(
     "outcome",
     [Succeeded(b"1"), Failed("no"), Failed("no", retryable=False), Deferred(START + 60 * SECOND), Released("why"),
-     Cancelled("why")],
+     Refused("why"), Cancelled("why")],
 )  # fmt: skip
 @pytest.mark.parametrize("cancelled", [False, True])
 async def test_a_repeated_report_is_answered_as_the_first_one_was(

@@ -21,6 +21,7 @@ from horarium.model import (
     Job,
     Outcome,
     QueueTarget,
+    Refused,
     Released,
     Run,
     State,
@@ -28,6 +29,7 @@ from horarium.model import (
     lasting,
 )
 from horarium.policies import CANCEL_GRACE_SECONDS, Retention, Retry
+from horarium.rules.refusals import PAUSE_SECONDS_MAX, REFUSALS_SECONDS
 from horarium.rules.settling import (
     DEFER_MIN,
     RETRY_AFTER_SECONDS_MAX,
@@ -70,6 +72,8 @@ ONE = a_job(retry=Retry(attempts_max=1))
         (State.RUNNING, THREE, Failed("no", retryable=False), State.FAILED, Disposition.RAN),
         (State.RUNNING, ONE, Deferred(NOW + MINUTE), State.PENDING, None),
         (State.RUNNING, ONE, Released(), State.PENDING, None),
+        (State.RUNNING, ONE, Refused("no"), State.PENDING, None),
+        (State.CANCELLING, ONE, Refused("no"), State.CANCELLED, Disposition.CANCELLED),
         (State.RUNNING, THREE, Cancelled("stop"), State.CANCELLED, Disposition.CANCELLED),
         (State.CANCELLING, THREE, Succeeded(), State.COMPLETED, Disposition.RAN),
         (State.CANCELLING, THREE, Failed("no"), State.CANCELLED, Disposition.CANCELLED),
@@ -86,7 +90,7 @@ def test_an_outcome_ends_the_attempt(
     assert (after.finished_at is None) is (becomes is State.PENDING)
 
 
-@pytest.mark.parametrize("outcome", [Deferred(NOW + MINUTE), Released()])
+@pytest.mark.parametrize("outcome", [Deferred(NOW + MINUTE), Released(), Refused("no")])
 def test_what_was_not_performed_costs_no_attempt(outcome: Outcome) -> None:
     assert settle(a_run(attempt=2), ONE, outcome, NOW).attempt == 1
 
@@ -102,6 +106,29 @@ def test_a_deferral_is_neither_too_short_nor_beyond_all_time(until: int, due_at:
 def test_a_deferred_run_has_as_long_to_be_started_as_before() -> None:
     after = settle(a_run(start_by=NOW + 5 * SECOND), THREE, Deferred(NOW + MINUTE), NOW)
     assert after.start_by == NOW + MINUTE + 5 * SECOND
+
+
+def refused(run: Run, now: int) -> Run:
+    """What a run is that is claimed when it is due, and refused."""
+    claimed = replace(run, state=State.RUNNING, attempt=run.attempt + 1) if run.state is State.PENDING else run
+    return settle(claimed, THREE, Refused("no argument 'x'"), now)
+
+
+def test_a_run_that_workers_refuse_waits_ever_longer_and_fails_after_ten_minutes() -> None:
+    run, now, pauses = a_run(), NOW, []
+    while (run := refused(run, now)).state is State.PENDING:
+        pauses.append((run.due_at - now) // SECOND)
+        now = run.due_at
+    assert pauses[:7] == [1, 2, 4, 8, 16, 30, 30]
+    assert REFUSALS_SECONDS <= (now - NOW) // SECOND < REFUSALS_SECONDS + PAUSE_SECONDS_MAX
+    assert (run.state, run.attempt, run.error) == (State.FAILED, 1, "no argument 'x'")
+
+
+def test_refusals_of_another_attempt_do_not_count() -> None:
+    run = refused(a_run(), NOW)
+    run = settle(replace(run, state=State.RUNNING, attempt=1), THREE, Failed("no", retry_after_seconds=3600), NOW)
+    run = refused(run, run.due_at)
+    assert (run.state, run.attempt) == (State.PENDING, 1)
 
 
 @pytest.mark.parametrize("outcome", [Failed("no", retry_after_seconds=61), Deferred(NOW + 61 * SECOND)])
@@ -257,6 +284,7 @@ outcomes = st.one_of(
     st.builds(Failed, st.text(max_size=20), st.booleans(), st.none() | st.floats(allow_nan=True)),
     st.builds(Deferred, st.integers(-(2**62), 2**62), st.text(max_size=20)),
     st.builds(Released),
+    st.builds(Refused, st.text(max_size=20)),
     st.builds(Cancelled),
 )
 

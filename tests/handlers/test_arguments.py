@@ -18,7 +18,11 @@ from horarium import InvalidJob, RunContext, Scheduler, WrongArguments, every
 from horarium.delivery.arguments import Arguments
 from horarium.delivery.handler import Handler
 from horarium.library.one_offs import encode_args
-from tests.handlers.conftest import done, ended
+from horarium.library.values import Run
+from horarium.rules.refusals import REFUSALS_SECONDS
+from tests.handlers.conftest import ONCE, done, ended
+from tests.passing import PassingClock
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections import OrderedDict
@@ -265,6 +269,48 @@ async def test_wrong_args_from_elsewhere_fail_for_good_before_the_function_is_ca
     run = await ended(scheduler, run)
     assert (run.state, run.attempt, run.error) == ("failed", 1, "argument 'cents': expected `int`, got `str`")
     assert begun == []
+
+
+async def test_a_run_of_a_newer_release_waits_for_a_worker_that_knows_its_args(
+    scheduler: Scheduler, clock: PassingClock
+) -> None:
+    async def charge_as_before(run: RunContext, cents: int) -> None: ...
+    def charge(run: RunContext, cents: int, currency: str) -> str:
+        return f"{cents} {currency}"
+
+    scheduler.add_handler("charge", charge_as_before)
+    await scheduler.start()
+    async with Scheduler(scheduler._runtime.store, clock=clock) as newer:
+        newer.add_handler("charge", charge)
+        run = await newer.enqueue("charge", {"cents": 5, "currency": "EUR"}, **ONCE)
+        put_back = await until(lambda: refused(scheduler, run))
+        assert (put_back.state, put_back.attempt) == ("pending", 0)
+        assert "there is no argument 'currency'; handler 'charge' takes cents" in put_back.history[-1].message
+        await scheduler.stop()
+        await newer.start()
+        clock.let_pass(5)
+        run = await ended(newer, run)
+    assert (run.state, run.attempt, run.result) == ("completed", 1, b'"5 EUR"')
+
+
+async def refused(scheduler: Scheduler, run: Run) -> Run | None:
+    found = await scheduler.get_run(run.id)
+    return found if found.history[-1].message.startswith("deferred to") else None
+
+
+async def test_a_run_with_args_that_no_worker_knows_fails_for_good(scheduler: Scheduler, clock: PassingClock) -> None:
+    @scheduler.handler()
+    def charge(run: RunContext, cents: int) -> None: ...
+
+    async with Scheduler(scheduler._runtime.store, clock=clock) as elsewhere:
+        run = await elsewhere.enqueue("charge", {"cent": 5}, retry={"attempts_max": 5})
+    await scheduler.open()
+    await scheduler.start()
+    await until(lambda: refused(scheduler, run))
+    clock.let_pass(REFUSALS_SECONDS)
+    run = await ended(scheduler, run)
+    assert (run.state, run.attempt) == ("failed", 1)
+    assert run.error == "there is no argument 'cent'; handler 'charge' takes cents"
 
 
 @pytest.mark.parametrize(

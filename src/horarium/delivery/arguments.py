@@ -27,6 +27,10 @@ _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`$")
 
 
+class UnknownArgs(WrongArguments):
+    """Args of names that the function does not know."""
+
+
 class Arguments:
     """The parameters of one function beyond its first. Raises InvalidJob for a function that can't be a handler."""
 
@@ -68,7 +72,8 @@ class Arguments:
         try:
             made = self._decoder.decode(payload) if payload is not None else msgspec.convert(args, self._type)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise WrongArguments(self._explain(str(error)), field="args") from None
+            kind = UnknownArgs if _UNKNOWN.match(str(error)) else WrongArguments
+            raise kind(self._explain(str(error)), field="args") from None
         taken = {name: value for name in self._names if (value := getattr(made, name)) is not UNSET}
         if self._open:
             given = msgspec.json.decode(payload) if payload is not None else args

@@ -24,14 +24,14 @@ from typing import Any
 import msgspec
 
 from horarium.clock import to_instant
-from horarium.delivery.arguments import Arguments
+from horarium.delivery.arguments import Arguments, UnknownArgs
 from horarium.delivery.blocking import LoopWatch
 from horarium.delivery.context import InThread, RunContext, job_args
 from horarium.delivery.saying import Captured, speaks_for
 from horarium.delivery.threads import Call, Threads
 from horarium.delivery.traces import enter_trace
 from horarium.errors import InvalidJob, WrongArguments
-from horarium.model import RESULT_BYTES_MAX, TRACE_CHARS_MAX, Cancelled, Deferred, Failed, Outcome, Succeeded
+from horarium.model import RESULT_BYTES_MAX, TRACE_CHARS_MAX, Cancelled, Deferred, Failed, Outcome, Refused, Succeeded
 from horarium.ports import Assignment, Control, RunLogs
 
 HandlerFunction = Callable[..., Any]
@@ -65,6 +65,10 @@ class Defer(Exception):
         self.until = to_instant(until)
 
 
+class NotHere(Exception):
+    """The run has args that the function does not know; a newer version of it may."""
+
+
 class Handler:
     """A registered function, and how it is to be called. `concurrency`: how many of it this process performs at one
     time (None: as many as there are places). Raises InvalidJob for a function that can't be one."""
@@ -86,11 +90,14 @@ class Handler:
         self.free = self.arguments.free
 
     def call(self, context: RunContext) -> Any:
-        """Call the function; for an async one, its coroutine. Raises WrongArguments before it is called."""
+        """Call the function; for an async one, its coroutine. Raises WrongArguments or NotHere before it is called."""
         if self.free:
             return self.function(context)
         run = context._run
-        given = self.arguments.of(run.payload, None if run.payload is not None else job_args(context._job))
+        try:
+            given = self.arguments.of(run.payload, None if run.payload is not None else job_args(context._job))
+        except UnknownArgs as error:
+            raise NotHere(str(error)) from None
         return self.function(context, **given)
 
 
@@ -234,6 +241,8 @@ def _failed(error: BaseException) -> Outcome:
             return Failed(str(error) or "discarded by its handler", retryable=False)
         case Defer():
             return Deferred(error.until, str(error))
+        case NotHere():
+            return Refused(str(error))
         case WrongArguments():
             return Failed(str(error), retryable=False)
         case SystemExit():

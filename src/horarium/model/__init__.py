@@ -40,7 +40,7 @@ from horarium.model.limits import (
     URL_CHARS_MAX,
 )
 from horarium.model.nodes import Node
-from horarium.model.outcomes import Cancelled, Deferred, Failed, Outcome, Released, Succeeded
+from horarium.model.outcomes import Cancelled, Deferred, Failed, Outcome, Refused, Released, Succeeded
 from horarium.model.runs import (
     BUS_QUEUES,
     DEFAULT_RUN_POLICY,
@@ -124,6 +124,7 @@ __all__ = [
     "Outcome",
     "Plan",
     "QueueTarget",
+    "Refused",
     "Released",
     "Run",
     "RunChange",

@@ -9,9 +9,10 @@ class EventKind(StrEnum):
     """The kind of a line of a run's history, where rules go by it later."""
 
     FAILED = "failed"
-    """Put back after a failure; the next four: put back for that reason."""
+    """Put back after a failure; the next five: put back for that reason."""
     DEFERRED = "deferred"
     RELEASED = "released"
+    REFUSED = "refused"
     TIMED_OUT = "timed_out"
     LOST = "lost"
     UNTAKEN = "untaken"

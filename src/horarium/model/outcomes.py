@@ -37,10 +37,16 @@ class Released(Struct, frozen=True):
     reason: str = "released"
 
 
+class Refused(Struct, frozen=True):
+    """This worker can't perform it, and one with other code may: put back for a while, costs no attempt."""
+
+    reason: str
+
+
 class Cancelled(Struct, frozen=True):
     """The work stopped because it was asked to."""
 
     reason: str = "cancelled"
 
 
-Outcome = Succeeded | Failed | Deferred | Released | Cancelled
+Outcome = Succeeded | Failed | Deferred | Released | Refused | Cancelled

@@ -30,6 +30,7 @@ from horarium.model import (
     Failed,
     Job,
     Outcome,
+    Refused,
     Released,
     Run,
     RunPolicy,
@@ -44,6 +45,7 @@ from horarium.model import (
 )
 from horarium.policies import CANCEL_GRACE_SECONDS, Retention, Retry
 from horarium.rules.compiled import retention_of_job
+from horarium.rules.refusals import refused_seconds
 from horarium.rules.silences import next_try_at
 
 RETRY_AFTER_SECONDS_MAX = 24 * 3600
@@ -91,7 +93,9 @@ def _unless_deleted(run: Run, job: Job | None, after: Run, now: Instant) -> Run:
     return _finished(run, State.CANCELLED, Disposition.CANCELLED, "the job was deleted", job.retention, now)
 
 
-def _settled(run: Run, job: Job | None, outcome: Failed | Deferred | Released | Cancelled, now: Instant) -> Run:
+def _settled(
+    run: Run, job: Job | None, outcome: Failed | Deferred | Released | Refused | Cancelled, now: Instant
+) -> Run:
     retention = retention_of(run, job)
     if ends_overdue(run):
         return _stopped(run, job, now)
@@ -99,8 +103,12 @@ def _settled(run: Run, job: Job | None, outcome: Failed | Deferred | Released | 
         reason = outcome.reason if isinstance(outcome, Cancelled) else STOPPED
         return _finished(run, State.CANCELLED, Disposition.CANCELLED, reason, retention, now)
     match outcome:
-        case Deferred():
-            return _deferred(run, job, outcome, now)
+        case Deferred(until=until, reason=reason):
+            return _deferred(run, job, until, reason, now, EventKind.DEFERRED)
+        case Refused(reason=reason) if (pause := refused_seconds(run, now)) is not None:
+            return _deferred(run, job, now + to_micros(pause), reason, now, EventKind.REFUSED)
+        case Refused(reason=reason):
+            return _failed(run, job, Failed(reason, retryable=False), now)
         case Released(reason=reason):
             return _pending(run, run.due_at, clipped(reason), now, run.attempt - 1, EventKind.RELEASED)
         case Failed():
@@ -137,16 +145,16 @@ def completed(run: Run, outcome: Succeeded, now: Instant, prune_at: Instant | No
     )
 
 
-def _deferred(run: Run, job: Job | None, outcome: Deferred, now: Instant) -> Run:
+def _deferred(run: Run, job: Job | None, until: Instant, reason: str, now: Instant, kind: EventKind) -> Run:
     """Not now. It may be put off again and again, but not faster than once a second, nor beyond the age at which its
     policy gives up. The limit for starting in time counts from the new instant."""
-    until = min(max(outcome.until, now + DEFER_MIN), INSTANT_MAX)
+    until = min(max(until, now + DEFER_MIN), INSTANT_MAX)
     if _too_old(run, job, until):
-        error = clipped(f"deferred to {to_text(until)}, when it would be too old: {outcome.reason}")
+        error = clipped(f"deferred to {to_text(until)}, when it would be too old: {reason}")
         return _finished(run, State.FAILED, Disposition.RAN, error, retention_of(run, job), now)
-    reason = clipped(f"deferred to {to_text(until)}: {outcome.reason}")
+    reason = clipped(f"deferred to {to_text(until)}: {reason}")
     put_off = None if run.start_by is None else until + run.start_by - run.due_at
-    return _pending(replace(run, start_by=put_off), until, reason, now, run.attempt - 1, EventKind.DEFERRED)
+    return _pending(replace(run, start_by=put_off), until, reason, now, run.attempt - 1, kind)
 
 
 def _too_old(run: Run, job: Job | None, due_at: Instant) -> bool:
@@ -177,14 +185,14 @@ def was_left_by(run: Run, token: int, outcome: Outcome) -> bool:
             return run.state is State.COMPLETED and run.result == result
         case Cancelled(reason=reason):
             return run.state is State.CANCELLED and run.error == clipped(reason)
-        case Failed(error=error) if run.state is State.FAILED:
+        case Failed(error=error) | Refused(reason=error) if run.state is State.FAILED:
             return run.error in (clipped(error), clipped(clipped(error) + TOO_OLD))
         case _:
             return run.state is State.CANCELLED and run.error == STOPPED
 
 
 _PUT_BACK_BY: dict[type, EventKind] = {
-    Failed: EventKind.FAILED, Deferred: EventKind.DEFERRED, Released: EventKind.RELEASED,
+    Failed: EventKind.FAILED, Deferred: EventKind.DEFERRED, Released: EventKind.RELEASED, Refused: EventKind.REFUSED,
 }  # fmt: skip
 
 

@@ -42,6 +42,7 @@ _AGAIN = {
     "lost": LOST,
     "deferred": Mark("retrying", "Deferred"),
     "released": Mark("retrying", "Released"),
+    "refused": Mark("retrying", "Put back for another worker"),
 }
 _WRONG = frozenset({"failed", "timed_out", "lost"})
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import time
 from typing import Any
 
 import pytest
 
-from horarium.clock import SECOND
+from horarium.clock import SECOND, to_text
 from horarium.doors.scrape_jobs import Listed, definition, job_id
 from horarium.model import State
 from horarium.ports import RunFilter
+from horarium.rules.planning import spread
+from horarium.server.logs import Lines
 from horarium.wire.definitions import read_definition
 from tests.doors.conftest import House
 from tests.waiting import until
@@ -73,6 +78,43 @@ async def test_a_server_that_stops_says_so(house: House) -> None:
 @pytest.mark.parametrize("settings", [{"door_open": False, "api_keys": ("k" * 20,)}])
 async def test_a_key_is_asked_for_unless_the_door_is_open(house: House) -> None:
     assert (await house.ask("GET", "/jobs/next")).status == 401
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    """The log as a machine reads it."""
+    return [
+        json.loads(Lines(as_json=True, colors=False).format(record))
+        for record in caplog.records
+        if record.name == "horarium"
+    ]
+
+
+@pytest.mark.parametrize("ended", ["complete", "error"])
+async def test_the_log_says_what_those_who_run_it_look_for_in_fields(
+    house: House, caplog: pytest.LogCaptureFixture, ended: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    fields: dict[str, Any] = definition(Listed(URL, 1, {}), 300, 0.5)
+    await house.runtime.operations.jobs.put_job(read_definition(fields))
+    assert (await house.ask("GET", "/jobs/next")).status == 200
+    (poll,) = [line for line in lines(caplog) if line["event"] == "poll_stats"]
+    assert poll["promoted_count"] == 1
+    assert poll["poll_duration_ms"] >= 0
+    now = time.time()
+    told = {"scheduled_at": int(now) - 60, "picked_up_at": int(now) - 20, "error": "no route\nto host"}
+    await house.ask("POST", f"/jobs/{ID}/{ended}", told)
+    said = [line for line in lines(caplog) if line.get("job_id") == ID or ID in line["event"]]
+    (line,) = said
+    assert 20_000 <= line["duration_ms"] <= 30_000
+    assert line["wait_ms"] == 40_000
+    again = line["next_run_at" if ended == "complete" else "will_retry_at"]
+    run = (await house.runtime.operations.store.list_runs(RunFilter(job=ID), None, 10)).items[-1]
+    job = await house.runtime.operations.jobs.get_job(ID)
+    assert again == to_text(spread(job, (run.finished_at or 0) + SECOND)), "an interval after the report"
+    if ended == "complete":
+        assert (line["event"], line["level"]) == ("job_complete", "info")
+    else:
+        assert (line["event"], line["level"], line["error"]) == ("job_error", "warning", told["error"])
 
 
 async def test_the_next_run_is_an_interval_after_the_report(house: House) -> None:

@@ -16,14 +16,17 @@ from msgspec import Struct
 
 from horarium.access.roles import Scope
 from horarium.api.work import claimed_queue
-from horarium.clock import to_datetime
+from horarium.clock import to_text
 from horarium.doors.scrape_jobs import LABEL, NAME, QUEUE, handed
 from horarium.doors.web import Answer, Asked, KeyCheck, Route, value
 from horarium.errors import Conflict, NotFound
-from horarium.model import CLAIMED, Failed, Job, Outcome, Run, Succeeded
+from horarium.model import CLAIMED, Failed, Outcome, Run, Succeeded
 from horarium.operations.facade import Operations
+from horarium.operations.jobs.changes import last_runs
 from horarium.operations.settling.settling import Settlement
 from horarium.ports import Claimed
+from horarium.rules.explaining_ends import next_after_end
+from horarium.rules.planning import spread
 from horarium.services.polling.claims import Claims
 from horarium.services.polling.left_claims import LEFT
 
@@ -69,13 +72,15 @@ class ScrapeScheduler:
         """The next job that is due, as soon as there is one."""
         if self._claims.closed:
             return _stopping()
-        queues = [self.queue]
+        queues, asked_at = [self.queue], self._operations.clock.now()
         claiming = asyncio.ensure_future(self._claims.claim(queues, 1, WORKER, self._wait_seconds))
         claimed = await self._while_connected(asked, claiming)
         for run in claimed.runs:
             job = claimed.jobs.get(run.job_id or "")
             given = None if job is None else handed(job)
             if given is not None:
+                waited = (self._operations.clock.now() - asked_at) // 1000
+                log.info("poll_stats", extra={"promoted_count": 1, "poll_duration_ms": waited})
                 return value(given)
             await self._settle(run, Failed("not a job of this door", retryable=False))
         return _stopping() if self._claims.closed else Answer(204)
@@ -122,7 +127,7 @@ class ScrapeScheduler:
         unfinished = (await self._operations.store.unfinished_runs([job.id]))[job.id]
         run = next((run for run in unfinished if run.state in CLAIMED and run.queue == self.queue), None)
         if run is not None and await self._settle(run, outcome):
-            self._tell(job, run, told, failed)
+            await self._tell(job.name, told, failed)
         return Answer(204)
 
     async def _settle(self, run: Run, outcome: Outcome) -> bool:
@@ -133,18 +138,19 @@ class ScrapeScheduler:
             return False
         return True
 
-    def _tell(self, job: Job, run: Run, told: Told, failed: bool) -> None:
+    async def _tell(self, id: str, told: Told, failed: bool) -> None:
         """The line that those who run such a system look for."""
-        now = self._operations.clock.now()
-        duration = round(now / 1000 - told.picked_up_at * 1000) if told.picked_up_at else 0
+        operations = self._operations
+        job = await operations.jobs.get_job(id)
+        fire_at = next_after_end(job, (await last_runs(operations.store, [job])).get(job.id))
+        duration = round(operations.clock.now() / 1000 - told.picked_up_at * 1000) if told.picked_up_at else 0
         waited = round((told.picked_up_at - told.scheduled_at) * 1000) if told.scheduled_at else 0
-        again = "-" if job.next_fire_at is None else to_datetime(job.next_fire_at).isoformat()
+        again = None if fire_at is None else to_text(spread(job, fire_at))
+        fields = {"job_id": id, "duration_ms": duration, "wait_ms": waited}
         if failed:
-            said = "job_error job_id=%s error=%r duration_ms=%d wait_ms=%d will_retry_at=%s"
-            log.warning(said, job.name, told.error[:200], duration, waited, again)
+            log.warning("job_error", extra={**fields, "error": told.error[:200], "will_retry_at": again})
         else:
-            said = "job_complete job_id=%s duration_ms=%d wait_ms=%d next_run_at=%s"
-            log.info(said, job.name, duration, waited, again)
+            log.info("job_complete", extra={**fields, "next_run_at": again})
 
 
 async def _left(asked: Asked) -> None:

@@ -62,6 +62,7 @@ class Runtime:
         self.signal = signal or backend_of(store).signal
         self.entropy = entropy
         self.telemetry = Telemetry(options.metrics_jobs_max, version())
+        self.failures = FailureLog()
         self.health = Health(self.clock.monotonic)
         self.handlers: dict[str, Handler] = {}
         self._parts = tuple(parts)
@@ -83,7 +84,7 @@ class Runtime:
             self.signal,
             self.entropy,
             _TargetCheck(self),
-            settled=_Settled(self.telemetry, pruner, self.clock),
+            settled=_Settled(self.telemetry, pruner, self.clock, self.failures),
             cancel_asked=self._cancel_asked,
             tracing=Tracing(self.telemetry.spans is not None),
             check_channel=lambda channel: check_channel(channel, self.options.allow_private_targets),
@@ -247,11 +248,11 @@ class Runtime:
 class _Settled:
     """Runs that were settled: they are counted, failures are logged, and surplus ones will be trimmed."""
 
-    def __init__(self, telemetry: Telemetry, pruner: Pruner, clock: Clock) -> None:
+    def __init__(self, telemetry: Telemetry, pruner: Pruner, clock: Clock, failures: FailureLog) -> None:
         self._telemetry = telemetry
         self._pruner = pruner
         self._clock = clock
-        self._failures = FailureLog()
+        self._failures = failures
 
     def __call__(self, runs: Sequence[Run], jobs: Mapping[str, Job]) -> None:
         self._telemetry.settled(runs)

@@ -35,14 +35,13 @@ from horarium.model import (
     RunChange,
     RunPolicy,
     State,
-    fraction,
     run_id,
 )
 from horarium.model.channels import Told
 from horarium.model.follows import AFTER_MAX
 from horarium.model.targets import FOLLOW_QUEUE, NOTIFY_QUEUE
 from horarium.policies import Retry
-from horarium.rules.planning import PLANNED_CAUSES
+from horarium.rules.planning import PLANNED_CAUSES, spread
 
 DEPTH_MAX = 100
 """Runs that may follow from one another, each from the end of the one before."""
@@ -112,8 +111,7 @@ def owed_at(job: Job, run: Run) -> Instant:
     when it was asked for by hand."""
     if run.cause not in PLANNED_CAUSES:
         return run.due_at_first
-    jitter = to_micros(job.jitter_seconds * fraction(job.id, run.fire_at)) if job.jitter_seconds else 0
-    return run.fire_at + jitter
+    return spread(job, run.fire_at)
 
 
 def began_at(run: Run) -> Instant | None:

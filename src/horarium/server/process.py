@@ -353,6 +353,8 @@ def _doors(runtime: Runtime, settings: Settings, keys: Keys) -> Iterator[Door]:
     if "scrape-scheduler" in settings.doors:
         from horarium.doors.scrape_scheduler import ScrapeScheduler
 
+        runtime.failures.told_elsewhere.add(ScrapeScheduler.queue)
+        log.info("server starting", extra={"addr": f"{settings.host}:{settings.port}"})
         yield ScrapeScheduler(operations, runtime.claims, admit, settings.scrape_ready_pop_seconds)
 
 

@@ -17,14 +17,17 @@ from horarium.services.loop.quiet import QuietLog
 
 
 class FailureLog:
-    """Log lines about attempts that failed."""
+    """Log lines about attempts that failed. `told_elsewhere`: queues whose reports have lines of their own."""
 
     def __init__(self) -> None:
+        self.told_elsewhere: set[str] = set()
         self._attempts = QuietLog("attempts that failed")
         self._runs = QuietLog("runs that failed", logging.ERROR)
 
     def tell(self, after: Run, now: Instant) -> None:
         """An attempt was settled, here or by a worker elsewhere, and the run is as `after` says."""
+        if after.queue in self.told_elsewhere:
+            return
         last = after.history[-1] if after.history else None
         named = {"job": after.job, "run": after.id, "attempt": after.attempt}
         what = after.job or after.queue

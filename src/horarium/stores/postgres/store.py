@@ -41,9 +41,6 @@ from horarium.stores.written import Written
 
 T = TypeVar("T")
 
-CLAIM, SETTLE = "claim", "settle"
-"""Kinds of calls, see `pool`."""
-
 NODES_KEPT = 7 * DAY
 """A node that was silent for this long is forgotten when another one beats."""
 
@@ -104,11 +101,11 @@ class PostgresStore:
     async def check(self) -> None:
         await self._call(lambda session: session.change("check", session.namespace_id))
 
-    async def _call(self, work: Callable[[Session], Awaitable[T]], *, transaction: bool = False, kind: str = "") -> T:
+    async def _call(self, work: Callable[[Session], Awaitable[T]], *, transaction: bool = False) -> T:
         pool = self._pool
         if pool is None:
             raise StoreUnavailable(f"the store at {self.location.shown} is not open; call open() first")
-        return await pool.call(lambda connection: work(self._session(connection)), transaction=transaction, kind=kind)
+        return await pool.call(lambda connection: work(self._session(connection)), transaction=transaction)
 
     def _session(self, connection: Connection) -> Session:
         return Session(connection, self._namespace_id, self._memory)
@@ -195,7 +192,7 @@ class PostgresStore:
         if not queues:
             return Claimed()
         given = queues, limit, worker, now, until, steady
-        claimed = await self._call(lambda session: claim.claim_at_once(session, *given), kind=CLAIM)
+        claimed = await self._call(lambda session: claim.claim_at_once(session, *given))
         if not isinstance(claimed, claim.Due):
             return claimed
         return await self._claim_exactly(*given, claimed)
@@ -217,7 +214,6 @@ class PostgresStore:
             claimed = await self._call(
                 lambda session: claim.claim_exactly(session, *given, seen),  # noqa: B023
                 transaction=True,
-                kind=CLAIM,
             )
             if claimed.runs or claimed.next_due_at is None or claimed.next_due_at > until or limit <= 0:
                 break
@@ -227,10 +223,8 @@ class PostgresStore:
         if not changes:
             return []
         if (name := runs.simply(changes)) is not None:
-            return await self._call(lambda session: runs.settle_simply(session, name, changes, steady), kind=SETTLE)
-        return await self._call(
-            lambda session: runs.settle_runs(session, changes, steady), transaction=True, kind=SETTLE
-        )
+            return await self._call(lambda session: runs.settle_simply(session, name, changes, steady))
+        return await self._call(lambda session: runs.settle_runs(session, changes, steady), transaction=True)
 
     async def heartbeat_runs(self, beats: Sequence[Beat], steady: Instant) -> list[Pulse | None]:
         if not beats:

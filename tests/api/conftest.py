@@ -103,6 +103,7 @@ class Api:
         pages: bool = False,
         store: Store | None = None,
         public_url: str | None = None,
+        people: Any = None,
     ) -> None:
         numbers = count(1)
         self.failing: set[str] = set()
@@ -125,7 +126,9 @@ class Api:
             telemetry=self.telemetry,
             api_keys=api_keys,
             hosts=HOSTS,
-            pages=partial(dashboard, tally=self.telemetry.tally, public_url=public_url) if pages else None,
+            pages=partial(dashboard, tally=self.telemetry.tally, public_url=public_url, people=people)
+            if pages
+            else None,
         )
 
     async def send(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -83,8 +84,6 @@ async def test_a_request_without_a_key_is_no_guess() -> None:
 
 
 async def test_no_more_than_so_many_wait() -> None:
-    import asyncio
-
     held = asyncio.Event()
 
     async def pause(seconds: float) -> None:
@@ -315,3 +314,85 @@ def test_all_addresses_together_are_bounded() -> None:
     assert sum(refused._may_tell(f"address/{number}", "x") for number in range(2 * ALL_MAX)) == ALL_MAX
     clock.advance(AGAIN_SECONDS)
     assert refused._may_tell("address/0", "x")
+
+
+async def test_waiters_of_one_address_keep_no_other_out() -> None:
+    held = asyncio.Event()
+
+    async def pause(seconds: float) -> None:
+        await held.wait()
+
+    sign_ins = SignIns(ManualClock(NOW), pause)
+    for address in ("192.0.2.1", "192.0.2.2"):
+        fail(sign_ins, FREE_FAILURES + 1, address)
+    waiting = [asyncio.create_task(sign_ins.slow_down("192.0.2.1", b"k")) for _ in range(WAITING_MAX)]
+    await asyncio.sleep(0)
+    other = asyncio.create_task(sign_ins.slow_down("192.0.2.2", b"k"))
+    await asyncio.sleep(0)
+    assert not other.done()
+    held.set()
+    await asyncio.gather(other, *waiting)
+
+
+async def guessed(api: Api) -> None:
+    """An address that has guessed so often that its next short key is refused or waits for long."""
+    for _ in range(FREE_FAILURES + 1):
+        await api.get("/jobs", headers=GUESS)
+
+
+@pytest.mark.parametrize("role", ["viewer", "admin"])
+async def test_a_key_that_can_not_be_guessed_waits_for_no_one(
+    locked_api: Api, monkeypatch: pytest.MonkeyPatch, role: str
+) -> None:
+    admin = {"authorization": "Bearer first-key-1234"}
+    key = (await locked_api.post("/keys", {"name": "named", "roles": [role]}, headers=admin)).json["key"]
+    await guessed(locked_api)
+
+    async def wait(self: SignIns, address: str, digest: bytes) -> None:
+        raise TooManyFailures("it waits")
+
+    monkeypatch.setattr(SignIns, "slow_down", wait)
+    assert (await locked_api.get("/jobs", headers={"authorization": f"Bearer {key}"})).status == 200
+    assert (await locked_api.get("/jobs", headers={"authorization": "Bearer another-short-one"})).status == 429
+
+
+async def test_wrong_keys_that_are_no_guesses_owe_nothing(locked_api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+
+    async def pause(self: SignIns, address: str, digest: bytes) -> None:
+        waited.append(self.wait_seconds(address))
+
+    monkeypatch.setattr(SignIns, "slow_down", pause)
+    for _ in range(FREE_FAILURES + 5):
+        wrong = {"authorization": f"Bearer hk_{'x' * 43}"}
+        assert (await locked_api.get("/jobs", headers=wrong)).status == 401
+    await locked_api.get("/jobs", headers=GUESS)
+    assert waited == [0]
+
+
+class Issuer:
+    """Where people sign in, as far as the pages show it."""
+
+    place = "id.example"
+    stamp = "now"
+
+
+async def test_a_callback_without_our_cookie_owes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    # `<img src=/sign-in/callback?...>` on any page asks so for each of its visitors.
+    api, waited = Api(api_keys=["first-key-1234"], pages=True, people=Issuer()), list[float]()
+
+    async def wait(self: SignIns, address: str, digest: bytes) -> None:
+        waited.append(self.wait_seconds(address))
+
+    monkeypatch.setattr(SignIns, "slow_down", wait)
+    for _ in range(FREE_FAILURES + 4):
+        assert (await api.get("//sign-in/callback?code=x&state=y")).status == 401
+    await api.get("/jobs", headers=GUESS)
+    assert waited == [0]
+
+
+async def test_where_all_keys_are_long_nothing_is_a_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = Api(api_keys=["k" * 32])
+    monkeypatch.setattr(SignIns, "slow_down", None)
+    await guessed(api)
+    assert (await api.get("/jobs", headers={"authorization": "Bearer " + "k" * 32})).status == 200

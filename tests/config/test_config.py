@@ -341,3 +341,10 @@ def test_a_server_answers_to_the_names_in_its_settings() -> None:
         assert hosts.allow(host)
     assert not hosts.allow("evil.example")
     assert not server_hosts(Settings()).allow("10.0.0.1")
+
+
+@pytest.mark.parametrize("proxy", ["999.1.1.1", "10.0.0.0/33", ":::"])
+def test_a_trusted_proxy_is_an_address_or_a_network(proxy: str) -> None:
+    with pytest.raises(InvalidSetting, match="trusted_proxies"):
+        load_settings({"trusted_proxies": (proxy,)}).check()
+    assert "expected addresses or networks" in refusal({"trusted_proxies": ("proxy.example",)})

@@ -33,6 +33,8 @@ Count = Callable[[str], None]
 """Takes the reason of a refusal."""
 
 
+GUESSABLE_CHARS = 32
+"""Of server keys those that are shorter are guarded against guessing."""
 PATH_CHARS_SHOWN = 500
 HOSTS_KNOWN_MAX = 1_000
 """Names that were found to be this server's, so that they are not read again with each request."""
@@ -52,6 +54,7 @@ class Keys:
         self, api_keys: Sequence[str], callers: Callers, sign_ins: SignIns, refused: Refused, count: Count
     ) -> None:
         self._known = [key_digest(key) for key in api_keys]
+        self._has_short = any(map(is_guessable, api_keys))
         self._callers = callers
         self._sign_ins = sign_ins
         self._refused = refused
@@ -74,12 +77,14 @@ class Keys:
             connection.scope["user"] = LOCAL
             return
         address, digest = peer_of(connection.scope), sha256(given).digest()
-        if given:
+        guess = self._is_guess(given)
+        if guess:
             await self._slow_down(address, digest)
         caller = await self._caller(given, digest, connection, name)
         if caller is None:
-            raise self._refusal(connection, address, wrong=bool(given))
-        self._sign_ins.succeeded(address, digest)
+            raise self._refusal(connection, address, given)
+        if guess:
+            self._sign_ins.succeeded(address, digest)
         connection.scope["user"] = caller
         try:
             require_scope(caller, scope)
@@ -102,12 +107,15 @@ class Keys:
     async def sign_in(self, connection: Connection, given: bytes) -> tuple[Credential, str] | None:
         """What a typed key opens, and its digest. Raises TooManyFailures."""
         address, digest = peer_of(connection.scope), sha256(given).digest()
-        await self._slow_down(address, digest)
+        guess = self._is_guess(given)
+        if guess:
+            await self._slow_down(address, digest)
         credential: Credential = "server-key" if self._fits(digest) else "key"
         if await self.bearer(credential, digest.hex()) is None:
-            self._refusal(connection, address, wrong=True)
+            self._refusal(connection, address, given)
             return None
-        self._sign_ins.succeeded(address, digest)
+        if guess:
+            self._sign_ins.succeeded(address, digest)
         return credential, digest.hex()
 
     async def slow_down(self, connection: Connection, proof: str) -> None:
@@ -115,13 +123,9 @@ class Keys:
         TooManyFailures."""
         await self._slow_down(peer_of(connection.scope), sha256(proof.encode("utf-8", "replace")).digest())
 
-    def sign_in_succeeded(self, connection: Connection, proof: str) -> None:
-        """It was good: the next time, it waits for no one's failures."""
-        self._sign_ins.succeeded(peer_of(connection.scope), sha256(proof.encode("utf-8", "replace")).digest())
-
-    def sign_in_failed(self, connection: Connection, why: str) -> None:
-        """Such a proof was worth nothing: logged, counted, audited, and a debt of its address."""
-        self._failed(connection, peer_of(connection.scope), why, wrong=True)
+    def sign_in_failed(self, connection: Connection, why: str, *, owes: bool) -> None:
+        """Such a proof was worth nothing: logged, counted, audited, and, if it `owes`, a debt of its address."""
+        self._failed(connection, peer_of(connection.scope), why, wrong=True, owes=owes)
 
     async def bearer(self, credential: Credential, digest: str) -> Principal | None:
         """Who bears the key of this digest, as things are now."""
@@ -139,6 +143,11 @@ class Keys:
             return REPORTER
         return await self._callers.find(given, digest) if given else None
 
+    def _is_guess(self, given: bytes) -> bool:
+        """Whether it could be meant to find out one of the short keys. What can't be guessed is looked at at once: no
+        one else's failures keep its bearer out."""
+        return self._has_short and bool(given) and is_guessable(given)
+
     async def _slow_down(self, address: str, digest: bytes) -> None:
         try:
             await self._sign_ins.slow_down(address, digest)
@@ -155,17 +164,23 @@ class Keys:
         run_id = str(connection.path_params["id"])
         return sum(compare_digest(given, report_key(each, run_id).encode()) for each in self._known) > 0
 
-    def _failed(self, connection: Connection, address: str, why: str, *, wrong: bool) -> None:
+    def _failed(self, connection: Connection, address: str, why: str, *, wrong: bool, owes: bool) -> None:
         self._count("unauthorized")
         request = _request(connection)
-        self._sign_ins.failed(address, request, why, guess=wrong)
+        self._sign_ins.failed(address, request, why, guess=owes)
         if wrong:
             self._refused.sign_in(origin_of(address), request, why)
 
-    def _refusal(self, connection: Connection, address: str, *, wrong: bool) -> Unauthorized:
+    def _refusal(self, connection: Connection, address: str, given: bytes) -> Unauthorized:
+        wrong = bool(given)
         why = "the API key that was sent is none of this server's" if wrong else "there is no API key in the request"
-        self._failed(connection, address, why, wrong=wrong)
+        self._failed(connection, address, why, wrong=wrong, owes=self._is_guess(given))
         return Unauthorized(f"{why}; send `Authorization: Bearer KEY` with one of the server's API keys", wrong=wrong)
+
+
+def is_guessable(key: str | bytes) -> bool:
+    """Whether a key may be short enough to be found by trying. (Named keys have 256 bits, tokens are signed.)"""
+    return len(key) < GUESSABLE_CHARS
 
 
 def _bearer(connection: Connection) -> bytes:

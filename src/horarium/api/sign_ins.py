@@ -1,15 +1,17 @@
 """Sign-ins that fail: logged, counted, and slowed down for the address that they come from.
 
 Each failure is a debt of its address, and debts fade by one a second. An address that owes more than a few waits before
-its next key is looked at, a little longer each time; a right key would wait as long as a wrong one, so waiting says
-nothing. A key that this address has signed in with before is accepted at once: a client that guesses behind the same
-proxy must not keep others out. No key is ever logged.
+its next short key is looked at, a little longer each time; a right one would wait as long as a wrong one, so waiting
+says nothing. Proofs that can't be guessed (named keys, tokens, long keys) neither wait nor owe. A key that this address
+has signed in with before is accepted at once: a client that guesses behind the same proxy must not keep others out. No
+key is ever logged.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from ipaddress import IPv6Network
 from typing import TypeVar
@@ -26,8 +28,8 @@ FREE_FAILURES = 30
 FADE_PER_SECOND = 1.0
 WAIT_SECONDS_EACH = 0.25
 WAIT_SECONDS_MAX = 5.0
-WAITING_MAX = 200
-"""Requests that wait in all; a further one is refused with 429."""
+WAITING_MAX = 20
+"""Requests of one address that wait; a further one is refused with 429."""
 ADDRESSES_MAX = 10_000
 KNOWN_MAX = 2_000
 LOG_AGAIN_SECONDS = 60.0
@@ -59,7 +61,7 @@ class SignIns:
     ) -> None:
         self._clock = clock
         self._pause = pause
-        self._waiting = 0
+        self._waiting: Counter[str] = Counter()
         self._debtors: dict[str, Debtor] = {}
         self._known: dict[tuple[str, bytes], None] = {}
         self._siblings = siblings
@@ -71,13 +73,15 @@ class SignIns:
         seconds = 0.0 if (address, digest) in self._known else self.wait_seconds(address)
         if seconds <= 0:
             return
-        if self._waiting >= WAITING_MAX:
+        origin = origin_of(address)
+        if self._waiting[origin] >= WAITING_MAX:
             raise TooManyFailures("too many wrong keys came from this address; try again later")
-        self._waiting += 1
+        self._waiting[origin] += 1
         try:
             await self._pause(seconds)
         finally:
-            self._waiting -= 1
+            self._waiting[origin] -= 1
+            self._waiting += Counter()  # without those of whom none waits
 
     def wait_seconds(self, address: str) -> float:
         """How long the next key from this address waits."""

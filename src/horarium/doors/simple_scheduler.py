@@ -81,13 +81,11 @@ class SimpleScheduler:
         if not given.startswith(BEARER):
             return _unauthorized("Invalid authorization format")
         token, connection = given.removeprefix(BEARER), Connection(asked.scope)
-        await self._keys.slow_down(connection, token)
         try:
             caller: Principal = await self._tokens.find(token)
         except TokenRefused as refused:
-            self._keys.sign_in_failed(connection, f"the access token is refused: {refused}")
+            self._keys.sign_in_failed(connection, f"the access token is refused: {refused}", owes=False)
             return _unauthorized("Invalid issuer" if isinstance(refused, OtherIssuer) else "Invalid access token")
-        self._keys.sign_in_succeeded(connection, token)
         asked.scope["user"] = caller
         if missing := caller.missing(scope):
             return value({"error": "Missing required scopes", "missing_scopes": missing}, 403)

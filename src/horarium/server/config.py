@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from functools import cache
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -30,6 +30,7 @@ Key = Annotated[str, Meta(min_length=1, max_length=1_024, pattern=r"^[\x21-\x7e]
 
 KEY_CHARS_MIN = 16
 """The shortest API key of a server that other machines reach."""
+ProxyNetwork = Annotated[str, Meta(pattern=r"^[0-9A-Fa-f.:]+(/[0-9]{1,3})?$", max_length=50)]
 HostName = Annotated[str, Meta(pattern=r"^(\*\.)?[A-Za-z0-9_.:\[\]-]+$", max_length=255)]
 DoorName = Literal["rrule-scheduler", "simple-scheduler", "scrape-scheduler"]
 BusUrl = Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._:@-]*=)?[a-z][a-z0-9+]*://", max_length=2_048)]
@@ -124,6 +125,17 @@ class Settings(Struct, frozen=True, kw_only=True):
             extra={
                 "flag": "--allowed-host",
                 "expected": "host names such as jobs.example.com or *.example.com, separated by commas",
+            },
+        ),
+    ] = ()
+    trusted_proxies: Annotated[
+        tuple[ProxyNetwork, ...],
+        Meta(
+            description="Proxies in front of this server: behind them, the last foreign address of `X-Forwarded-For` "
+            "or `Forwarded` is that of the client, in the audit and wherever addresses are counted.",
+            extra={
+                "flag": "--trusted-proxy",
+                "expected": "addresses or networks such as 10.0.0.0/8, separated by commas",
             },
         ),
     ] = ()
@@ -302,6 +314,12 @@ class Settings(Struct, frozen=True, kw_only=True):
                 "oidc_issuer: is missing; the door for simple-scheduler's clients takes the access tokens of an issuer",
                 field="oidc_issuer",
             )
+        for each in self.trusted_proxies:
+            try:
+                ip_network(each, strict=False)
+            except ValueError:
+                message = f"trusted_proxies: {each!r} is no address and no network"
+                raise InvalidSetting(message, field="trusted_proxies") from None
         if "api" in self.roles and not is_loopback(self.host):
             self._check_keys()
 

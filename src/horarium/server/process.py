@@ -289,8 +289,16 @@ def _app(runtime: Runtime, settings: Settings, siblings: Siblings = ALONE) -> An
         documented=_documented(settings),
         siblings=siblings,
     )
-    if not settings.doors:
+    if settings.doors:
+        app = _behind_doors(app, runtime, settings, siblings)
+    if not settings.trusted_proxies:
         return app
+    from horarium.api.proxies import BehindProxies
+
+    return BehindProxies(app, settings.trusted_proxies)
+
+
+def _behind_doors(app: Any, runtime: Runtime, settings: Settings, siblings: Siblings) -> Any:
     from horarium.doors.opening import Doors
 
     keys = _door_keys(runtime, settings, siblings)

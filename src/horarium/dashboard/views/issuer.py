@@ -62,7 +62,9 @@ class IssuerEntry:
             person = await self._people.person(Attempt(secret), answer, self._redirect_uri(visit))
         except (SignInFailed, TooManyFailures) as failed:
             if isinstance(failed, SignInFailed):
-                self._keys.sign_in_failed(visit.request, f"the sign-in at the issuer failed: {failed}")
+                self._keys.sign_in_failed(
+                    visit.request, f"the sign-in at the issuer failed: {failed}", owes=bool(secret)
+                )
             visit.cookies.append(forgotten)
             return sign_in_page(to, self._people, issuer_problem=str(failed))
         token = await self._sessions.begin_of(person, self._people.stamp)

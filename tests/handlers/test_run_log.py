@@ -89,6 +89,29 @@ async def test_standard_logging_is_kept_where_it_is_asked_for(listening: Schedul
     program.warning("outside of any run")
 
 
+async def test_warnings_are_still_shown_where_logging_is_not_configured(
+    listening: Scheduler, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @listening.handler()
+    def work(run: RunContext) -> None:
+        logging.getLogger("app").info("as usual")
+        logging.getLogger("app").warning("half full")
+        logging.getLogger("configured").warning("written elsewhere")
+
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    logging.getLogger("configured").addHandler(logging.NullHandler())
+    async with Scheduler("memory://", capture_logging=True) as other:
+        other.add_handler("work", work)
+        await other.start()
+        await listening.start()
+        run = await done(listening, "work")
+        logging.getLogger("app").error("outside of a handler")
+    assert ("app", "WARNING: half full") in await said(listening, run)
+    known = {"as usual", "half full", "outside of a handler", "written elsewhere"}
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if line in known] == ["half full", "outside of a handler"]
+
+
 async def test_a_handler_that_says_too_much_is_not_held_up(scheduler: Scheduler) -> None:
     @scheduler.handler()
     async def loud(run: RunContext) -> None:

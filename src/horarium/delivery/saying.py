@@ -67,12 +67,23 @@ def text_of(record: logging.LogRecord) -> str:
 
 
 class Captured(logging.Handler):
-    """Keeps what standard `logging` says inside a handler with its run."""
+    """Keeps what standard `logging` says inside a handler with its run. It is no place to which a program logs: where
+    there is no other, warnings go to standard error all the same."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        keep = _keep.get()
+        keep, last = _keep.get(), logging.lastResort
         if keep is not None and record.name != LOGGER:
             keep(record.name, text_of(record))
+        if last is not None and record.levelno >= last.level and self._is_only(logging.getLogger(record.name)):
+            last.handle(record)
+
+    def _is_only(self, logger: logging.Logger | None) -> bool:
+        """True if no handler but those of this kind takes what this logger says, and this is the first of them."""
+        handlers: list[logging.Handler] = []
+        while logger is not None:
+            handlers += logger.handlers
+            logger = logger.parent if logger.propagate else None
+        return handlers[:1] == [self] and all(isinstance(handler, Captured) for handler in handlers)
 
 
 def speaks_for(keep: Keep) -> None:

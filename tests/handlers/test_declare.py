@@ -188,6 +188,21 @@ async def test_a_wrong_decorator_is_refused_where_it_is_written(scheduler: Sched
 def greet_all(run: RunContext) -> None: ...
 
 
+@pytest.mark.parametrize("program", [None, "shop"])
+async def test_the_last_job_that_leaves_a_program_is_reported_at_its_start(
+    tmp_path: Path, program: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    async with Scheduler(url, program=program) as before:
+        before.job(every("1h"))(greet_all)
+        await before.start()
+    assert "no longer has" not in caplog.text
+    async with Scheduler(url, program=program) as after:
+        await after.start()
+        assert "declared earlier and this one no longer has: greet_all" in caplog.text
+        assert await names(after) == ["greet_all"]
+
+
 def test_the_next_version_of_a_program_says_what_is_left_of_the_one_before(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     with SyncScheduler(url, program="shop") as first:

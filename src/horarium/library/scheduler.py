@@ -139,7 +139,7 @@ class Scheduler(ChannelMethods, Looking, Enqueuing, ManyRuns):
         declared first, unless `declare` was called. Raises Conflict if it ran on another event loop."""
         self._home.check_start()
         await self.open()
-        if self._program.jobs and not self._program.declared:
+        if not self._program.declared:  # also where there are none: the last one may have left the program
             await self.declare()
         await self._runtime.start()
         self._home.started()

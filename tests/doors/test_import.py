@@ -130,6 +130,17 @@ async def test_jobs_of_a_bus_are_taken_over(house: House, mongo: Mongo, before: 
     assert (shown["nextRunAt"], shown["interval"], shown["heartbeatTimeout"]) == ("2099-01-01T00:00:00Z", 60_000, 5_000)
 
 
+async def test_jobs_are_listed_in_the_order_in_which_they_were_taken_over(
+    house: House, mongo: Mongo, before: Any
+) -> None:
+    house.token = house.sign()
+    names = ["m", "c", "x", "a", "q", "f", "z", "b"]
+    fields = {"enabled": True, "nextRunAt": datetime(2099, 1, 1, tzinfo=UTC), "interval": 60_000}
+    before.jobs.insert_many([{"_id": name, **fields} for name in names])
+    await command(house, "door", "import", "simple-scheduler", url_of(mongo))
+    assert [job["name"] for job in (await house.ask("GET", "/api/jobs")).json] == names
+
+
 async def test_what_a_job_of_a_bus_had_not_come_to_runs_once(house: House, mongo: Mongo, before: Any) -> None:
     house.token = house.sign()
     missed = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=90)
@@ -375,6 +386,11 @@ async def test_scrape_jobs_are_added_imported_listed_and_deleted(house: House, t
     assert (done["created"], done["failed"]) == (1, 0)
     again = await command(house, *job, "import", "--file", str(file))
     assert (again["created"], again["unchanged"]) == (0, 2)
+    first = (await house.runtime.operations.jobs.get_job(job_id(URL))).next_fire_at
+    assert first is not None
+    assert to_datetime(first) < datetime.now(UTC) + timedelta(seconds=10), "one that is added begins at once"
+    changed = await command(house, *job, "add", "--url", URL, "--interval", "60", "--meta", "k=v")
+    assert changed == {"id": job_id(URL), "created": False}
     listed = await command(house, *job, "list")
     by_url = {one["url"]: one for one in listed}
     assert by_url[URL] == {"id": job_id(URL), "url": URL, "interval_s": 60, "meta": {"k": "v"}}

@@ -50,7 +50,9 @@ def test_nothing_of_a_closed_door_is_loaded(settings: str, loaded: tuple[str, ..
 )  # fmt: skip
 async def test_a_closed_door_is_no_path_at_all(house: House, method: str, path: str) -> None:
     house.token = house.sign()
-    assert (await house.ask(method, path)).status in (404, 405)
+    reply = await house.ask(method, path)
+    assert reply.status in (404, 405)
+    assert "--door" in reply.json["detail"], "whose client was switched over too early is told why"
 
 
 @pytest.mark.parametrize("settings", [{"oidc_issuer": None}, {"oidc_issuer": None, "doors": ()}])

@@ -13,7 +13,7 @@ from horarium.clock import SECOND, to_text
 from horarium.doors.scrape_jobs import Listed, definition, job_id
 from horarium.model import State
 from horarium.ports import RunFilter
-from horarium.rules.planning import spread
+from horarium.rules.planning import due_of
 from horarium.server.logs import Lines
 from horarium.wire.definitions import read_definition
 from tests.doors.conftest import House
@@ -110,7 +110,7 @@ async def test_the_log_says_what_those_who_run_it_look_for_in_fields(
     again = line["next_run_at" if ended == "complete" else "will_retry_at"]
     run = (await house.runtime.operations.store.list_runs(RunFilter(job=ID), None, 10)).items[-1]
     job = await house.runtime.operations.jobs.get_job(ID)
-    assert again == to_text(spread(job, (run.finished_at or 0) + SECOND)), "an interval after the report"
+    assert again == to_text(due_of(job, (run.finished_at or 0) + SECOND)), "an interval after the report"
     if ended == "complete":
         assert (line["event"], line["level"]) == ("job_complete", "info")
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -39,6 +40,20 @@ def soon() -> str:
 async def define(door: House, name: str = "life", **changes: Any) -> None:
     sent = {"name": name, "enabled": True, "nextRunAt": soon(), "interval": 3_600_000, **changes}
     assert (await door.ask("POST", "/api/jobs", sent)).said == (201, {"name": name})
+
+
+@pytest.mark.parametrize("changes", [{"sub": None}, {"iat": int(time.time()) + 100}])
+async def test_claims_that_were_never_looked_at_are_not(house: House, changes: dict[str, Any]) -> None:
+    house.token = house.sign(**changes)
+    assert (await house.ask("GET", "/api/jobs")).said == (200, None)
+
+
+async def test_an_interval_that_is_too_short_is_refused_in_the_words_of_its_sender(door: House) -> None:
+    sent = {"name": "quick", "enabled": True, "nextRunAt": soon(), "interval": 20}
+    assert (await door.ask("POST", "/api/jobs", sent)).said == (
+        400,
+        {"error": "interval: 20: expected 50 or more, or 0"},
+    )
 
 
 async def action(door: House, job: str = "life") -> dict[str, Any]:

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from horarium.access.issuer import Issuer, ask, has_same_safety
 from horarium.access.roles import Principal, principal
-from horarium.access.tokens import ACCESS_TYPES, TokenRefused, Tokens, check_claims, to_principal
+from horarium.access.tokens import ACCESS_TYPES, TokenPolicy, TokenRefused, Tokens, check_claims, to_principal
 from horarium.clock import Clock
 from horarium.errors import IssuerUnavailable
 
@@ -124,7 +124,7 @@ class People:
         header, claims = await self._tokens.signed(str(given.get("id_token", "")))
         if str(header.get("typ", "")).lower() in ACCESS_TYPES:
             raise TokenRefused("its ID token is an access token")
-        check_claims(claims, self._issuer.url, self._client_id, self._clock.now())
+        check_claims(claims, self._issuer.url, TokenPolicy(audience=self._client_id), self._clock.now())
         if claims.get("azp", self._client_id) != self._client_id:
             raise TokenRefused("its ID token was made for another client")
         if not compare_digest(str(claims.get("nonce", "")).encode(), attempt.nonce.encode()):

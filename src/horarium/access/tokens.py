@@ -55,7 +55,8 @@ class OtherIssuer(TokenRefused):
 
 class TokenPolicy(Struct, frozen=True, kw_only=True):
     """The requirements for a token. `role_map`: what a value of the claim `roles_claim` means here (empty: our names).
-    `scopes_only`: what it may open is said by `scope` alone, so that a token without one opens nothing."""
+    `scopes_only`: what it may open is said by `scope` alone, so that a token without one opens nothing; whom it names
+    and when it was made is not looked at."""
 
     audience: str
     roles_claim: str = "roles"
@@ -112,7 +113,7 @@ class Tokens:
 
     async def _verified(self, token: str) -> dict[str, Any]:
         header, claims = await self.signed(token)
-        check_claims(claims, self._issuer.url, self._policy.audience, self._clock.now())
+        check_claims(claims, self._issuer.url, self._policy, self._clock.now())
         if not self._policy.scopes_only:
             check_kind(header, claims)
         return claims
@@ -177,19 +178,21 @@ def _json_object(text: bytes, what: str) -> dict[str, Any]:
     return value
 
 
-def check_claims(claims: Mapping[str, Any], issuer: str, audience: str, now: Instant) -> None:
-    """Issuer, audience and time. Raises TokenRefused."""
+def check_claims(claims: Mapping[str, Any], issuer: str, policy: TokenPolicy, now: Instant) -> None:
+    """Issuer, audience, subject and time. Raises TokenRefused."""
+    audience = policy.audience
     if claims.get("iss") != issuer:
         raise OtherIssuer("it is of another issuer")
     given = claims.get("aud")
     audiences = given if isinstance(given, list) else [given]
     if audience != ANY_AUDIENCE and audience not in audiences:
         raise TokenRefused("it is for another audience")
-    if not isinstance(claims.get("sub"), str) or not 0 < len(claims["sub"]) <= NAME_CHARS_MAX:
+    subject = claims.get("sub", "" if policy.scopes_only else None)
+    if not isinstance(subject, str) or not len(subject) <= NAME_CHARS_MAX or not (subject or policy.scopes_only):
         raise TokenRefused("it has no subject")
     for name, sign in (("exp", 1), ("nbf", -1), ("iat", -1)):
         value = claims.get(name)
-        if value is None and name != "exp":
+        if (value is None and name != "exp") or (name == "iat" and policy.scopes_only):
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e11:
             raise TokenRefused(f"its {name} is no instant")
@@ -210,7 +213,7 @@ def check_kind(header: Mapping[str, Any], claims: Mapping[str, Any]) -> None:
 
 def to_principal(claims: Mapping[str, Any], policy: TokenPolicy) -> Principal:
     """Who a token speaks for, and what it allows here."""
-    subject: str = claims["sub"]
+    subject: str = claims.get("sub") or "nobody"
     names = (claims.get(name) for name in ("preferred_username", "name", "email"))
     name = next((name for name in names if isinstance(name, str) and name), subject)
     scopes = [Scope(text) for text in _words(claims.get("scope")) + _words(claims.get("scp")) if text in set(Scope)]

@@ -101,7 +101,10 @@ class NoSuchRoute(InvalidRequest):
     code = "no_such_route"
 
     def __init__(self, scope: Any) -> None:
-        super().__init__(f"{scope['method']} {scope['path']}: there is nothing at this address")
+        path: str = scope["path"]
+        hint = "; clients of another scheduler come in by a door: horarium serve --door NAME"
+        closed = path.startswith(("/api/", "/jobs/")) and not path.startswith("/api/v1/")
+        super().__init__(f"{scope['method']} {path}: there is nothing at this address{hint if closed else ''}")
 
 
 class MethodNotAllowed(InvalidRequest):

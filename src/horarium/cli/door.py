@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ import click
 from horarium.cli.fields import pairs
 from horarium.cli.output import Column, print_json, print_json_list, print_table, say
 from horarium.cli.shell import FAILED, Lazy, connect, server_options
-from horarium.errors import CallerError
+from horarium.errors import CallerError, NotFound
 
 if TYPE_CHECKING:
     from horarium.client import Client
@@ -34,6 +35,8 @@ COLUMNS = (
 
 RUNS = ("runs", "history")
 """Counts of runs, not of jobs."""
+ADD_LEAD = 2_000_000
+"""Microseconds after which a job begins that is added by itself."""
 HISTORY_DEFAULT = 10_000
 
 door = Lazy(
@@ -267,9 +270,15 @@ def add_scrape_job(
     from horarium.doors.scrape_jobs import Listed, definition
 
     settings, listed = _settings(), Listed(page, interval, pairs("--meta", meta, "="))
-    job = definition(listed, settings.scrape_default_interval_seconds, settings.scrape_jitter_seconds)
+    soon = time.time_ns() // 1000 + ADD_LEAD
+    job = definition(listed, settings.scrape_default_interval_seconds, settings.scrape_jitter_seconds, soon)
     with connect(url, api_key) as client:
-        _, new = client.put_job(job)
+        with suppress(NotFound):
+            job["starts_at"] = client.get_job(job["name"]).starts_at
+        (done,) = client.import_jobs([job])
+    if done.error is not None:
+        raise done.error
+    new = done.outcome == "created"
     if as_json:
         print_json({"id": job["name"], "created": new})
     else:

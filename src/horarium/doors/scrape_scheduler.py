@@ -26,7 +26,7 @@ from horarium.operations.jobs.changes import last_runs
 from horarium.operations.settling.settling import Settlement
 from horarium.ports import Claimed
 from horarium.rules.explaining_ends import next_after_end
-from horarium.rules.planning import spread
+from horarium.rules.planning import due_of
 from horarium.services.polling.claims import Claims
 from horarium.services.polling.left_claims import LEFT
 
@@ -145,7 +145,7 @@ class ScrapeScheduler:
         fire_at = next_after_end(job, (await last_runs(operations.store, [job])).get(job.id))
         duration = round(operations.clock.now() / 1000 - told.picked_up_at * 1000) if told.picked_up_at else 0
         waited = round((told.picked_up_at - told.scheduled_at) * 1000) if told.scheduled_at else 0
-        again = None if fire_at is None else to_text(spread(job, fire_at))
+        again = None if fire_at is None else to_text(due_of(job, fire_at))
         fields = {"job_id": id, "duration_ms": duration, "wait_ms": waited}
         if failed:
             log.warning("job_error", extra={**fields, "error": told.error[:200], "will_retry_at": again})

@@ -25,6 +25,7 @@ NO_MANAGER = "0" * 24
 LEASE_SECONDS_MIN, LEASE_SECONDS_MAX = 1.0, 24 * 3600.0
 SOON = SECOND // 10
 """How far ahead a one-off run is planned that is due already."""
+INTERVAL_MIN = 50
 OVERDUE = frozenset({EventKind.LATE_START, EventKind.OVERTIME})
 
 
@@ -108,6 +109,12 @@ def check_new(wanted: Wanted) -> None:
     missing = [f"Key: 'Job.{name}' {failed.format(name)}" for name, given in required if not given]
     if missing:
         raise Refused("\n".join(missing))
+
+
+def check_interval(sent: Sent) -> None:
+    """Raises Refused."""
+    if 0 < sent.interval < INTERVAL_MIN:
+        raise Refused(f"interval: {sent.interval}: expected {INTERVAL_MIN} or more, or 0")
 
 
 CHANGING = (

@@ -19,6 +19,7 @@ from horarium.doors.simple_jobs import (
     RunShown,
     Sent,
     began_at,
+    check_interval,
     check_new,
     definition,
     heard_at,
@@ -145,6 +146,7 @@ class SimpleScheduler:
         self, write: Callable[[JobDefinition], Awaitable[object]], name: str, enabled: bool, sent: Sent
     ) -> None:
         """Where a one-off run was to be now, and now has passed before it was written, a little later."""
+        check_interval(sent)
         for lead in LEADS:
             now = self._operations.clock.now() + lead
             try:

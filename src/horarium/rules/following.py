@@ -41,7 +41,7 @@ from horarium.model.channels import Told
 from horarium.model.follows import AFTER_MAX
 from horarium.model.targets import FOLLOW_QUEUE, NOTIFY_QUEUE
 from horarium.policies import Retry
-from horarium.rules.planning import PLANNED_CAUSES, spread
+from horarium.rules.planning import PLANNED_CAUSES, due_of
 
 DEPTH_MAX = 100
 """Runs that may follow from one another, each from the end of the one before."""
@@ -111,7 +111,7 @@ def owed_at(job: Job, run: Run) -> Instant:
     when it was asked for by hand."""
     if run.cause not in PLANNED_CAUSES:
         return run.due_at_first
-    return spread(job, run.fire_at)
+    return due_of(job, run.fire_at)
 
 
 def began_at(run: Run) -> Instant | None:

@@ -344,14 +344,14 @@ def _merged(dropped: list[Dropped], apart: Sequence[Instant]) -> list[Dropped]:
 # ---- runs -------------------------------------------------------------------------------------------------------
 
 
-def spread(job: Job, fire_at: Instant) -> Instant:
+def due_of(job: Job, fire_at: Instant) -> Instant:
     """When a run for this fire time is due."""
     return fire_at + to_micros(job.jitter_seconds * fraction(job.id, fire_at)) if job.jitter_seconds else fire_at
 
 
 def owed_run(job: Job, fire_at: Instant, now: Instant, cause: Cause, payload: bytes | None = None) -> Run:
     """The pending run for one fire time."""
-    due_at = spread(job, fire_at)
+    due_at = due_of(job, fire_at)
     if cause in (Cause.CATCH_UP, Cause.BACKFILL):
         due_at = max(due_at, now)
     elif cause is Cause.MANUAL:

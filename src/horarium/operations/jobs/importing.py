@@ -115,7 +115,9 @@ class Importing:
         """Add new jobs. Those whose name was taken meanwhile."""
         if not jobs:
             return []
-        ready = spread(list(jobs.values()), now)
+        # Ids ascend in the order of the definitions: that is the order of jobs made at one instant.
+        ids = sorted(job.id for job in jobs.values())
+        ready = [replace(job, id=id) for job, id in zip(spread(list(jobs.values()), now), ids, strict=True)]
         added = await self._store.add_jobs(ready, along_created(ready, now))
         self._signal.publish(JOBS)
         return [index for index, new in zip(jobs, added, strict=True) if not new]

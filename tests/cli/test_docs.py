@@ -58,7 +58,22 @@ def test_every_command_prints_json_and_every_option_has_a_help(path: tuple[str, 
 def test_serve_has_a_flag_for_every_setting() -> None:
     (serve,) = (command for path, command in ALL if path == ("serve",))
     flags = {flag for option in serve.params for flag in option.opts}
-    assert flags >= {setting.flag for setting in table()}
+    assert flags >= {setting.flag for setting in table() if setting.flag}
+
+
+def test_settings_of_doors_are_shown_by_a_help_of_their_own() -> None:
+    """Who has no clients of another scheduler need not read of them."""
+    everybodys = CliRunner().invoke(cli, ["serve", "--help"]).stdout
+    of_doors = CliRunner().invoke(cli, ["serve", "--help-doors"])
+    assert of_doors.exit_code == 0
+    assert "--help-doors" in everybodys
+    for flag in ("--door VALUE", "--door-open", "--simple-scheduler-bus", "--scrape-ready-pop-seconds"):
+        assert flag in of_doors.stdout
+        assert flag not in everybodys
+    assert "--store" not in of_doors.stdout
+    for idle in ("--scrape-jitter-seconds", "--scrape-default-interval-seconds"):
+        refused = CliRunner().invoke(cli, ["serve", idle, "1"])
+        assert refused.exit_code == 2, "a setting of other commands has no effect here"
 
 
 def test_every_group_sums_up_its_commands() -> None:

@@ -222,11 +222,12 @@ def test_every_setting_says_what_it_is() -> None:
         assert setting.help
         assert setting.expected
         assert setting.env == "HORARIUM_" + setting.name.upper()
-        assert setting.flag.startswith("--")
+        assert setting.flag.startswith("--") or setting.of_doors
 
 
 def test_the_docs_hold_the_table_as_it_is() -> None:
     assert settings_table() in DOCS.read_text()
+    assert settings_table(of_doors=True) in DOCS.read_text().partition("\n## Doors\n")[2]
     assert files_table() in DOCS.read_text()
 
 

@@ -37,11 +37,19 @@ Example:
 def setting_options(command: Callable[..., Any], without: tuple[str, ...] = ()) -> Callable[..., Any]:
     """A flag for each setting, and `--config`."""
     for setting in reversed(table()):
-        if setting.name in without:
+        if setting.name in without or not setting.flag:
             continue
         if setting.file_name:
             command = _file_option(setting, setting.file_name)(command)
         command = _option(setting)(command)
+    command = click.option(
+        "--help-doors",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_help_doors,
+        help="Show the options for clients of other schedulers and exit.",
+    )(command)
     return click.option(
         "--config",
         envvar="HORARIUM_CONFIG",
@@ -51,11 +59,26 @@ def setting_options(command: Callable[..., Any], without: tuple[str, ...] = ()) 
 
 
 def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    help = f"{setting.help} Expected: {setting.expected}. [{setting.env}{_default(setting)}]"
+    fixed: dict[str, Any] = {"help": _help(setting), "hidden": setting.of_doors}
     if setting.is_switch:
-        return click.option(f"{setting.flag}/--no-{setting.flag[2:]}", setting.name, default=None, help=help)
+        return click.option(f"{setting.flag}/--no-{setting.flag[2:]}", setting.name, default=None, **fixed)
     repeatable = setting.is_list and setting.default == ()
-    return click.option(setting.flag, setting.name, multiple=repeatable, metavar="VALUE", help=help)
+    return click.option(setting.flag, setting.name, multiple=repeatable, metavar="VALUE", **fixed)
+
+
+def _help(setting: Setting) -> str:
+    return f"{setting.help} Expected: {setting.expected}. [{setting.env}{_default(setting)}]"
+
+
+def _help_doors(context: click.Context, option: click.Parameter, asked: bool) -> None:
+    if not asked:
+        return
+    shown = [setting for setting in table() if setting.of_doors and setting.flag]
+    formatter = context.make_formatter()
+    with formatter.section("Options for clients of other schedulers"):
+        formatter.write_dl([(s.flag + ("" if s.is_switch else " VALUE"), _help(s)) for s in shown])
+    click.echo(formatter.getvalue(), nl=False)
+    context.exit()
 
 
 def _file_option(setting: Setting, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -266,12 +266,20 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = 30.0
     scrape_jitter_seconds: Annotated[
         float,
-        Meta(ge=0, le=86_400, description="How far `door scrape-scheduler job` spreads runs after their fire time."),
+        Meta(
+            ge=0,
+            le=86_400,
+            description="How far `door scrape-scheduler job` spreads runs after their fire time.",
+            extra={"flag": ""},
+        ),
     ] = 30.0
     scrape_default_interval_seconds: Annotated[
         float,
         Meta(
-            ge=1, le=315_619_200, description="The interval that `door scrape-scheduler job` gives to jobs without one."
+            ge=1,
+            le=315_619_200,
+            description="The interval that `door scrape-scheduler job` gives to jobs without one.",
+            extra={"flag": ""},
         ),
     ] = 300.0
     uvloop: Annotated[Literal["auto", "on", "off"], Meta(description="Use uvloop; auto: where it is installed.")] = (
@@ -360,6 +368,11 @@ class Setting(Struct, frozen=True):
     help: str
     expected: str
     secret: Literal["", "all", "password"] = ""
+
+    @property
+    def of_doors(self) -> bool:
+        """True if it matters only to clients of other schedulers."""
+        return self.name.startswith(("door", "simple_scheduler_", "scrape_"))
 
     @property
     def is_list(self) -> bool:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from horarium.server.config import ENV_PREFIX, Setting, table
 
 
-def settings_table() -> str:
-    """The table of settings in Markdown, as it is in docs/settings.md."""
+def settings_table(*, of_doors: bool = False) -> str:
+    """The table of settings in Markdown, as it is in docs/settings.md: everybody's, or those of doors."""
     lines = ["| setting | default | environment | flag | expected | meaning |", "| --- | --- | --- | --- | --- | --- |"]
     for s in table():
-        cells = (f"`{s.name}`", _default_text(s), f"`{s.env}`", f"`{s.flag}`", s.expected, s.help)
+        if s.of_doors != of_doors:
+            continue
+        flag = f"`{s.flag}`" if s.flag else "none"
+        cells = (f"`{s.name}`", _default_text(s), f"`{s.env}`", flag, s.expected, s.help)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 

@@ -1,5 +1,40 @@
--- The queries that differ from those of the PostgreSQL store; all others are shared. Columns of `given` are sent whole,
--- never as a NULL array. Rows to be deleted are found by a subquery, which versions before 23.1 need.
+-- The queries and parts that differ from those of the PostgreSQL store; all others are shared. Columns of `given` are sent
+-- whole, never as a NULL array. Rows to be deleted are found by a subquery, which versions before 23.1 need.
+
+-- part: prefixed
+AND left(name, char_length($4::text)) = $4
+
+-- part: has_labels
+AND labels @> to_jsonb($7::text[])
+
+-- part: looked_up
+{1}.namespace_id = given.namespace_id AND {1}.id = given.id AND {1}.namespace_id = $1::int8 AND {1}.id = ANY ({2})
+
+-- part: place
+id
+
+-- part: placed
+runs.namespace_id = $10::int8 AND runs.id = few.place
+
+-- part: gate
+(CASE WHEN {1}serial THEN coalesce({1}owner_id::text, '') ELSE '' END || '/' || coalesce({1}concurrency_max, 0)::text
+    || '/' || coalesce('=' || encode({1}concurrency_key, 'hex'), ''))
+
+-- part: keys
+-- Both are counted where they are asked for.
+
+-- part: held
+(
+    SELECT count(*) FROM horarium.runs AS held
+    WHERE held.namespace_id = {1}::int8 AND held.state > 0 AND held.concurrency_key = this.concurrency_key
+)
+
+-- part: admitted
+(
+    this.concurrency_key IS NULL OR {held; {1}} + coalesce((
+        SELECT c.held FROM unnest({2}::bytea[], {3}::int8[]) AS c (key, held) WHERE c.key = this.concurrency_key
+    ), 0) < coalesce(this.concurrency_max, 0)
+)
 
 -- name: intern_gates
 INSERT INTO horarium.gates (namespace_id) VALUES ($1) ON CONFLICT DO NOTHING;
@@ -37,52 +72,6 @@ FROM unnest(
 )
 ON CONFLICT DO NOTHING RETURNING id;
 
--- name: get_jobs_by_id
-SELECT jobs.definition
-FROM (SELECT $1::int8 AS namespace_id, given.id FROM unnest($2::text[]) AS given (id) OFFSET 0) AS given
-JOIN horarium.jobs ON jobs.namespace_id = given.namespace_id AND jobs.id = given.id
-        AND jobs.namespace_id = $1::int8 AND jobs.id = ANY ($2::text[]);
-
--- name: list_jobs
-SELECT definition FROM horarium.jobs
-WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2
-    AND ($3::bool IS NULL OR enabled = $3::bool)
-    AND ($6::bool IS NULL OR finished = $6::bool)
-    AND left(name, char_length($4::text)) = $4
-ORDER BY name LIMIT $5;
-
--- name: list_jobs_prefixed
-SELECT definition FROM horarium.jobs
-WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2 AND name >= $4 AND name < $4 || '~'
-    AND ($3::bool IS NULL OR enabled = $3::bool)
-    AND ($6::bool IS NULL OR finished = $6::bool)
-    AND left(name, char_length($4::text)) = $4
-ORDER BY name LIMIT $5;
-
--- name: list_disabled_jobs
-SELECT definition FROM horarium.jobs
-WHERE namespace_id = $1 AND deleted_at IS NULL AND NOT enabled AND name > $2 AND name >= $4
-    AND ($4 = '' OR name < $4 || '~') AND $3::bool IS NOT NULL
-    AND ($6::bool IS NULL OR finished = $6::bool)
-    AND left(name, char_length($4::text)) = $4
-ORDER BY name LIMIT $5;
-
--- name: list_current_jobs
-SELECT definition FROM horarium.jobs
-WHERE namespace_id = $1 AND deleted_at IS NULL AND NOT finished AND name > $2
-    AND name >= $4 AND ($4 = '' OR name < $4 || '~') AND $6::bool IS NOT NULL
-    AND ($3::bool IS NULL OR enabled = $3::bool)
-    AND left(name, char_length($4::text)) = $4
-ORDER BY name LIMIT $5;
-
--- name: list_finished_jobs
-SELECT definition FROM horarium.jobs
-WHERE namespace_id = $1 AND deleted_at IS NULL AND finished AND name > $2
-    AND name >= $4 AND ($4 = '' OR name < $4 || '~') AND $6::bool IS NOT NULL
-    AND ($3::bool IS NULL OR enabled = $3::bool)
-    AND left(name, char_length($4::text)) = $4
-ORDER BY name LIMIT $5;
-
 -- name: labelled_jobs
 SELECT num FROM horarium.jobs
 WHERE labels @> to_jsonb($2::text[]) AND deleted_at IS NULL AND namespace_id = $1 LIMIT $3::int8;
@@ -90,18 +79,7 @@ WHERE labels @> to_jsonb($2::text[]) AND deleted_at IS NULL AND namespace_id = $
 -- name: list_jobs_numbered
 SELECT definition FROM horarium.jobs
 WHERE num = ANY ($7::int8[]) AND namespace_id = $1 AND deleted_at IS NULL AND name > $2
-    AND ($3::bool IS NULL OR enabled = $3::bool)
-    AND ($6::bool IS NULL OR finished = $6::bool)
-    AND left(name, char_length($4::text)) = $4
-ORDER BY name LIMIT $5;
-
--- name: list_jobs_labelled
-SELECT definition FROM horarium.jobs
-WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2
-    AND ($3::bool IS NULL OR enabled = $3::bool)
-    AND ($6::bool IS NULL OR finished = $6::bool)
-    AND left(name, char_length($4::text)) = $4
-    AND labels @> to_jsonb($7::text[])
+    {enabled} {finished} {prefixed}
 ORDER BY name LIMIT $5;
 
 -- name: update_jobs
@@ -158,49 +136,8 @@ WHERE NOT EXISTS (SELECT 1 FROM horarium.finished AS f WHERE f.namespace_id = $1
     )
 ON CONFLICT DO NOTHING RETURNING id;
 
--- name: get_runs
-WITH given AS MATERIALIZED (
-    SELECT $1::int8 AS namespace_id, given.id FROM unnest($2::bytea[]) AS given (id)
-)
-SELECT runs.* FROM given JOIN horarium.runs ON runs.namespace_id = given.namespace_id AND runs.id = given.id
-UNION ALL
-SELECT finished.* FROM given
-JOIN horarium.finished ON finished.namespace_id = given.namespace_id AND finished.id = given.id
-        AND finished.namespace_id = $1::int8 AND finished.id = ANY ($2::bytea[]);
-
 -- name: list_finished_runs_of_queue
-SELECT * FROM (
-    SELECT walked.*, ($6::int8 IS NULL OR queue_id = $6::int8) AND ($7::int8 IS NULL OR state = $7::int8)
-            AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8) AS matches FROM (
-        SELECT finished.*, row_number() OVER (ORDER BY id DESC) AS place FROM horarium.finished
-        WHERE queue_id = $1::int8 AND id < $2::bytea AND id >= $3::bytea
-        ORDER BY id DESC LIMIT $4::int8
-    ) AS walked
-) AS looked_at
-WHERE matches OR place = $4::int8 ORDER BY id DESC LIMIT $5::int8;
-
--- name: list_unfinished_runs_of_queue
-SELECT runs.*, few.number AS place, ($6::int8 IS NULL OR queue_id = $6::int8) AND ($7::int8 IS NULL OR state = $7::int8)
-    AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8)
-    AND runs.id < $2::bytea AND runs.id >= $3::bytea AND $1::int8 IS NOT NULL AND $5::int8 > 0 AS matches
-FROM (
-    SELECT found.id, count(*) OVER () AS number FROM (
-        (
-            SELECT id FROM horarium.runs WHERE queue_id = $6::int8 AND state = 0 AND NOT gated
-            ORDER BY priority DESC, due_at, id LIMIT $4::int8 + 1
-        )
-        UNION ALL
-        (
-            SELECT id FROM horarium.runs WHERE queue_id = $6::int8 AND state = 0 AND gated
-            ORDER BY priority DESC, due_at, id LIMIT $4::int8 + 1
-        )
-        UNION ALL
-        (
-            SELECT id FROM horarium.runs WHERE namespace_id = $10::int8 AND state > 0 AND queue_id = $6::int8
-            ORDER BY lease_expires_at, id LIMIT $4::int8 + 1
-        )
-    ) AS found LIMIT $4::int8 + 1
-) AS few JOIN horarium.runs ON runs.namespace_id = $10::int8 AND runs.id = few.id;
+{walk; finished; queue_id = $1::int8};
 
 -- name: file_runs
 WITH gone AS (
@@ -231,185 +168,17 @@ SELECT this.id, this.concurrency_max - (
 FROM horarium.runs AS this
 WHERE this.namespace_id = $1::int8 AND this.id = ANY ($2::bytea[]) AND this.state = 0;
 
--- name: claim_gated
--- The first $12 of one level's due runs that a key or their order might hold back: those of them that it does not,
--- counting what this claim took already: $9 and $10, how many under each key; $11, the owners. Continues after ($7, $8).
--- The last one that may be looked at is given though it is held back (`free` is null then), so that the caller knows
--- where it was broken off. (OFFSET 0: what is asked twice of a run is found once.)
-WITH looked_at AS (
-    SELECT this.due_at, this.id, this.owner_id, this.serial, this.concurrency_key,
-        coalesce(this.concurrency_max, 0) - (
-            SELECT count(*) FROM horarium.runs AS held
-            WHERE held.namespace_id = $6::int8 AND held.state > 0 AND held.concurrency_key = this.concurrency_key
-        ) AS free,
-        this.place,
-        (this.start_by IS NULL OR this.start_by > $4::int8)
-        AND (
-            this.concurrency_key IS NULL
-            OR (
-                SELECT count(*) FROM horarium.runs AS held
-                WHERE held.namespace_id = $6::int8 AND held.state > 0 AND held.concurrency_key = this.concurrency_key
-            ) + coalesce((SELECT c.held FROM unnest($9::bytea[], $10::int8[]) AS c (key, held) WHERE c.key = this.concurrency_key), 0)
-                < coalesce(this.concurrency_max, 0)
-        )
-        AND (NOT this.serial OR this.owner_id IS NULL OR (
-            this.owner_id <> ALL ($11::int8[])
-            AND NOT EXISTS (
-                SELECT 1 FROM horarium.runs AS earlier
-                WHERE earlier.owner_id = this.owner_id AND (earlier.fire_at, earlier.id) < (this.fire_at, this.id)
-            )
-            AND NOT EXISTS (
-                SELECT 1 FROM horarium.runs AS claimed
-                WHERE claimed.owner_id = this.owner_id AND claimed.fire_at >= this.fire_at AND claimed.state > 0
-            )
-        )) AS is_free
-    FROM (
-        SELECT runs.*, row_number() OVER (ORDER BY due_at, id) AS place
-        FROM horarium.runs
-        WHERE queue_id = $1 AND priority = $2::int8 AND state = 0 AND gated
-            AND due_at <= $3 AND (due_at, id) > ($7::int8, $8::bytea)
-        ORDER BY due_at, id LIMIT $12::int8
-    ) AS this OFFSET 0
-)
-SELECT due_at, id, owner_id, serial, concurrency_key, CASE WHEN is_free THEN free END AS free, place
-FROM looked_at
-WHERE is_free OR place = $12::int8 ORDER BY due_at, id LIMIT $5;
-
--- name: claim_gates
--- Of each gate of a level (a key and how many it admits, the order of a job, or both) what may be taken first beyond
--- ($6, $7), as above: a loose scan, so that it does not matter how many wait behind a gate that is shut. Of a job in
--- order that is its first unfinished run, or none. (It goes from the last gate to the first, so that of
--- each it meets what is due last, and not what went by; where all is dead from $6 on, that is passed over in the index.)
-WITH RECURSIVE
-gates (gate) AS (
-    SELECT (
-        SELECT (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
-        || coalesce('=' || encode(concurrency_key, 'hex'), '')) FROM horarium.runs
-        WHERE queue_id = $1 AND priority = $2::int8 AND state = 0 AND gated AND due_at >= $6::int8
-        ORDER BY (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
-        || coalesce('=' || encode(concurrency_key, 'hex'), '')) DESC LIMIT 1
-    )
-    UNION ALL
-    SELECT (
-        SELECT (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
-        || coalesce('=' || encode(concurrency_key, 'hex'), '')) FROM horarium.runs
-        WHERE queue_id = $1 AND priority = $2::int8 AND state = 0 AND gated AND due_at >= $6
-            AND (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
-        || coalesce('=' || encode(concurrency_key, 'hex'), '')) < gates.gate
-        ORDER BY (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
-        || coalesce('=' || encode(concurrency_key, 'hex'), '')) DESC LIMIT 1
-    ) FROM gates WHERE gates.gate IS NOT NULL
-),
-firsts AS (
-    SELECT gates.gate, head.serial AND head.owner_id IS NOT NULL AS in_order, head.owner_id, head.id
-    FROM gates CROSS JOIN LATERAL (
-        SELECT runs.serial, runs.owner_id, runs.id FROM horarium.runs
-        WHERE queue_id = $1 AND priority = $2::int8 AND state = 0 AND gated
-            AND (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
-        || coalesce('=' || encode(concurrency_key, 'hex'), '')) = gates.gate
-            AND due_at <= $3 AND (due_at, id) > ($6::int8, $7::bytea) AND (start_by IS NULL OR start_by > $4)
-        ORDER BY due_at, id LIMIT 1
-    ) AS head
-)
-SELECT this.due_at, this.id, this.owner_id, this.serial, this.concurrency_key,
-    coalesce(this.concurrency_max, 0) - (
-            SELECT count(*) FROM horarium.runs AS held
-            WHERE held.namespace_id = $5::int8 AND held.state > 0 AND held.concurrency_key = this.concurrency_key
-        ) AS free,
-    firsts.gate
-FROM firsts CROSS JOIN LATERAL (
-    (
-        SELECT runs.* FROM horarium.runs WHERE NOT firsts.in_order AND namespace_id = $5 AND runs.id = firsts.id
-        OFFSET 0
-    )
-    UNION ALL
-    (
-        SELECT runs.* FROM horarium.runs WHERE firsts.in_order AND runs.owner_id = firsts.owner_id
-        ORDER BY fire_at LIMIT 1
-    )
-) AS this
-WHERE this.queue_id = $1 AND this.priority = $2::int8 AND this.state = 0 AND this.gated
-    AND (CASE WHEN this.serial THEN coalesce(this.owner_id::text, '') ELSE '' END || '/' || coalesce(this.concurrency_max, 0)::text || '/'
-        || coalesce('=' || encode(this.concurrency_key, 'hex'), '')) = firsts.gate
-    AND this.due_at <= $3 AND (this.due_at, this.id) > ($6::int8, $7::bytea)
-    AND (this.start_by IS NULL OR this.start_by > $4::int8)
-    AND (
-        this.concurrency_key IS NULL
-        OR (
-            SELECT count(*) FROM horarium.runs AS held
-            WHERE held.namespace_id = $5::int8 AND held.state > 0 AND held.concurrency_key = this.concurrency_key
-        )
-            + coalesce((SELECT c.held FROM unnest($8::bytea[], $9::int8[]) AS c (key, held) WHERE c.key = this.concurrency_key), 0) < coalesce(this.concurrency_max, 0)
-    )
-    AND (NOT this.serial OR this.owner_id IS NULL OR (
-        this.owner_id <> ALL ($10::int8[])
-        AND NOT EXISTS (
-            SELECT 1 FROM horarium.runs AS claimed
-            WHERE claimed.owner_id = this.owner_id AND claimed.fire_at >= this.fire_at AND claimed.state > 0
-        )
-    ));
-
--- name: claim_behind_gate
--- The runs behind the first of a gate that only a key shuts.
-SELECT due_at, id, owner_id FROM horarium.runs
-WHERE queue_id = $1 AND priority = $2::int8 AND state = 0 AND gated
-    AND (CASE WHEN serial THEN coalesce(owner_id::text, '') ELSE '' END || '/' || coalesce(concurrency_max, 0)::text || '/'
-        || coalesce('=' || encode(concurrency_key, 'hex'), '')) = $8::text
-    AND due_at <= $3 AND (due_at, id) > ($6::int8, $7::bytea) AND (start_by IS NULL OR start_by > $4)
-ORDER BY due_at, id LIMIT $5;
-
 -- name: claim_runs
 WITH taken AS (
-    UPDATE horarium.runs SET state = 1, token = token + 1, attempt = attempt + 1, worker = $3::bytea,
-        started_at = GREATEST($4::int8, runs.due_at),
-        lease_expires_at = GREATEST($4::int8, runs.due_at) + $5::int8
-            + LEAST(round(lease_seconds * 1000000), round(execution_seconds * 1000000))::int8,
-        deadline = GREATEST($4::int8, runs.due_at) + $5 + round(execution_seconds * 1000000)::int8
+    UPDATE horarium.runs SET {taken; $3; $4; $5}
     WHERE namespace_id = $1 AND id = ANY ($2::bytea[]) AND state = 0
     RETURNING runs.*
 )
 SELECT taken.*, jobs.version AS job_version FROM taken LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id;
 
--- name: settle_runs
--- Changes that leave a run unfinished. Nothing is marked as late here.
-UPDATE horarium.runs SET state = given.state, due_at = given.due_at, attempt = given.attempt, worker = given.worker,
-    lease_expires_at = given.lease_expires_at, deadline = given.deadline, started_at = given.started_at,
-    finished_at = given.finished_at,
-    progress = given.progress, error = given.error, result = given.result, disposition = given.disposition,
-    prune_at = given.prune_at, history = given.history, start_by = given.start_by, token = given.token
-FROM (
-    SELECT $1::int8 AS namespace_id, given.*
-    FROM unnest(
-        $3::bytea[], $4::int8[], $5::int8[], $6::bool[], $7::int8[], $8::int8[], $9::int8[], $10::bytea[], $11::int8[],
-        $12::int8[], $13::int8[], $14::bytea[], $15::bytea[], $16::bytea[], $17::int8[], $18::int8[], $19::bytea[],
-        $20::int8[], $21::int8[], $22::int8[]
-    ) AS given (
-        id, token_read, state_read, held, state, due_at, attempt, worker, lease_expires_at,
-        started_at, finished_at, progress, error, result, disposition, prune_at, history,
-        start_by, token, deadline
-    )
-    OFFSET 0
-) AS given
-WHERE given.token_read + 0 = given.token_read AND runs.namespace_id = given.namespace_id AND runs.id = given.id
-    AND runs.namespace_id = $1::int8 AND runs.id = ANY ($3::bytea[])
-    AND runs.token = given.token_read AND runs.state = given.state_read
-    AND (given.held IS NULL OR (runs.lease_expires_at > $2) = given.held)
-RETURNING runs.id;
-
 -- name: finish_runs
--- Changes that finish a run: it leaves `runs` and enters history, in one statement. How it ends, where the health of jobs
--- is counted, is the same as in PostgreSQL.
-WITH given (
-    id, token_read, state_read, held, state, due_at, attempt, worker, lease_expires_at,
-    started_at, finished_at, progress, error, result, disposition, prune_at, history,
-    start_by, token, deadline
-) AS MATERIALIZED (
-    SELECT * FROM unnest(
-        $3::bytea[], $4::int8[], $5::int8[], $6::bool[], $7::int8[], $8::int8[], $9::int8[], $10::bytea[], $11::int8[],
-        $12::int8[], $13::int8[], $14::bytea[], $15::bytea[], $16::bytea[], $17::int8[], $18::int8[], $19::bytea[],
-        $20::int8[], $21::int8[], $22::int8[]
-    )
-),
+-- Changes that finish a run: it leaves `runs` and enters history, in one statement.
+WITH given ({change}) AS MATERIALIZED (SELECT * FROM unnest({changes})),
 gone AS (
     DELETE FROM horarium.runs WHERE namespace_id = $1 AND id = ANY ($3::bytea[]) AND id IN (
         SELECT here.id FROM given JOIN horarium.runs AS here ON here.namespace_id = $1 AND here.id = given.id
@@ -421,63 +190,14 @@ gone AS (
 ),
 kept AS (
     INSERT INTO horarium.finished (
-        namespace_id, id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id, concurrency_max,
-        priority, cause, gated, serial, concurrency_key, unique_key, payload, details, state, due_at, attempt, worker,
-        lease_expires_at, started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token,
-        deadline
+        {kept}, {ended}
     )
     SELECT $1::int8, gone.id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id, concurrency_max,
-        priority, cause, gated, serial, concurrency_key, unique_key, payload, details, state, due_at, attempt, worker,
-        lease_expires_at, started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token,
-        deadline
+        priority, cause, gated, serial, concurrency_key, unique_key, payload, details, {ended}
     FROM gone JOIN given ON given.id = gone.id
     RETURNING namespace_id, owner_id, id, state, finished_at, error, disposition
 ),
-
--- name: amend_runs
--- As `settle_runs`, of runs that are finished already and remain so.
-UPDATE horarium.finished SET state = given.state, due_at = given.due_at, attempt = given.attempt,
-    worker = given.worker, lease_expires_at = given.lease_expires_at, deadline = given.deadline, started_at = given.started_at,
-    finished_at = given.finished_at, progress = given.progress, error = given.error, result = given.result,
-    disposition = given.disposition, prune_at = given.prune_at, history = given.history, start_by = given.start_by,
-    token = given.token
-FROM (
-    SELECT $1::int8 AS namespace_id, given.*
-    FROM unnest(
-        $3::bytea[], $4::int8[], $5::int8[], $6::bool[], $7::int8[], $8::int8[], $9::int8[], $10::bytea[], $11::int8[],
-        $12::int8[], $13::int8[], $14::bytea[], $15::bytea[], $16::bytea[], $17::int8[], $18::int8[], $19::bytea[],
-        $20::int8[], $21::int8[], $22::int8[]
-    ) AS given (
-        id, token_read, state_read, held, state, due_at, attempt, worker, lease_expires_at,
-        started_at, finished_at, progress, error, result, disposition, prune_at, history,
-        start_by, token, deadline
-    )
-    OFFSET 0
-) AS given
-WHERE given.token_read + 0 = given.token_read AND finished.namespace_id = given.namespace_id AND finished.id = given.id
-        AND finished.namespace_id = $1::int8 AND finished.id = ANY ($3::bytea[])
-    AND coalesce(finished.token, finished.attempt, 1) = given.token_read AND finished.state = given.state_read
-    AND (given.held IS NULL OR (finished.lease_expires_at > $2) = given.held)
-RETURNING finished.id;
-
--- name: heartbeat_runs
--- Leases that go on: `ports.lease_end` for a running run, unchanged for a cancelling one.
-UPDATE horarium.runs SET progress = coalesce(given.progress, runs.progress),
-    lease_expires_at = CASE WHEN runs.state = 2 THEN runs.lease_expires_at ELSE LEAST(
-        $2 + round(runs.lease_seconds * 1000000)::int8, runs.deadline
-    ) END
-FROM (
-    SELECT $1::int8 AS namespace_id, given.*
-    FROM unnest($3::bytea[], $4::int8[], $5::bytea[]) AS given (id, token, progress)
-    OFFSET 0
-) AS given
-WHERE given.token + 0 = given.token
-    AND runs.namespace_id = given.namespace_id AND runs.id = given.id
-        AND runs.namespace_id = $1::int8 AND runs.id = ANY ($3::bytea[]) AND runs.token = given.token AND runs.state <> 0
-    AND CASE WHEN runs.state = 2 THEN runs.lease_expires_at ELSE
-        coalesce(runs.deadline, 9223372036854775807)
-    END > $2::int8
-RETURNING runs.id, runs.lease_expires_at, runs.state = 2;
+{ends};
 
 -- name: prune_runs
 WITH due AS MATERIALIZED (

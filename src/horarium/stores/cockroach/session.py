@@ -20,7 +20,7 @@ from horarium.stores.encoding import label_text
 from horarium.stores.postgres.connect import Connection
 from horarium.stores.postgres.rows import job_columns, run_columns
 from horarium.stores.postgres.session import Memory, Session
-from horarium.stores.queries import Queries, load_queries
+from horarium.stores.queries import Queries, read_queries
 
 OVERTAKE = "SET TRANSACTION PRIORITY HIGH"
 NOT_INHERITED = frozenset(
@@ -40,17 +40,9 @@ _SMALL_INT = re.compile(r"::int[24]\b")
 
 
 def _dialect() -> Queries:
-    own, theirs = load_queries("horarium.stores.cockroach"), load_queries("horarium.stores.postgres")
-    texts = {name: _translated(theirs[name]) for name in theirs.names() if name not in NOT_INHERITED}
-    texts.update((name, own[name]) for name in own.names() if name != "finish_runs")
-    counted = theirs["finish_runs"]
-    texts["finish_runs"] = f"{own['finish_runs']} {counted[counted.index('counted AS (') :]}"
-    return Queries("".join(f"-- name: {name}\n{text}\n" for name, text in texts.items()))
-
-
-def _translated(text: str) -> str:
-    """The same statement: every integer is an int8 here, and texts are always compared by code point."""
-    return _SMALL_INT.sub("::int8", text).replace(' COLLATE "C"', "")
+    """Every integer is an int8 here, and texts are always compared by code point."""
+    theirs = _SMALL_INT.sub("::int8", read_queries("horarium.stores.postgres")).replace(' COLLATE "C"', "")
+    return Queries(theirs, read_queries("horarium.stores.cockroach"), without=NOT_INHERITED)
 
 
 QUERIES = _dialect()

@@ -6,6 +6,182 @@
 -- `given` it then has nothing to look up a row by. And conditions like `given.token + 0 = given.token`, which are always
 -- true and thought rare, make it take `given` for one row.
 
+-- part: enabled
+AND ($3::bool IS NULL OR enabled = $3::bool)
+
+-- part: finished
+AND ($6::bool IS NULL OR finished = $6::bool)
+
+-- part: prefixed
+AND starts_with(name, $4)
+
+-- part: has_labels
+AND labels @> $7::text[]
+
+-- part: looked_up
+-- Where a row of a table is one of `given`, whose ids are {2}.
+{1}.namespace_id = given.namespace_id AND {1}.id = given.id
+
+-- part: new_runs
+$5::bytea[], $6::int4[], $7::int2[], $8::int8[], $9::int8[],
+    $10::int8[], $11::int4[], $12::int2[], $13::float8[], $14::bytea[], $15::int2[], $16::int4[], $17::int8[],
+    $18::bytea[], $19::int8[], $20::int8[], $21::int8[], $22::int2[], $23::int8[], $24::int8[], $25::float8[],
+    $26::bool[], $27::bytea[], $28::int4[], $29::bytea[], $30::bytea[], $31::bytea[], $32::bytea[], $33::bytea[],
+    $34::bytea[], $35::int8[]
+
+-- part: matches
+($6::int4 IS NULL OR queue_id = $6::int4) AND ($7::int2 IS NULL OR state = $7::int2)
+    AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8)
+
+-- part: walk
+SELECT * FROM (
+    SELECT walked.*, {matches} AS matches FROM (
+        SELECT {1}.*, row_number() OVER (ORDER BY id DESC) AS place FROM horarium.{1}
+        WHERE {2} AND id < $2::bytea AND id >= $3::bytea
+        ORDER BY id DESC LIMIT $4::int8
+    ) AS walked
+) AS looked_at
+WHERE matches OR place = $4::int8 ORDER BY id DESC LIMIT $5::int8
+
+-- part: walk_of_owner
+SELECT * FROM (
+    SELECT walked.*, {matches}
+        AND id < $2::bytea AND id >= $3::bytea{2} AS matches
+    FROM (
+        SELECT {1}.*, row_number() OVER (ORDER BY fire_at DESC) AS place FROM horarium.{1}
+        WHERE owner_id = $1::int4 AND fire_at <= $10::int8
+            AND fire_at >= coalesce($8::int8, -9223372036854775808)
+        ORDER BY fire_at DESC LIMIT $4::int8
+    ) AS walked
+) AS looked_at
+
+-- part: place
+ctid
+
+-- part: placed
+runs.ctid = few.place
+
+-- part: gate
+-- The gate of a run.
+horarium.gate({1}serial, {1}owner_id, {1}concurrency_max, {1}concurrency_key) COLLATE "C"
+
+-- part: keys
+-- How many runs are claimed under each key, and how many this claim took.
+busy (key, held) AS MATERIALIZED (
+    SELECT concurrency_key, count(*) FROM horarium.runs
+    WHERE namespace_id = {1} AND state > 0 AND concurrency_key IS NOT NULL GROUP BY concurrency_key
+),
+counted (key, held) AS MATERIALIZED (SELECT * FROM unnest({2}::bytea[], {3}::int8[])),
+
+-- part: held
+coalesce((SELECT held FROM busy WHERE key = this.concurrency_key), 0)
+
+-- part: admitted
+(this.concurrency_key IS NULL OR {held; {1}} + coalesce((SELECT held FROM counted WHERE key = this.concurrency_key), 0) < coalesce(this.concurrency_max, 0))
+
+-- part: none_claimed
+NOT EXISTS (
+    SELECT 1 FROM horarium.runs AS claimed
+    WHERE claimed.owner_id = {1}.owner_id AND claimed.fire_at >= {1}.fire_at AND claimed.state > 0
+)
+
+-- part: is_first
+NOT EXISTS (
+    SELECT 1 FROM horarium.runs AS earlier
+    WHERE earlier.owner_id = {1}.owner_id AND (earlier.fire_at, earlier.id) < ({1}.fire_at, {1}.id)
+)
+AND {none_claimed; {1}}
+
+-- part: taken
+state = 1, token = token + 1, attempt = attempt + 1, worker = {1}::bytea,
+        started_at = GREATEST({2}::int8, runs.due_at),
+        lease_expires_at = GREATEST({2}::int8, runs.due_at) + {3}::int8
+            + LEAST(round(lease_seconds * 1000000), round(execution_seconds * 1000000))::int8,
+        deadline = GREATEST({2}::int8, runs.due_at) + {3} + round(execution_seconds * 1000000)::int8
+
+-- part: changes
+$3::bytea[], $4::int8[], $5::int2[], $6::bool[], $7::int2[], $8::int8[], $9::int4[], $10::bytea[], $11::int8[],
+$12::int8[], $13::int8[], $14::bytea[], $15::bytea[], $16::bytea[], $17::int2[], $18::int8[], $19::bytea[],
+$20::int8[], $21::int8[], $22::int8[]
+
+-- part: change
+id, token_read, state_read, held, state, due_at, attempt, worker, lease_expires_at,
+started_at, finished_at, progress, error, result, disposition, prune_at, history,
+start_by, token, deadline
+
+-- part: settle
+UPDATE horarium.{1} SET state = given.state, due_at = given.due_at, attempt = given.attempt, worker = given.worker,
+    lease_expires_at = given.lease_expires_at, deadline = given.deadline, started_at = given.started_at,
+    finished_at = given.finished_at, progress = given.progress, error = given.error, result = given.result,
+    disposition = given.disposition, prune_at = given.prune_at, history = given.history, start_by = given.start_by,
+    token = given.token
+FROM (SELECT $1::int4 AS namespace_id, given.* FROM unnest({changes}) AS given ({change}) OFFSET 0) AS given
+WHERE given.token_read + 0 = given.token_read AND {looked_up; {1}; $3::bytea[]}
+    AND {2} = given.token_read AND {1}.state = given.state_read
+    AND (given.held IS NULL OR ({1}.lease_expires_at > $2) = given.held)
+RETURNING {1}.id
+
+-- part: ends
+counted AS (
+    INSERT INTO horarium.job_health AS known (
+        num, namespace_id, run_id, state, finished_at, error, last_success_at, failures, failing_since
+    )
+    SELECT DISTINCT ON (owner_id) owner_id, namespace_id, id, state, finished_at, error, success_at,
+        count(failed_at) OVER of_job, min(failed_at) OVER of_job
+    FROM (
+        SELECT *, CASE WHEN state = 4 AND (success_at IS NULL OR finished_at > success_at) THEN finished_at END AS failed_at
+        FROM (
+            SELECT *, max(CASE WHEN state = 3 THEN finished_at END) OVER (PARTITION BY owner_id) AS success_at
+            FROM kept
+            WHERE owner_id IS NOT NULL AND state < 6 AND finished_at IS NOT NULL AND disposition IS DISTINCT FROM 7
+        ) AS ended
+    ) AS ended
+    WINDOW of_job AS (PARTITION BY owner_id)
+    ORDER BY owner_id, finished_at DESC, (state = 3) DESC, id DESC
+    ON CONFLICT (num) DO UPDATE SET run_id = excluded.run_id, state = excluded.state, finished_at = excluded.finished_at,
+        error = excluded.error, last_success_at = coalesce(excluded.last_success_at, known.last_success_at),
+        failures = excluded.failures + CASE WHEN excluded.last_success_at IS NULL THEN known.failures ELSE 0 END,
+        failing_since = CASE
+            WHEN excluded.last_success_at IS NULL THEN coalesce(known.failing_since, excluded.failing_since)
+            ELSE excluded.failing_since
+        END
+    RETURNING num
+)
+SELECT array_agg(id) FROM kept
+
+-- part: remains
+runs.fire_at, runs.created_at, runs.lease_seconds, runs.execution_seconds, runs.queue_id, runs.owner_id,
+runs.concurrency_max, runs.priority, runs.cause, runs.gated, runs.serial, runs.concurrency_key,
+runs.unique_key, runs.payload, runs.details
+
+-- part: kept
+namespace_id, id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id, concurrency_max,
+priority, cause, gated, serial, concurrency_key, unique_key, payload, details
+
+-- part: as_kept
+namespace_id, id, fire_at, nullif(created_at, fire_at),
+nullif(lease_seconds, 30), execution_seconds, queue_id, owner_id, concurrency_max,
+nullif(priority, 0), nullif(cause, 0), nullif(gated, false), nullif(serial, false), concurrency_key,
+unique_key, payload, details
+
+-- part: ended
+state, due_at, attempt, worker,
+lease_expires_at, started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token,
+deadline
+
+-- part: labelled
+SELECT records.name, records.version, records.labels, records.body
+FROM horarium.record_labels AS lead
+JOIN horarium.records ON records.namespace_id = lead.namespace_id AND records.name = lead.name
+WHERE lead.namespace_id = $1 AND lead.label = $5 AND lead.name >= $2 AND lead.name < $3
+    AND NOT EXISTS (
+        SELECT 1 FROM unnest($6::bytea[]) AS wanted (label)
+        WHERE NOT EXISTS (
+            SELECT 1 FROM horarium.record_labels AS other
+            WHERE other.namespace_id = lead.namespace_id AND other.name = lead.name AND other.label = wanted.label
+        )
+    )
+
 -- name: check
 -- Writes and commits one row, so that a full, locked or read-only server shows.
 INSERT INTO horarium.checks (namespace_id, passed) VALUES ($1, 1)
@@ -54,7 +230,7 @@ CROSS JOIN LATERAL (
 -- name: get_jobs_by_id
 SELECT jobs.definition
 FROM (SELECT $1::int4 AS namespace_id, given.id FROM unnest($2::text[]) AS given (id) OFFSET 0) AS given
-JOIN horarium.jobs ON jobs.namespace_id = given.namespace_id AND jobs.id = given.id;
+JOIN horarium.jobs ON {looked_up; jobs; $2::text[]};
 
 -- name: job_health
 SELECT owners.job_id, run_id, state, finished_at, error, last_success_at, failures, failing_since
@@ -81,42 +257,35 @@ ON CONFLICT DO NOTHING;
 -- name: list_jobs
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2
-    AND ($3::bool IS NULL OR enabled = $3::bool)
-    AND ($6::bool IS NULL OR finished = $6::bool)
-    AND starts_with(name, $4)
+    {enabled} {finished} {prefixed}
 ORDER BY name LIMIT $5;
 
 -- name: list_jobs_prefixed
 -- As above; the prefix bounds the walk at both ends. Names are ASCII, and each of their characters is below ~.
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2 AND name >= $4 AND name < $4 || '~'
-    AND ($3::bool IS NULL OR enabled = $3::bool)
-    AND ($6::bool IS NULL OR finished = $6::bool)
-    AND starts_with(name, $4)
+    {enabled} {finished} {prefixed}
 ORDER BY name LIMIT $5;
 
 -- name: list_disabled_jobs
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND NOT enabled AND name > $2 AND name >= $4
     AND ($4 = '' OR name < $4 || '~') AND $3::bool IS NOT NULL
-    AND ($6::bool IS NULL OR finished = $6::bool)
-    AND starts_with(name, $4)
+    {finished} {prefixed}
 ORDER BY name LIMIT $5;
 
 -- name: list_current_jobs
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND NOT finished AND name > $2
     AND name >= $4 AND ($4 = '' OR name < $4 || '~') AND $6::bool IS NOT NULL
-    AND ($3::bool IS NULL OR enabled = $3::bool)
-    AND starts_with(name, $4)
+    {enabled} {prefixed}
 ORDER BY name LIMIT $5;
 
 -- name: list_finished_jobs
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND finished AND name > $2
     AND name >= $4 AND ($4 = '' OR name < $4 || '~') AND $6::bool IS NOT NULL
-    AND ($3::bool IS NULL OR enabled = $3::bool)
-    AND starts_with(name, $4)
+    {enabled} {prefixed}
 ORDER BY name LIMIT $5;
 
 -- name: labelled_jobs
@@ -134,19 +303,15 @@ SELECT definition FROM (
     OFFSET 0
 ) AS jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2
-    AND ($3::bool IS NULL OR enabled = $3::bool)
-    AND ($6::bool IS NULL OR finished = $6::bool)
-    AND starts_with(name, $4)
+    {enabled} {finished} {prefixed}
 ORDER BY name LIMIT $5;
 
 -- name: list_jobs_labelled
 -- Where many jobs have the labels: by name, until enough were found.
 SELECT definition FROM horarium.jobs
 WHERE namespace_id = $1 AND deleted_at IS NULL AND name > $2
-    AND ($3::bool IS NULL OR enabled = $3::bool)
-    AND ($6::bool IS NULL OR finished = $6::bool)
-    AND starts_with(name, $4)
-    AND labels @> $7::text[]
+    {enabled} {finished} {prefixed}
+    {has_labels}
 ORDER BY name LIMIT $5;
 
 -- name: due_jobs
@@ -208,22 +373,14 @@ RETURNING runs.id;
 -- name: add_runs
 -- See the function: one statement for any batch, also in a transaction of the caller's own.
 SELECT horarium.add_runs(
-    $1::int4, $2::text[], $3::text[], $4::text[], $5::bytea[], $6::int4[], $7::int2[], $8::int8[], $9::int8[],
-    $10::int8[], $11::int4[], $12::int2[], $13::float8[], $14::bytea[], $15::int2[], $16::int4[], $17::int8[],
-    $18::bytea[], $19::int8[], $20::int8[], $21::int8[], $22::int2[], $23::int8[], $24::int8[], $25::float8[],
-    $26::bool[], $27::bytea[], $28::int4[], $29::bytea[], $30::bytea[], $31::bytea[], $32::bytea[], $33::bytea[],
-    $34::bytea[], $35::int8[]
+    $1::int4, $2::text[], $3::text[], $4::text[], {new_runs}
 );
 
 -- name: add_runs_elsewhere
 -- The same in a transaction of the caller's own: by the name of the namespace; its commit wakes the nodes.
 WITH given AS (SELECT $1::text AS namespace, $2::text[] AS queues)
 SELECT horarium.add_runs(
-    horarium.space_elsewhere(given.namespace, given.queues), given.queues, $3::text[], $4::text[], $5::bytea[], $6::int4[], $7::int2[], $8::int8[], $9::int8[],
-    $10::int8[], $11::int4[], $12::int2[], $13::float8[], $14::bytea[], $15::int2[], $16::int4[], $17::int8[],
-    $18::bytea[], $19::int8[], $20::int8[], $21::int8[], $22::int2[], $23::int8[], $24::int8[], $25::float8[],
-    $26::bool[], $27::bytea[], $28::int4[], $29::bytea[], $30::bytea[], $31::bytea[], $32::bytea[], $33::bytea[],
-    $34::bytea[], $35::int8[]
+    horarium.space_elsewhere(given.namespace, given.queues), given.queues, $3::text[], $4::text[], {new_runs}
 ), (SELECT count(pg_catalog.pg_notify('horarium', topic)) FROM unnest($36::text[]) AS given (topic))
 FROM given;
 
@@ -233,11 +390,7 @@ WITH named AS (SELECT $1::text AS namespace, $2::text[] AS queues),
 given AS MATERIALIZED (SELECT horarium.space_elsewhere(namespace, queues) AS num, queues FROM named),
 done AS (
     SELECT given.num, horarium.add_runs(
-        given.num, given.queues, $3::text[], $4::text[], $5::bytea[], $6::int4[], $7::int2[], $8::int8[], $9::int8[],
-        $10::int8[], $11::int4[], $12::int2[], $13::float8[], $14::bytea[], $15::int2[], $16::int4[], $17::int8[],
-        $18::bytea[], $19::int8[], $20::int8[], $21::int8[], $22::int2[], $23::int8[], $24::int8[], $25::float8[],
-        $26::bool[], $27::bytea[], $28::int4[], $29::bytea[], $30::bytea[], $31::bytea[], $32::bytea[], $33::bytea[],
-        $34::bytea[], $35::int8[]
+        given.num, given.queues, $3::text[], $4::text[], {new_runs}
     ) AS added
     FROM given
 ),
@@ -264,7 +417,7 @@ WITH given AS MATERIALIZED (
 SELECT runs.* FROM given JOIN horarium.runs ON runs.namespace_id = given.namespace_id AND runs.id = given.id
 UNION ALL
 SELECT finished.* FROM given
-JOIN horarium.finished ON finished.namespace_id = given.namespace_id AND finished.id = given.id;
+JOIN horarium.finished ON {looked_up; finished; $2::bytea[]};
 
 -- name: run_by_key
 SELECT runs.* FROM horarium.runs WHERE namespace_id = $1 AND unique_key = $2
@@ -282,21 +435,12 @@ ORDER BY runs.owner_id, runs.fire_at, runs.id;
 -- A walk down the ids: below $2, not below $3, looking at $4 rows for $5 that match. The last one that may be looked at
 -- is given though it does not match, so that the caller knows where the walk was broken off. All of these statements are
 -- given the same values; $1 is what the index begins with.
-SELECT * FROM (
-    SELECT walked.*, ($6::int4 IS NULL OR queue_id = $6::int4) AND ($7::int2 IS NULL OR state = $7::int2)
-            AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8) AS matches FROM (
-        SELECT finished.*, row_number() OVER (ORDER BY id DESC) AS place FROM horarium.finished
-        WHERE namespace_id = $1::int4 AND id < $2::bytea AND id >= $3::bytea
-        ORDER BY id DESC LIMIT $4::int8
-    ) AS walked
-) AS looked_at
-WHERE matches OR place = $4::int8 ORDER BY id DESC LIMIT $5::int8;
+{walk; finished; namespace_id = $1::int4};
 
 -- name: list_finished_runs_of_queue_by_time
 -- By tens of seconds, from $10 down to $11; the caller sorts what is in one of them.
 SELECT * FROM (
-    SELECT walked.*, ($6::int4 IS NULL OR queue_id = $6::int4) AND ($7::int2 IS NULL OR state = $7::int2)
-        AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8)
+    SELECT walked.*, {matches}
         AND id < $2::bytea AND id >= $3::bytea AS matches
     FROM (
         SELECT finished.*, LEAST(fire_at / 10000000, 2147483647)::int4 AS tens, row_number() OVER (
@@ -312,9 +456,7 @@ WHERE matches OR place = $4::int8 ORDER BY tens DESC LIMIT $5::int8;
 -- name: list_finished_runs_within_ten_seconds
 -- The newest of a queue in $10, by id, if it has no more than $4 there: `place` is how many were looked at.
 SELECT * FROM (
-    SELECT few.*, count(*) OVER () AS place, ($6::int4 IS NULL OR queue_id = $6::int4)
-        AND ($7::int2 IS NULL OR state = $7::int2)
-        AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8)
+    SELECT few.*, count(*) OVER () AS place, {matches}
         AND id < $2::bytea AND id >= $3::bytea AS matches
     FROM (
         SELECT * FROM horarium.finished
@@ -326,62 +468,20 @@ WHERE matches ORDER BY id DESC LIMIT $5::int8;
 -- name: list_finished_runs_of_owner
 -- By fire time, whose order is that of the ids but within a millisecond: the caller sorts. $10 is the highest fire time
 -- that an id below $2 can have.
-SELECT * FROM (
-    SELECT walked.*, ($6::int4 IS NULL OR queue_id = $6::int4) AND ($7::int2 IS NULL OR state = $7::int2)
-        AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8)
-        AND id < $2::bytea AND id >= $3::bytea AS matches
-    FROM (
-        SELECT finished.*, row_number() OVER (ORDER BY fire_at DESC) AS place FROM horarium.finished
-        WHERE owner_id = $1::int4 AND fire_at <= $10::int8
-            AND fire_at >= coalesce($8::int8, -9223372036854775808)
-        ORDER BY fire_at DESC LIMIT $4::int8
-    ) AS walked
-) AS looked_at
+{walk_of_owner; finished}
 WHERE matches OR place = $4::int8 ORDER BY fire_at DESC LIMIT $5::int8;
 
 -- name: list_ended_runs
-SELECT * FROM (
-    SELECT walked.*, ($6::int4 IS NULL OR queue_id = $6::int4) AND ($7::int2 IS NULL OR state = $7::int2)
-            AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8) AS matches FROM (
-        SELECT finished.*, row_number() OVER (ORDER BY id DESC) AS place FROM horarium.finished
-        WHERE namespace_id = $1::int4 AND state = $7::int2 AND state > 3 AND id < $2::bytea AND id >= $3::bytea
-        ORDER BY id DESC LIMIT $4::int8
-    ) AS walked
-) AS looked_at
-WHERE matches OR place = $4::int8 ORDER BY id DESC LIMIT $5::int8;
+{walk; finished; namespace_id = $1::int4 AND state = $7::int2 AND state > 3};
 
 -- name: list_ended_runs_of_queue
-SELECT * FROM (
-    SELECT walked.*, ($6::int4 IS NULL OR queue_id = $6::int4) AND ($7::int2 IS NULL OR state = $7::int2)
-            AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8) AS matches FROM (
-        SELECT finished.*, row_number() OVER (ORDER BY id DESC) AS place FROM horarium.finished
-        WHERE queue_id = $1::int4 AND state = $7::int2 AND state > 3 AND id < $2::bytea AND id >= $3::bytea
-        ORDER BY id DESC LIMIT $4::int8
-    ) AS walked
-) AS looked_at
-WHERE matches OR place = $4::int8 ORDER BY id DESC LIMIT $5::int8;
+{walk; finished; queue_id = $1::int4 AND state = $7::int2 AND state > 3};
 
 -- name: list_ended_runs_of_owner
-SELECT * FROM (
-    SELECT walked.*, ($6::int4 IS NULL OR queue_id = $6::int4) AND ($7::int2 IS NULL OR state = $7::int2)
-            AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8) AS matches FROM (
-        SELECT finished.*, row_number() OVER (ORDER BY id DESC) AS place FROM horarium.finished
-        WHERE owner_id = $1::int4 AND owner_id IS NOT NULL AND state = $7::int2 AND state > 3 AND id < $2::bytea AND id >= $3::bytea
-        ORDER BY id DESC LIMIT $4::int8
-    ) AS walked
-) AS looked_at
-WHERE matches OR place = $4::int8 ORDER BY id DESC LIMIT $5::int8;
+{walk; finished; owner_id = $1::int4 AND owner_id IS NOT NULL AND state = $7::int2 AND state > 3};
 
 -- name: list_unfinished_runs
-SELECT * FROM (
-    SELECT walked.*, ($6::int4 IS NULL OR queue_id = $6::int4) AND ($7::int2 IS NULL OR state = $7::int2)
-            AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8) AS matches FROM (
-        SELECT runs.*, row_number() OVER (ORDER BY id DESC) AS place FROM horarium.runs
-        WHERE namespace_id = $1::int4 AND id < $2::bytea AND id >= $3::bytea
-        ORDER BY id DESC LIMIT $4::int8
-    ) AS walked
-) AS looked_at
-WHERE matches OR place = $4::int8 ORDER BY id DESC LIMIT $5::int8;
+{walk; runs; namespace_id = $1::int4};
 
 -- name: list_claimed_runs
 -- All that are claimed are looked at: they are no more than all workers together perform.
@@ -393,42 +493,31 @@ ORDER BY id DESC LIMIT $5::int8;
 
 -- name: list_unfinished_runs_of_queue
 -- All that is unfinished in a queue of the namespace $10, if that is no more than $4; else one more row than that.
-SELECT runs.*, few.number AS place, ($6::int4 IS NULL OR queue_id = $6::int4) AND ($7::int2 IS NULL OR state = $7::int2)
-    AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8)
+SELECT runs.*, few.number AS place, {matches}
     AND id < $2::bytea AND id >= $3::bytea AND $1::int4 IS NOT NULL AND $5::int8 > 0 AS matches
 FROM (
     SELECT found.place, count(*) OVER () AS number FROM (
         (
-            SELECT ctid AS place FROM horarium.runs WHERE queue_id = $6::int4 AND state = 0 AND NOT gated
+            SELECT {place} AS place FROM horarium.runs WHERE queue_id = $6::int4 AND state = 0 AND NOT gated
             ORDER BY priority DESC, due_at, id LIMIT $4::int8 + 1
         )
         UNION ALL
         (
-            SELECT ctid FROM horarium.runs WHERE queue_id = $6::int4 AND state = 0 AND gated
+            SELECT {place} FROM horarium.runs WHERE queue_id = $6::int4 AND state = 0 AND gated
             ORDER BY priority DESC, due_at, id LIMIT $4::int8 + 1
         )
         UNION ALL
         (
-            SELECT ctid FROM horarium.runs WHERE namespace_id = $10::int4 AND state > 0 AND queue_id = $6::int4
+            SELECT {place} FROM horarium.runs WHERE namespace_id = $10::int4 AND state > 0 AND queue_id = $6::int4
             ORDER BY lease_expires_at, id LIMIT $4::int8 + 1
         )
     ) AS found LIMIT $4::int8 + 1
-) AS few JOIN horarium.runs ON runs.ctid = few.place;
+) AS few JOIN horarium.runs ON {placed};
 
 -- name: list_unfinished_runs_of_owner
 -- By fire time, whose order is that of the ids but within a millisecond: the caller sorts. $10 is the highest fire time
 -- that an id below $2 can have.
-SELECT * FROM (
-    SELECT walked.*, ($6::int4 IS NULL OR queue_id = $6::int4) AND ($7::int2 IS NULL OR state = $7::int2)
-        AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8)
-        AND id < $2::bytea AND id >= $3::bytea AND $5::int8 > 0 AS matches
-    FROM (
-        SELECT runs.*, row_number() OVER (ORDER BY fire_at DESC) AS place FROM horarium.runs
-        WHERE owner_id = $1::int4 AND fire_at <= $10::int8
-            AND fire_at >= coalesce($8::int8, -9223372036854775808)
-        ORDER BY fire_at DESC LIMIT $4::int8
-    ) AS walked
-) AS looked_at
+{walk_of_owner; runs;  AND $5::int8 > 0}
 WHERE matches OR place = $4::int8 ORDER BY place = $4::int8 DESC, id DESC LIMIT $5::int8 + 1;
 
 -- name: last_runs
@@ -552,11 +641,7 @@ chosen (place) AS MATERIALIZED (
     ) AS due
 ),
 taken AS (
-    UPDATE horarium.runs SET state = 1, token = token + 1, attempt = attempt + 1, worker = $4::bytea,
-        started_at = GREATEST($5, runs.due_at),
-        lease_expires_at = GREATEST($5, runs.due_at) + $10::int8
-            + LEAST(round(lease_seconds * 1000000), round(execution_seconds * 1000000))::int8,
-        deadline = GREATEST($5, runs.due_at) + $10 + round(execution_seconds * 1000000)::int8
+    UPDATE horarium.runs SET {taken; $4; $5; $10}
     FROM chosen
     WHERE runs.ctid = chosen.place AND runs.state = 0
     RETURNING runs.*
@@ -596,14 +681,7 @@ busy (key, held) AS MATERIALIZED (
 )
 SELECT given.id, given.concurrency_max - (SELECT held FROM busy WHERE key = given.concurrency_key),
     NOT given.serial OR given.owner_id IS NULL OR (
-        NOT EXISTS (
-            SELECT 1 FROM horarium.runs AS earlier
-            WHERE earlier.owner_id = given.owner_id AND (earlier.fire_at, earlier.id) < (given.fire_at, given.id)
-        )
-        AND NOT EXISTS (
-            SELECT 1 FROM horarium.runs AS claimed
-            WHERE claimed.owner_id = given.owner_id AND claimed.fire_at >= given.fire_at AND claimed.state > 0
-        )
+        {is_first; given}
     )
 FROM given;
 
@@ -664,33 +742,16 @@ ORDER BY due_at, id LIMIT $5 FOR NO KEY UPDATE SKIP LOCKED;
 -- The last one that may be looked at is given though it is held back (`free` is null then), so that the caller knows
 -- where it was broken off. (OFFSET 0: what is asked twice of a run is found once.)
 WITH
-busy (key, held) AS MATERIALIZED (
-    SELECT concurrency_key, count(*) FROM horarium.runs
-    WHERE namespace_id = $6 AND state > 0 AND concurrency_key IS NOT NULL GROUP BY concurrency_key
-),
-counted (key, held) AS MATERIALIZED (SELECT * FROM unnest($9::bytea[], $10::int8[])),
+{keys; $6; $9; $10}
 looked_at AS (
     SELECT this.due_at, this.id, this.owner_id, this.serial, this.concurrency_key,
-        coalesce(this.concurrency_max, 0)
-            - coalesce((SELECT held FROM busy WHERE key = this.concurrency_key), 0) AS free,
+        coalesce(this.concurrency_max, 0) - {held; $6} AS free,
         this.place,
         (this.start_by IS NULL OR this.start_by > $4::int8)
-        AND (
-            this.concurrency_key IS NULL
-            OR coalesce((SELECT held FROM busy WHERE key = this.concurrency_key), 0)
-                + coalesce((SELECT held FROM counted WHERE key = this.concurrency_key), 0)
-                < coalesce(this.concurrency_max, 0)
-        )
+        AND {admitted; $6; $9; $10}
         AND (NOT this.serial OR this.owner_id IS NULL OR (
             this.owner_id <> ALL ($11::int4[])
-            AND NOT EXISTS (
-                SELECT 1 FROM horarium.runs AS earlier
-                WHERE earlier.owner_id = this.owner_id AND (earlier.fire_at, earlier.id) < (this.fire_at, this.id)
-            )
-            AND NOT EXISTS (
-                SELECT 1 FROM horarium.runs AS claimed
-                WHERE claimed.owner_id = this.owner_id AND claimed.fire_at >= this.fire_at AND claimed.state > 0
-            )
+            AND {is_first; this}
         )) AS is_free
     FROM (
         SELECT runs.*, row_number() OVER (ORDER BY due_at, id) AS place
@@ -712,35 +773,31 @@ WHERE is_free OR place = $12::int8 ORDER BY due_at, id LIMIT $5;
 WITH RECURSIVE
 gates (gate) AS (
     SELECT (
-        SELECT horarium.gate(serial, owner_id, concurrency_max, concurrency_key) COLLATE "C" FROM horarium.runs
+        SELECT {gate} FROM horarium.runs
         WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated AND due_at >= $6::int8
-        ORDER BY horarium.gate(serial, owner_id, concurrency_max, concurrency_key) COLLATE "C" DESC LIMIT 1
+        ORDER BY {gate} DESC LIMIT 1
     ) COLLATE "C"
     UNION ALL
     SELECT (
-        SELECT horarium.gate(serial, owner_id, concurrency_max, concurrency_key) COLLATE "C" FROM horarium.runs
+        SELECT {gate} FROM horarium.runs
         WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated AND due_at >= $6
-            AND horarium.gate(serial, owner_id, concurrency_max, concurrency_key) COLLATE "C" < gates.gate
-        ORDER BY horarium.gate(serial, owner_id, concurrency_max, concurrency_key) COLLATE "C" DESC LIMIT 1
+            AND {gate} < gates.gate
+        ORDER BY {gate} DESC LIMIT 1
     ) COLLATE "C" FROM gates WHERE gates.gate IS NOT NULL
 ),
-busy (key, held) AS MATERIALIZED (
-    SELECT concurrency_key, count(*) FROM horarium.runs
-    WHERE namespace_id = $5 AND state > 0 AND concurrency_key IS NOT NULL GROUP BY concurrency_key
-),
-counted (key, held) AS MATERIALIZED (SELECT * FROM unnest($8::bytea[], $9::int8[])),
+{keys; $5; $8; $9}
 firsts AS (
     SELECT gates.gate, head.serial AND head.owner_id IS NOT NULL AS in_order, head.owner_id, head.id
     FROM gates CROSS JOIN LATERAL (
         SELECT runs.serial, runs.owner_id, runs.id FROM horarium.runs
         WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated
-            AND horarium.gate(serial, owner_id, concurrency_max, concurrency_key) COLLATE "C" = gates.gate
+            AND {gate} = gates.gate
             AND due_at <= $3 AND (due_at, id) > ($6::int8, $7::bytea) AND (start_by IS NULL OR start_by > $4)
         ORDER BY due_at, id LIMIT 1
     ) AS head
 )
 SELECT this.due_at, this.id, this.owner_id, this.serial, this.concurrency_key,
-    coalesce(this.concurrency_max, 0) - coalesce((SELECT held FROM busy WHERE key = this.concurrency_key), 0) AS free,
+    coalesce(this.concurrency_max, 0) - {held; $5} AS free,
     firsts.gate
 FROM firsts CROSS JOIN LATERAL (
     (
@@ -754,27 +811,20 @@ FROM firsts CROSS JOIN LATERAL (
     )
 ) AS this
 WHERE this.queue_id = $1 AND this.priority = $2::int2 AND this.state = 0 AND this.gated
-    AND horarium.gate(this.serial, this.owner_id, this.concurrency_max, this.concurrency_key) COLLATE "C" = firsts.gate
+    AND {gate; this.} = firsts.gate
     AND this.due_at <= $3 AND (this.due_at, this.id) > ($6::int8, $7::bytea)
     AND (this.start_by IS NULL OR this.start_by > $4::int8)
-    AND (
-        this.concurrency_key IS NULL
-        OR coalesce((SELECT held FROM busy WHERE key = this.concurrency_key), 0)
-            + coalesce((SELECT held FROM counted WHERE key = this.concurrency_key), 0) < coalesce(this.concurrency_max, 0)
-    )
+    AND {admitted; $5; $8; $9}
     AND (NOT this.serial OR this.owner_id IS NULL OR (
         this.owner_id <> ALL ($10::int4[])
-        AND NOT EXISTS (
-            SELECT 1 FROM horarium.runs AS claimed
-            WHERE claimed.owner_id = this.owner_id AND claimed.fire_at >= this.fire_at AND claimed.state > 0
-        )
+        AND {none_claimed; this}
     ));
 
 -- name: claim_behind_gate
 -- The runs behind the first of a gate that only a key shuts.
 SELECT due_at, id, owner_id FROM horarium.runs
 WHERE queue_id = $1 AND priority = $2::int2 AND state = 0 AND gated
-    AND horarium.gate(serial, owner_id, concurrency_max, concurrency_key) COLLATE "C" = $8::text
+    AND {gate} = $8::text
     AND due_at <= $3 AND (due_at, id) > ($6::int8, $7::bytea) AND (start_by IS NULL OR start_by > $4)
 ORDER BY due_at, id LIMIT $5;
 
@@ -793,11 +843,7 @@ WITH chosen (place) AS MATERIALIZED (
     ) AS due
 ),
 taken AS (
-    UPDATE horarium.runs SET state = 1, token = token + 1, attempt = attempt + 1, worker = $3::bytea,
-        started_at = GREATEST($4::int8, runs.due_at),
-        lease_expires_at = GREATEST($4, runs.due_at) + $5::int8
-            + LEAST(round(lease_seconds * 1000000), round(execution_seconds * 1000000))::int8,
-        deadline = GREATEST($4, runs.due_at) + $5 + round(execution_seconds * 1000000)::int8
+    UPDATE horarium.runs SET {taken; $3; $4; $5}
     FROM chosen
     WHERE runs.ctid = chosen.place AND runs.state = 0
     RETURNING runs.*
@@ -825,28 +871,7 @@ FOR UPDATE OF jobs;
 
 -- name: settle_runs
 -- Changes that leave a run unfinished.
-UPDATE horarium.runs SET state = given.state, due_at = given.due_at, attempt = given.attempt, worker = given.worker,
-    lease_expires_at = given.lease_expires_at, deadline = given.deadline, started_at = given.started_at,
-    finished_at = given.finished_at,
-    progress = given.progress, error = given.error, result = given.result, disposition = given.disposition,
-    prune_at = given.prune_at, history = given.history, start_by = given.start_by, token = given.token
-FROM (
-    SELECT $1::int4 AS namespace_id, given.*
-    FROM unnest(
-        $3::bytea[], $4::int8[], $5::int2[], $6::bool[], $7::int2[], $8::int8[], $9::int4[], $10::bytea[], $11::int8[],
-        $12::int8[], $13::int8[], $14::bytea[], $15::bytea[], $16::bytea[], $17::int2[], $18::int8[], $19::bytea[],
-        $20::int8[], $21::int8[], $22::int8[]
-    ) AS given (
-        id, token_read, state_read, held, state, due_at, attempt, worker, lease_expires_at,
-        started_at, finished_at, progress, error, result, disposition, prune_at, history,
-        start_by, token, deadline
-    )
-    OFFSET 0
-) AS given
-WHERE given.token_read + 0 = given.token_read AND runs.namespace_id = given.namespace_id AND runs.id = given.id
-    AND runs.token = given.token_read AND runs.state = given.state_read
-    AND (given.held IS NULL OR (runs.lease_expires_at > $2) = given.held)
-RETURNING runs.id;
+{settle; runs; runs.token};
 
 -- name: finish_runs
 -- Changes that finish a run: it leaves `runs` and enters history, where defaults are NULL, in one statement, and the health
@@ -854,67 +879,23 @@ RETURNING runs.id;
 -- one completed. The ids of those that were written.
 WITH gone AS (
     DELETE FROM horarium.runs USING (
-        SELECT $1::int4 AS namespace_id, given.*
-        FROM unnest(
-            $3::bytea[], $4::int8[], $5::int2[], $6::bool[], $7::int2[], $8::int8[], $9::int4[], $10::bytea[], $11::int8[],
-            $12::int8[], $13::int8[], $14::bytea[], $15::bytea[], $16::bytea[], $17::int2[], $18::int8[], $19::bytea[],
-            $20::int8[], $21::int8[], $22::int8[]
-        ) AS given (
-            id, token_read, state_read, held, state, due_at, attempt, worker, lease_expires_at,
-            started_at, finished_at, progress, error, result, disposition, prune_at, history,
-            start_by, token, deadline
-        )
-        OFFSET 0
+        SELECT $1::int4 AS namespace_id, given.* FROM unnest({changes}) AS given ({change}) OFFSET 0
     ) AS given
     WHERE given.token_read + 0 = given.token_read
         AND runs.namespace_id = given.namespace_id AND runs.id = given.id AND runs.token = given.token_read AND runs.state = given.state_read
         AND (given.held IS NULL OR (runs.lease_expires_at > $2) = given.held)
-    RETURNING runs.fire_at, runs.created_at, runs.lease_seconds, runs.execution_seconds, runs.queue_id, runs.owner_id,
-        runs.concurrency_max, runs.priority, runs.cause, runs.gated, runs.serial, runs.concurrency_key,
-        runs.unique_key, runs.payload, runs.details, given.*
+    RETURNING {remains}, given.*
 ),
 kept AS (
     INSERT INTO horarium.finished (
-        namespace_id, id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id, concurrency_max,
-        priority, cause, gated, serial, concurrency_key, unique_key, payload, details, state, due_at, attempt, worker,
-        lease_expires_at, started_at, finished_at, progress, error, result, disposition, prune_at, history, start_by, token,
-        deadline
+        {kept}, {ended}
     )
-    SELECT namespace_id, id, fire_at, nullif(created_at, fire_at),
-        nullif(lease_seconds, 30), execution_seconds, queue_id, owner_id, concurrency_max,
-        nullif(priority, 0), nullif(cause, 0),
-        nullif(gated, false), nullif(serial, false), concurrency_key,
-        unique_key, payload, details, state, nullif(due_at, fire_at),
+    SELECT {as_kept}, state, nullif(due_at, fire_at),
         nullif(attempt, 1), worker, lease_expires_at, started_at, finished_at, progress,
         error, result, disposition, prune_at, history, start_by, nullif(token, attempt), deadline
     FROM gone RETURNING namespace_id, owner_id, id, state, finished_at, error, disposition
 ),
-counted AS (
-    INSERT INTO horarium.job_health AS known (
-        num, namespace_id, run_id, state, finished_at, error, last_success_at, failures, failing_since
-    )
-    SELECT DISTINCT ON (owner_id) owner_id, namespace_id, id, state, finished_at, error, success_at,
-        count(failed_at) OVER of_job, min(failed_at) OVER of_job
-    FROM (
-        SELECT *, CASE WHEN state = 4 AND (success_at IS NULL OR finished_at > success_at) THEN finished_at END AS failed_at
-        FROM (
-            SELECT *, max(CASE WHEN state = 3 THEN finished_at END) OVER (PARTITION BY owner_id) AS success_at
-            FROM kept
-            WHERE owner_id IS NOT NULL AND state < 6 AND finished_at IS NOT NULL AND disposition IS DISTINCT FROM 7
-        ) AS ended
-    ) AS ended
-    WINDOW of_job AS (PARTITION BY owner_id)
-    ORDER BY owner_id, finished_at DESC, (state = 3) DESC, id DESC
-    ON CONFLICT (num) DO UPDATE SET run_id = excluded.run_id, state = excluded.state, finished_at = excluded.finished_at,
-        error = excluded.error, last_success_at = coalesce(excluded.last_success_at, known.last_success_at),
-        failures = excluded.failures + CASE WHEN excluded.last_success_at IS NULL THEN known.failures ELSE 0 END,
-        failing_since = CASE
-            WHEN excluded.last_success_at IS NULL THEN coalesce(known.failing_since, excluded.failing_since)
-            ELSE excluded.failing_since
-        END
-    RETURNING num
-)
-SELECT array_agg(id) FROM kept;
+{ends};
 
 -- name: finish_alike
 -- As above, where all but these few values are the same for the whole batch. What even of these is the same for all is
@@ -933,54 +914,26 @@ WITH gone AS (
     WHERE given.token + 0 = given.token AND runs.namespace_id = given.namespace_id AND runs.id = given.id
         AND runs.token = given.token AND runs.state = $10::int2
         AND ($11::bool IS NULL OR (runs.lease_expires_at > $2) = $11)
-    RETURNING runs.fire_at, runs.created_at, runs.lease_seconds, runs.execution_seconds, runs.queue_id, runs.owner_id,
-        runs.concurrency_max, runs.priority, runs.cause, runs.gated, runs.serial, runs.concurrency_key,
-        runs.unique_key, runs.payload, runs.details, coalesce(given.due_at, runs.due_at) AS due_at, given.namespace_id,
+    RETURNING {remains}, coalesce(given.due_at, runs.due_at) AS due_at, given.namespace_id,
         given.id, given.token, given.attempt, given.started_at, given.result, given.prune_at
 ),
 kept AS (
     INSERT INTO horarium.finished (
-        namespace_id, id, fire_at, created_at, lease_seconds, execution_seconds, queue_id, owner_id, concurrency_max,
-        priority, cause, gated, serial, concurrency_key, unique_key, payload, details, due_at, attempt, started_at,
+        {kept}, due_at, attempt, started_at,
         result, prune_at, token, state, worker, lease_expires_at, finished_at, progress, error, disposition, history,
         start_by, deadline
     )
-    SELECT namespace_id, id, fire_at, nullif(created_at, fire_at),
-        nullif(lease_seconds, 30), execution_seconds, queue_id, owner_id, concurrency_max,
-        nullif(priority, 0), nullif(cause, 0),
-        nullif(gated, false), nullif(serial, false), concurrency_key,
-        unique_key, payload, details, nullif(due_at, fire_at),
+    SELECT {as_kept}, nullif(due_at, fire_at),
         nullif(attempt, 1), started_at, result, prune_at,
         nullif(token, attempt), $12::int2, $13::bytea, $14::int8, $15::int8, $16::bytea,
         $17::bytea, $18::int2, $19::bytea, $20::int8, $25::int8
     FROM gone RETURNING namespace_id, owner_id, id, state, finished_at, error, disposition
 ),
--- The rest as finish_runs, from: counted AS (
+{ends};
 
 -- name: amend_runs
 -- As `settle_runs`, of runs that are finished already and remain so.
-UPDATE horarium.finished SET state = given.state, due_at = given.due_at, attempt = given.attempt,
-    worker = given.worker, lease_expires_at = given.lease_expires_at, deadline = given.deadline, started_at = given.started_at,
-    finished_at = given.finished_at, progress = given.progress, error = given.error, result = given.result,
-    disposition = given.disposition, prune_at = given.prune_at, history = given.history, start_by = given.start_by,
-    token = given.token
-FROM (
-    SELECT $1::int4 AS namespace_id, given.*
-    FROM unnest(
-        $3::bytea[], $4::int8[], $5::int2[], $6::bool[], $7::int2[], $8::int8[], $9::int4[], $10::bytea[], $11::int8[],
-        $12::int8[], $13::int8[], $14::bytea[], $15::bytea[], $16::bytea[], $17::int2[], $18::int8[], $19::bytea[],
-        $20::int8[], $21::int8[], $22::int8[]
-    ) AS given (
-        id, token_read, state_read, held, state, due_at, attempt, worker, lease_expires_at,
-        started_at, finished_at, progress, error, result, disposition, prune_at, history,
-        start_by, token, deadline
-    )
-    OFFSET 0
-) AS given
-WHERE given.token_read + 0 = given.token_read AND finished.namespace_id = given.namespace_id AND finished.id = given.id
-    AND coalesce(finished.token, finished.attempt, 1) = given.token_read AND finished.state = given.state_read
-    AND (given.held IS NULL OR (finished.lease_expires_at > $2) = given.held)
-RETURNING finished.id;
+{settle; finished; coalesce(finished.token, finished.attempt, 1)};
 
 -- name: heartbeat_runs
 -- Leases that go on: `ports.lease_end` for a running run, unchanged for a cancelling one.
@@ -994,7 +947,7 @@ FROM (
     OFFSET 0
 ) AS given
 WHERE given.token + 0 = given.token
-    AND runs.namespace_id = given.namespace_id AND runs.id = given.id AND runs.token = given.token AND runs.state <> 0
+    AND {looked_up; runs; $3::bytea[]} AND runs.token = given.token AND runs.state <> 0
     AND CASE WHEN runs.state = 2 THEN runs.lease_expires_at ELSE
         coalesce(runs.deadline, 9223372036854775807)
     END > $2::int8
@@ -1098,31 +1051,11 @@ WHERE namespace_id = $1 AND name >= $2 AND name < $3 ORDER BY name DESC LIMIT $4
 
 -- name: list_records_labelled
 -- The label $5 leads; all of $6 are looked up for each record that has it.
-SELECT records.name, records.version, records.labels, records.body
-FROM horarium.record_labels AS lead
-JOIN horarium.records ON records.namespace_id = lead.namespace_id AND records.name = lead.name
-WHERE lead.namespace_id = $1 AND lead.label = $5 AND lead.name >= $2 AND lead.name < $3
-    AND NOT EXISTS (
-        SELECT 1 FROM unnest($6::bytea[]) AS wanted (label)
-        WHERE NOT EXISTS (
-            SELECT 1 FROM horarium.record_labels AS other
-            WHERE other.namespace_id = lead.namespace_id AND other.name = lead.name AND other.label = wanted.label
-        )
-    )
+{labelled}
 ORDER BY lead.name LIMIT $4;
 
 -- name: list_records_labelled_down
-SELECT records.name, records.version, records.labels, records.body
-FROM horarium.record_labels AS lead
-JOIN horarium.records ON records.namespace_id = lead.namespace_id AND records.name = lead.name
-WHERE lead.namespace_id = $1 AND lead.label = $5 AND lead.name >= $2 AND lead.name < $3
-    AND NOT EXISTS (
-        SELECT 1 FROM unnest($6::bytea[]) AS wanted (label)
-        WHERE NOT EXISTS (
-            SELECT 1 FROM horarium.record_labels AS other
-            WHERE other.namespace_id = lead.namespace_id AND other.name = lead.name AND other.label = wanted.label
-        )
-    )
+{labelled}
 ORDER BY lead.name DESC LIMIT $4;
 
 -- name: record_versions

@@ -3,6 +3,99 @@
 -- and must win it back, so a hundred rows would wait a hundred times on a busy process.
 -- `given` is a batch: `VALUES (?, ...)` is written out as often as the batch has rows, some of them padding (all NULL).
 
+-- part: definitions
+-- Whole definitions, as one array.
+SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM
+
+-- part: prefixed
+substr({1}name, 1, length(?4)) = ?4
+
+-- part: jobs_of
+{definitions} (
+    SELECT definition FROM jobs INDEXED BY jobs_{1}
+    WHERE namespace_id = ?1 AND deleted_at IS NULL AND finished = {2} AND name > ?2 AND name >= ?4
+        AND (?4 = '' OR name < ?4 || char(0x10FFFF)) AND {prefixed}
+        AND (?3 IS NULL OR enabled = ?3) AND ?6 IS NOT NULL
+    ORDER BY name LIMIT ?5
+)
+
+-- part: matches
+(?6 IS NULL OR queue_id = ?6) AND (?7 IS NULL OR state = ?7)
+    AND (?8 IS NULL OR fire_at >= ?8) AND (?9 IS NULL OR fire_at < ?9)
+
+-- part: walk
+SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
+    SELECT hex(id) FROM runs {1}
+    WHERE {2} AND id < ?2 AND id >= ?3
+    ORDER BY id DESC LIMIT 1 OFFSET ?4 - 1
+) END) FROM (
+    SELECT json_group_array(json_array(hex(id), num)) AS found, count(*) AS number FROM (
+        SELECT id, num FROM (
+            SELECT id, num, state, queue_id, fire_at FROM runs {1}
+            WHERE {2} AND id < ?2 AND id >= ?3
+            ORDER BY id DESC LIMIT ?4
+        )
+        WHERE {matches}
+        LIMIT ?5
+    )
+)
+
+-- part: gate
+-- The gate of a run.
+(iif({1}serial IS NULL, '', ifnull({1}owner_id, '')) || '/' || ifnull({1}concurrency_max, 0) || '/'
+    || ifnull('=' || {1}concurrency_key, ''))
+
+-- part: keys
+-- How many runs are claimed under each key, and what this claim took.
+busy (key, held) AS MATERIALIZED (
+    SELECT concurrency_key, count(*) FROM runs
+    WHERE namespace_id = ?6 AND state IN (1, 2) AND concurrency_key IS NOT NULL GROUP BY concurrency_key
+),
+counted (key, held) AS MATERIALIZED (SELECT key, value FROM json_each(?9)),
+taken (owner_id) AS MATERIALIZED (SELECT value FROM json_each(?10))
+
+-- part: admitted
+(this.concurrency_key IS NULL OR ifnull(busy.held, 0) + ifnull(counted.held, 0) < this.concurrency_max)
+
+-- part: with_keys
+LEFT JOIN busy ON busy.key = this.concurrency_key LEFT JOIN counted ON counted.key = this.concurrency_key
+
+-- part: none_claimed
+this.owner_id NOT IN (SELECT owner_id FROM taken)
+AND NOT EXISTS (SELECT 1 FROM runs AS claimed WHERE claimed.owner_id = this.owner_id AND claimed.state IN (1, 2))
+
+-- part: rare
+serial, concurrency_key, concurrency_max, unique_key, hex(details), hex(progress), hex(error), hex(result), hex(history),
+(payload IS NOT NULL) + 2 * (progress IS NOT NULL) + 4 * (error IS NOT NULL) + 8 * (result IS NOT NULL)
+
+-- part: given_health
+WITH given (job_id, run_id, state, finished_at, error, last_success_at, failures, failing_since)
+    AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?))
+INSERT INTO job_health (num, namespace_id, run_id, state, finished_at, error, last_success_at, failures, failing_since)
+SELECT owners.num, owners.namespace_id, given.run_id, given.state, given.finished_at, given.error, given.last_success_at,
+    given.failures, given.failing_since
+FROM given CROSS JOIN owners ON owners.namespace_id = ? AND owners.job_id = given.job_id
+WHERE true
+
+-- part: labelled
+SELECT records.name, records.version, records.labels, records.body
+FROM record_labels AS lead CROSS JOIN records ON records.namespace_id = lead.namespace_id AND records.name = lead.name
+WHERE lead.namespace_id = ?1 AND lead.label = ?5 AND lead.name >= ?2 AND lead.name < ?3
+    AND NOT EXISTS (
+        SELECT 1 FROM carray(?6) AS wanted
+        WHERE NOT EXISTS (
+            SELECT 1 FROM record_labels AS other
+            WHERE other.namespace_id = lead.namespace_id AND other.name = lead.name AND other.label = wanted.value
+        )
+    )
+
+-- part: count_waiting
+SELECT json_group_array(json_array(queue_id, due, waiting, first_due_at)) FROM (
+    SELECT queue_id, sum(due_at <= ?2) AS due, count(*) AS waiting, min(due_at) AS first_due_at
+    FROM runs {1} WHERE queue_id IN (SELECT num FROM queues WHERE namespace_id = ?1) AND state = 0 AND gated = {2}
+    GROUP BY queue_id
+)
+
 -- name: check
 -- A write that changes a page, so that a full, locked or read-only file shows.
 UPDATE namespaces SET checks = checks + 1 WHERE num = ?1;
@@ -66,11 +159,11 @@ SELECT EXISTS (SELECT 1 FROM jobs WHERE namespace_id = ?1 AND id = ?2)
     OR EXISTS (SELECT 1 FROM jobs WHERE namespace_id = ?1 AND name = ?3 AND deleted_at IS NULL);
 
 -- name: get_jobs
-SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM jobs
+{definitions} jobs
 WHERE namespace_id = ?1 AND name IN (SELECT value FROM carray(?2)) AND deleted_at IS NULL;
 
 -- name: get_jobs_by_id
-SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM jobs
+{definitions} jobs
 WHERE namespace_id = ?1 AND id IN (SELECT value FROM carray(?2));
 
 -- name: job_versions
@@ -78,50 +171,34 @@ SELECT json_group_array(json_array(lower(hex(id)), version)) FROM jobs
 WHERE namespace_id = ?1 AND id IN (SELECT value FROM carray(?2));
 
 -- name: list_jobs
-SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
+{definitions} (
     SELECT definition FROM jobs
     WHERE namespace_id = ?1 AND deleted_at IS NULL AND name > ?2
-        AND (?3 IS NULL OR enabled = ?3)
-        AND (?6 IS NULL OR finished = ?6)
-        AND substr(name, 1, length(?4)) = ?4
+        AND (?3 IS NULL OR enabled = ?3) AND (?6 IS NULL OR finished = ?6) AND {prefixed}
     ORDER BY name LIMIT ?5
 );
 
 -- name: list_jobs_prefixed
 -- As above; the prefix bounds the walk at both ends.
-SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
+{definitions} (
     SELECT definition FROM jobs
     WHERE namespace_id = ?1 AND deleted_at IS NULL AND name > ?2 AND name >= ?4 AND name < ?4 || char(0x10FFFF)
-        AND (?3 IS NULL OR enabled = ?3)
-        AND (?6 IS NULL OR finished = ?6)
-        AND substr(name, 1, length(?4)) = ?4
+        AND (?3 IS NULL OR enabled = ?3) AND (?6 IS NULL OR finished = ?6) AND {prefixed}
     ORDER BY name LIMIT ?5
 );
 
 -- name: list_current_jobs
-SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
-    SELECT definition FROM jobs INDEXED BY jobs_current
-    WHERE namespace_id = ?1 AND deleted_at IS NULL AND finished = 0 AND name > ?2 AND name >= ?4
-        AND (?4 = '' OR name < ?4 || char(0x10FFFF)) AND substr(name, 1, length(?4)) = ?4
-        AND (?3 IS NULL OR enabled = ?3) AND ?6 IS NOT NULL
-    ORDER BY name LIMIT ?5
-);
+{jobs_of; current; 0};
 
 -- name: list_finished_jobs
-SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
-    SELECT definition FROM jobs INDEXED BY jobs_finished
-    WHERE namespace_id = ?1 AND deleted_at IS NULL AND finished = 1 AND name > ?2 AND name >= ?4
-        AND (?4 = '' OR name < ?4 || char(0x10FFFF)) AND substr(name, 1, length(?4)) = ?4
-        AND (?3 IS NULL OR enabled = ?3) AND ?6 IS NOT NULL
-    ORDER BY name LIMIT ?5
-);
+{jobs_of; finished; 1};
 
 -- name: list_disabled_jobs
-SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
+{definitions} (
     SELECT definition FROM jobs
     WHERE namespace_id = ?1 AND deleted_at IS NULL AND name > ?2 AND name >= ?4 AND enabled = 0 AND ?3 = 0
         AND (?6 IS NULL OR finished = ?6)
-        AND (?4 = '' OR name < ?4 || char(0x10FFFF)) AND substr(name, 1, length(?4)) = ?4
+        AND (?4 = '' OR name < ?4 || char(0x10FFFF)) AND {prefixed}
     ORDER BY name LIMIT ?5
 );
 
@@ -131,12 +208,10 @@ SELECT count(*) FROM (SELECT 1 FROM job_labels WHERE namespace_id = ?1 AND key =
 
 -- name: list_jobs_labelled
 -- One label leads (it is indexed, by name); the rest are looked up for each job that has it.
-SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
+{definitions} (
     SELECT jobs.definition FROM job_labels AS lead CROSS JOIN jobs ON jobs.num = lead.num
     WHERE lead.namespace_id = ?1 AND lead.key = ?7 AND lead.value = ?8 AND lead.name > ?2
-        AND (?3 IS NULL OR jobs.enabled = ?3)
-        AND (?6 IS NULL OR jobs.finished = ?6)
-        AND substr(lead.name, 1, length(?4)) = ?4
+        AND (?3 IS NULL OR jobs.enabled = ?3) AND (?6 IS NULL OR jobs.finished = ?6) AND {prefixed; lead.}
         AND NOT EXISTS (
             SELECT 1 FROM json_each(?9) AS wanted
             WHERE NOT EXISTS (
@@ -148,7 +223,7 @@ SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
 );
 
 -- name: due_jobs
-SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
+{definitions} (
     SELECT definition FROM jobs
     WHERE namespace_id = ?1 AND next_fire_at <= ?2 AND next_fire_at > ?4 AND deleted_at IS NULL
     ORDER BY next_fire_at, id LIMIT ?3
@@ -175,7 +250,7 @@ FROM (
 );
 
 -- name: jobs_trimmed
-SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
+{definitions} (
     SELECT definition FROM jobs
     WHERE namespace_id = ?1 AND deleted_at IS NULL AND runs_max IS NOT NULL AND name > ?2
     ORDER BY name LIMIT ?3
@@ -227,9 +302,7 @@ SELECT json_group_array(json_array(
     token, worker_id, lease_expires_at, started_at, hex(payload),
     CASE WHEN coalesce(finished_at, disposition, prune_at, start_by, execution_seconds, deadline, serial,
             concurrency_max, unique_key, details, progress, error, result, history) IS NOT NULL
-        THEN json_array(finished_at, disposition, prune_at, start_by, execution_seconds, deadline, serial,
-            concurrency_key, concurrency_max, unique_key, hex(details), hex(progress), hex(error), hex(result), hex(history),
-            (payload IS NOT NULL) + 2 * (progress IS NOT NULL) + 4 * (error IS NOT NULL) + 8 * (result IS NOT NULL))
+        THEN json_array(finished_at, disposition, prune_at, start_by, execution_seconds, deadline, {rare})
         END
 )) FROM carray(?1) AS wanted CROSS JOIN runs ON runs.num = wanted.value;
 
@@ -249,22 +322,7 @@ SELECT json_group_array(num) FROM (
 -- name: list_runs
 -- A walk down the ids: below ?2, not below ?3, looking at ?4 rows for ?5 that match; then at which id it was broken off
 -- (null: it was not). All of these statements are given the same values; ?1 is what the index begins with.
-SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
-    SELECT hex(id) FROM runs
-    WHERE namespace_id = ?1 AND id < ?2 AND id >= ?3
-    ORDER BY id DESC LIMIT 1 OFFSET ?4 - 1
-) END) FROM (
-    SELECT json_group_array(json_array(hex(id), num)) AS found, count(*) AS number FROM (
-        SELECT id, num FROM (
-            SELECT id, num, state, queue_id, fire_at FROM runs
-            WHERE namespace_id = ?1 AND id < ?2 AND id >= ?3
-            ORDER BY id DESC LIMIT ?4
-        )
-        WHERE (?6 IS NULL OR queue_id = ?6) AND (?7 IS NULL OR state = ?7)
-            AND (?8 IS NULL OR fire_at >= ?8) AND (?9 IS NULL OR fire_at < ?9)
-        LIMIT ?5
-    )
-);
+{walk; ; namespace_id = ?1};
 
 -- name: list_runs_of_queue_by_time
 -- By tens of seconds, from ?10 down to ?11; the caller sorts what is in one of them. Broken off in the one that is named
@@ -281,8 +339,7 @@ SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
             WHERE queue_id = ?1 AND fire_at / 10000000 <= ?10 AND fire_at / 10000000 >= ?11
             ORDER BY fire_at / 10000000 DESC LIMIT ?4
         )
-        WHERE id < ?2 AND id >= ?3 AND (?6 IS NULL OR queue_id = ?6) AND (?7 IS NULL OR state = ?7)
-            AND (?8 IS NULL OR fire_at >= ?8) AND (?9 IS NULL OR fire_at < ?9)
+        WHERE id < ?2 AND id >= ?3 AND {matches}
         LIMIT ?5
     )
 );
@@ -301,8 +358,7 @@ SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
             WHERE owner_id = ?1 AND fire_at <= ?10 AND fire_at >= ifnull(?8, -9223372036854775808)
             ORDER BY fire_at DESC LIMIT ?4
         )
-        WHERE id < ?2 AND id >= ?3 AND (?6 IS NULL OR queue_id = ?6) AND (?7 IS NULL OR state = ?7)
-            AND (?8 IS NULL OR fire_at >= ?8) AND (?9 IS NULL OR fire_at < ?9)
+        WHERE id < ?2 AND id >= ?3 AND {matches}
         LIMIT ?5
     )
 );
@@ -314,76 +370,16 @@ SELECT json_group_array(num) FROM (
 );
 
 -- name: list_pending_runs
-SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
-    SELECT hex(id) FROM runs INDEXED BY runs_pending
-    WHERE namespace_id = ?1 AND state = 0 AND id < ?2 AND id >= ?3
-    ORDER BY id DESC LIMIT 1 OFFSET ?4 - 1
-) END) FROM (
-    SELECT json_group_array(json_array(hex(id), num)) AS found, count(*) AS number FROM (
-        SELECT id, num FROM (
-            SELECT id, num, state, queue_id, fire_at FROM runs INDEXED BY runs_pending
-            WHERE namespace_id = ?1 AND state = 0 AND id < ?2 AND id >= ?3
-            ORDER BY id DESC LIMIT ?4
-        )
-        WHERE (?6 IS NULL OR queue_id = ?6) AND (?7 IS NULL OR state = ?7)
-            AND (?8 IS NULL OR fire_at >= ?8) AND (?9 IS NULL OR fire_at < ?9)
-        LIMIT ?5
-    )
-);
+{walk; INDEXED BY runs_pending; namespace_id = ?1 AND state = 0};
 
 -- name: list_ended_runs
-SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
-    SELECT hex(id) FROM runs INDEXED BY runs_ended
-    WHERE namespace_id = ?1 AND state = ?7 AND state > 3 AND id < ?2 AND id >= ?3
-    ORDER BY id DESC LIMIT 1 OFFSET ?4 - 1
-) END) FROM (
-    SELECT json_group_array(json_array(hex(id), num)) AS found, count(*) AS number FROM (
-        SELECT id, num FROM (
-            SELECT id, num, state, queue_id, fire_at FROM runs INDEXED BY runs_ended
-            WHERE namespace_id = ?1 AND state = ?7 AND state > 3 AND id < ?2 AND id >= ?3
-            ORDER BY id DESC LIMIT ?4
-        )
-        WHERE (?6 IS NULL OR queue_id = ?6) AND (?7 IS NULL OR state = ?7)
-            AND (?8 IS NULL OR fire_at >= ?8) AND (?9 IS NULL OR fire_at < ?9)
-        LIMIT ?5
-    )
-);
+{walk; INDEXED BY runs_ended; namespace_id = ?1 AND state = ?7 AND state > 3};
 
 -- name: list_ended_runs_of_queue
-SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
-    SELECT hex(id) FROM runs INDEXED BY runs_ended_of_queue
-    WHERE queue_id = ?1 AND state = ?7 AND state > 3 AND id < ?2 AND id >= ?3
-    ORDER BY id DESC LIMIT 1 OFFSET ?4 - 1
-) END) FROM (
-    SELECT json_group_array(json_array(hex(id), num)) AS found, count(*) AS number FROM (
-        SELECT id, num FROM (
-            SELECT id, num, state, queue_id, fire_at FROM runs INDEXED BY runs_ended_of_queue
-            WHERE queue_id = ?1 AND state = ?7 AND state > 3 AND id < ?2 AND id >= ?3
-            ORDER BY id DESC LIMIT ?4
-        )
-        WHERE (?6 IS NULL OR queue_id = ?6) AND (?7 IS NULL OR state = ?7)
-            AND (?8 IS NULL OR fire_at >= ?8) AND (?9 IS NULL OR fire_at < ?9)
-        LIMIT ?5
-    )
-);
+{walk; INDEXED BY runs_ended_of_queue; queue_id = ?1 AND state = ?7 AND state > 3};
 
 -- name: list_ended_runs_of_owner
-SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
-    SELECT hex(id) FROM runs INDEXED BY runs_ended_of_owner
-    WHERE owner_id = ?1 AND owner_id IS NOT NULL AND state = ?7 AND state > 3 AND id < ?2 AND id >= ?3
-    ORDER BY id DESC LIMIT 1 OFFSET ?4 - 1
-) END) FROM (
-    SELECT json_group_array(json_array(hex(id), num)) AS found, count(*) AS number FROM (
-        SELECT id, num FROM (
-            SELECT id, num, state, queue_id, fire_at FROM runs INDEXED BY runs_ended_of_owner
-            WHERE owner_id = ?1 AND owner_id IS NOT NULL AND state = ?7 AND state > 3 AND id < ?2 AND id >= ?3
-            ORDER BY id DESC LIMIT ?4
-        )
-        WHERE (?6 IS NULL OR queue_id = ?6) AND (?7 IS NULL OR state = ?7)
-            AND (?8 IS NULL OR fire_at >= ?8) AND (?9 IS NULL OR fire_at < ?9)
-        LIMIT ?5
-    )
-);
+{walk; INDEXED BY runs_ended_of_owner; owner_id = ?1 AND owner_id IS NOT NULL AND state = ?7 AND state > 3};
 
 -- name: list_claimed_runs
 -- All that are claimed are looked at: they are no more than all workers together perform.
@@ -405,8 +401,7 @@ SELECT json_array(
             WHERE owner_id = ?1 AND state < 3 AND fire_at <= ?10 AND fire_at >= ifnull(?8, -9223372036854775808)
             ORDER BY fire_at DESC LIMIT ?4
         )
-        WHERE id < ?2 AND id >= ?3 AND ?5 AND (?6 IS NULL OR queue_id = ?6) AND (?7 IS NULL OR state = ?7)
-            AND (?8 IS NULL OR fire_at >= ?8) AND (?9 IS NULL OR fire_at < ?9)
+        WHERE id < ?2 AND id >= ?3 AND ?5 AND {matches}
     )),
     (
         SELECT fire_at FROM runs INDEXED BY runs_unfinished
@@ -470,9 +465,7 @@ SELECT '[' || ifnull(group_concat(run), '') || ']' FROM (
         CASE WHEN coalesce(finished_at, disposition, prune_at, start_by, execution_seconds, serial,
                 concurrency_max, unique_key, details, progress, error, result, history) IS NOT NULL
             THEN json_array(finished_at, disposition, prune_at, start_by, execution_seconds,
-                max(?4, due_at) + ?7 + execution_micros, serial, concurrency_key, concurrency_max, unique_key, hex(details), hex(progress), hex(error), hex(result), hex(history),
-                (payload IS NOT NULL) + 2 * (progress IS NOT NULL) + 4 * (error IS NOT NULL)
-                    + 8 * (result IS NOT NULL))
+                max(?4, due_at) + ?7 + execution_micros, {rare})
             END,
         num
     ) AS run FROM runs
@@ -495,12 +488,7 @@ SELECT json_group_array(json_array(due_at, hex(id), num, owner)) FROM (
 -- counting what this claim took already: ?9 is JSON, how many under each key, ?10 JSON, the owners. Continues after
 -- (?7, ?8). Besides, where it was broken off before it had ?5 (null: nothing is left).
 WITH
-busy (key, held) AS MATERIALIZED (
-    SELECT concurrency_key, count(*) FROM runs
-    WHERE namespace_id = ?6 AND state IN (1, 2) AND concurrency_key IS NOT NULL GROUP BY concurrency_key
-),
-counted (key, held) AS MATERIALIZED (SELECT key, value FROM json_each(?9)),
-taken (owner_id) AS MATERIALIZED (SELECT value FROM json_each(?10))
+{keys}
 SELECT json_array(json(found), CASE WHEN number < ?5 THEN json((
     SELECT json_array(due_at, hex(id)) FROM runs
     WHERE queue_id = ?1 AND priority = ?2 AND state = 0 AND gated = 1
@@ -518,17 +506,11 @@ SELECT json_array(json(found), CASE WHEN number < ?5 THEN json((
                 AND due_at <= ?3 AND (due_at, id) > (?7, ?8)
             ORDER BY due_at, id LIMIT ?11
         ) AS this
-        LEFT JOIN busy ON busy.key = this.concurrency_key
-        LEFT JOIN counted ON counted.key = this.concurrency_key
+        {with_keys}
         WHERE (this.start_by IS NULL OR this.start_by > ?4)
-            AND (
-                this.concurrency_key IS NULL OR ifnull(busy.held, 0) + ifnull(counted.held, 0) < this.concurrency_max
-            )
+            AND {admitted}
             AND (this.serial IS NULL OR this.owner_id IS NULL OR (
-                this.owner_id NOT IN (SELECT owner_id FROM taken)
-                AND NOT EXISTS (
-                    SELECT 1 FROM runs AS claimed WHERE claimed.owner_id = this.owner_id AND claimed.state IN (1, 2)
-                )
+                {none_claimed}
                 AND NOT EXISTS (
                     SELECT 1 FROM runs AS earlier
                     WHERE earlier.owner_id = this.owner_id AND earlier.state < 3
@@ -546,35 +528,24 @@ SELECT json_array(json(found), CASE WHEN number < ?5 THEN json((
 WITH RECURSIVE
 gates (gate) AS (
     SELECT (
-        SELECT (iif(serial IS NULL, '', ifnull(owner_id, '')) || '/' || ifnull(concurrency_max, 0) || '/'
-            || ifnull('=' || concurrency_key, '')) FROM runs
+        SELECT {gate} FROM runs
         WHERE queue_id = ?1 AND priority = ?2 AND state = 0 AND gated = 1
-        ORDER BY (iif(serial IS NULL, '', ifnull(owner_id, '')) || '/' || ifnull(concurrency_max, 0) || '/'
-            || ifnull('=' || concurrency_key, '')) LIMIT 1
+        ORDER BY {gate} LIMIT 1
     )
     UNION ALL
     SELECT (
-        SELECT (iif(serial IS NULL, '', ifnull(owner_id, '')) || '/' || ifnull(concurrency_max, 0) || '/'
-            || ifnull('=' || concurrency_key, '')) FROM runs
+        SELECT {gate} FROM runs
         WHERE queue_id = ?1 AND priority = ?2 AND state = 0 AND gated = 1
-            AND (iif(serial IS NULL, '', ifnull(owner_id, '')) || '/' || ifnull(concurrency_max, 0) || '/'
-            || ifnull('=' || concurrency_key, '')) > gates.gate
-        ORDER BY (iif(serial IS NULL, '', ifnull(owner_id, '')) || '/' || ifnull(concurrency_max, 0) || '/'
-            || ifnull('=' || concurrency_key, '')) LIMIT 1
+            AND {gate} > gates.gate
+        ORDER BY {gate} LIMIT 1
     ) FROM gates WHERE gate IS NOT NULL
 ),
-busy (key, held) AS MATERIALIZED (
-    SELECT concurrency_key, count(*) FROM runs
-    WHERE namespace_id = ?6 AND state IN (1, 2) AND concurrency_key IS NOT NULL GROUP BY concurrency_key
-),
-counted (key, held) AS MATERIALIZED (SELECT key, value FROM json_each(?9)),
-taken (owner_id) AS MATERIALIZED (SELECT value FROM json_each(?10)),
+{keys},
 heads (gate, num) AS (
     SELECT gate, (
         SELECT num FROM runs
         WHERE queue_id = ?1 AND priority = ?2 AND state = 0 AND gated = 1
-            AND (iif(serial IS NULL, '', ifnull(owner_id, '')) || '/' || ifnull(concurrency_max, 0) || '/'
-            || ifnull('=' || concurrency_key, '')) = gates.gate
+            AND {gate} = gates.gate
             AND due_at <= ?3 AND (due_at, id) > (?7, ?8) AND (start_by IS NULL OR start_by > ?4)
         ORDER BY due_at, id LIMIT 1
     ) FROM gates WHERE gate IS NOT NULL
@@ -591,18 +562,13 @@ SELECT json_group_array(json_array(
     this.concurrency_max - ifnull(busy.held, 0), firsts.gate
 ))
 FROM firsts CROSS JOIN runs AS this ON this.num = firsts.num
-LEFT JOIN busy ON busy.key = this.concurrency_key
-LEFT JOIN counted ON counted.key = this.concurrency_key
+{with_keys}
 WHERE this.queue_id = ?1 AND this.priority = ?2 AND this.state = 0 AND this.gated = 1
-    AND (iif(this.serial IS NULL, '', ifnull(this.owner_id, '')) || '/' || ifnull(this.concurrency_max, 0) || '/'
-        || ifnull('=' || this.concurrency_key, '')) = firsts.gate
+    AND {gate; this.} = firsts.gate
     AND this.due_at <= ?3 AND (this.due_at, this.id) > (?7, ?8) AND (this.start_by IS NULL OR this.start_by > ?4)
-    AND (this.concurrency_key IS NULL OR ifnull(busy.held, 0) + ifnull(counted.held, 0) < this.concurrency_max)
+    AND {admitted}
     AND (this.serial IS NULL OR this.owner_id IS NULL OR (
-        this.owner_id NOT IN (SELECT owner_id FROM taken)
-        AND NOT EXISTS (
-            SELECT 1 FROM runs AS claimed WHERE claimed.owner_id = this.owner_id AND claimed.state IN (1, 2)
-        )
+        {none_claimed}
     ));
 
 -- name: claim_behind_gate
@@ -610,8 +576,7 @@ WHERE this.queue_id = ?1 AND this.priority = ?2 AND this.state = 0 AND this.gate
 SELECT json_group_array(json_array(due_at, hex(id), num, owner_id)) FROM (
     SELECT due_at, id, num, owner_id FROM runs
     WHERE queue_id = ?1 AND priority = ?2 AND state = 0 AND gated = 1
-        AND (iif(serial IS NULL, '', ifnull(owner_id, '')) || '/' || ifnull(concurrency_max, 0) || '/'
-            || ifnull('=' || concurrency_key, '')) = ?8
+        AND {gate} = ?8
         AND due_at <= ?3 AND (due_at, id) > (?6, ?7) AND (start_by IS NULL OR start_by > ?4)
     ORDER BY due_at, id LIMIT ?5
 );
@@ -659,13 +624,7 @@ WHERE namespace_id = ?2 AND id IN (SELECT value FROM carray(?1))
 
 -- name: count_ends
 -- What a batch says of the health of its jobs, put together with what is known of it: `model.health.merged`.
-WITH given (job_id, run_id, state, finished_at, error, last_success_at, failures, failing_since)
-    AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?))
-INSERT INTO job_health (num, namespace_id, run_id, state, finished_at, error, last_success_at, failures, failing_since)
-SELECT owners.num, owners.namespace_id, given.run_id, given.state, given.finished_at, given.error, given.last_success_at,
-    given.failures, given.failing_since
-FROM given CROSS JOIN owners ON owners.namespace_id = ? AND owners.job_id = given.job_id
-WHERE true
+{given_health}
 ON CONFLICT (num) DO UPDATE SET run_id = excluded.run_id, state = excluded.state, finished_at = excluded.finished_at,
     error = excluded.error, last_success_at = ifnull(excluded.last_success_at, last_success_at),
     failures = excluded.failures + iif(excluded.last_success_at IS NULL, failures, 0),
@@ -673,13 +632,7 @@ ON CONFLICT (num) DO UPDATE SET run_id = excluded.run_id, state = excluded.state
         excluded.failing_since);
 
 -- name: add_health
-WITH given (job_id, run_id, state, finished_at, error, last_success_at, failures, failing_since)
-    AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?))
-INSERT INTO job_health (num, namespace_id, run_id, state, finished_at, error, last_success_at, failures, failing_since)
-SELECT owners.num, owners.namespace_id, given.run_id, given.state, given.finished_at, given.error, given.last_success_at,
-    given.failures, given.failing_since
-FROM given CROSS JOIN owners ON owners.namespace_id = ? AND owners.job_id = given.job_id
-WHERE true
+{given_health}
 ON CONFLICT DO NOTHING;
 
 -- name: job_health
@@ -793,29 +746,11 @@ WHERE namespace_id = ?1 AND name >= ?2 AND name < ?3 ORDER BY name DESC LIMIT ?4
 
 -- name: list_records_labelled
 -- The label ?5 leads; all of ?6 are looked up for each record that has it.
-SELECT records.name, records.version, records.labels, records.body
-FROM record_labels AS lead CROSS JOIN records ON records.namespace_id = lead.namespace_id AND records.name = lead.name
-WHERE lead.namespace_id = ?1 AND lead.label = ?5 AND lead.name >= ?2 AND lead.name < ?3
-    AND NOT EXISTS (
-        SELECT 1 FROM carray(?6) AS wanted
-        WHERE NOT EXISTS (
-            SELECT 1 FROM record_labels AS other
-            WHERE other.namespace_id = lead.namespace_id AND other.name = lead.name AND other.label = wanted.value
-        )
-    )
+{labelled}
 ORDER BY lead.name LIMIT ?4;
 
 -- name: list_records_labelled_down
-SELECT records.name, records.version, records.labels, records.body
-FROM record_labels AS lead CROSS JOIN records ON records.namespace_id = lead.namespace_id AND records.name = lead.name
-WHERE lead.namespace_id = ?1 AND lead.label = ?5 AND lead.name >= ?2 AND lead.name < ?3
-    AND NOT EXISTS (
-        SELECT 1 FROM carray(?6) AS wanted
-        WHERE NOT EXISTS (
-            SELECT 1 FROM record_labels AS other
-            WHERE other.namespace_id = lead.namespace_id AND other.name = lead.name AND other.label = wanted.value
-        )
-    )
+{labelled}
 ORDER BY lead.name DESC LIMIT ?4;
 
 -- name: record_versions
@@ -853,7 +788,7 @@ ON CONFLICT (namespace_id, name) DO UPDATE SET beat_at = excluded.beat_at, defin
 DELETE FROM nodes WHERE namespace_id = ?1 AND beat_at < ?2;
 
 -- name: list_nodes
-SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
+{definitions} (
     SELECT definition FROM nodes WHERE namespace_id = ?1 AND beat_at >= ?2 ORDER BY name
 );
 
@@ -862,18 +797,10 @@ SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM (
 SELECT json_array(jobs, jobs_enabled) FROM namespaces WHERE num = ?1;
 
 -- name: count_ready
-SELECT json_group_array(json_array(queue_id, due, waiting, first_due_at)) FROM (
-    SELECT queue_id, sum(due_at <= ?2) AS due, count(*) AS waiting, min(due_at) AS first_due_at
-    FROM runs WHERE queue_id IN (SELECT num FROM queues WHERE namespace_id = ?1) AND state = 0 AND gated = 0
-    GROUP BY queue_id
-);
+{count_waiting; ; 0};
 
 -- name: count_gated
-SELECT json_group_array(json_array(queue_id, due, waiting, first_due_at)) FROM (
-    SELECT queue_id, sum(due_at <= ?2) AS due, count(*) AS waiting, min(due_at) AS first_due_at
-    FROM runs INDEXED BY runs_gated WHERE queue_id IN (SELECT num FROM queues WHERE namespace_id = ?1) AND state = 0 AND gated = 1
-    GROUP BY queue_id
-);
+{count_waiting; INDEXED BY runs_gated; 1};
 
 -- name: count_claimed
 SELECT json_group_array(json_array(queue_id, running)) FROM (

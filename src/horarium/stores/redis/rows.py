@@ -153,18 +153,7 @@ def encode_run(run: Run) -> bytes:
     plain = run.policy is None and run.fires == 1 and run.last_fire_at is None and limit is None
     return pack(
         (
-            STATE_NUMBERS[run.state],
-            run.token,
-            run.attempt,
-            run.due_at,
-            run.lease_expires_at,
-            run.started_at,
-            run.start_by,
-            run.worker,
-            run.finished_at,
-            DISPOSITION_NUMBERS[run.disposition],
-            run.prune_at,
-            run.deadline,
+            *_changing(run),
             run.queue,
             run.priority,
             run.fire_at,
@@ -210,25 +199,14 @@ def run_change(change: RunChange, arguments: Arguments) -> tuple[Any, ...]:
         _outcome(run, arguments),
         arguments.place_or_none(run.progress),
         None if comes_alone(change) else come_along(change.follow_ups, change.records, arguments),
-        STATE_NUMBERS[run.state],
-        run.token,
-        run.attempt,
-        run.due_at,
-        run.lease_expires_at,
-        run.started_at,
-        run.start_by,
-        run.worker,
-        run.finished_at,
-        DISPOSITION_NUMBERS[run.disposition],
-        run.prune_at,
-        run.deadline,
+        *_changing(run),
     )
 
 
 def kind_of_end(kind: Sequence[RunChange], arguments: Arguments) -> tuple[Any, ...]:
     """What the script `settle_kinds` is given for changes of one kind."""
-    change = kind[0]
-    run = change.run
+    change, run = kind[0], kind[0].run
+    changing = _changing(run)
     return (
         len(kind),
         change.token,
@@ -236,9 +214,22 @@ def kind_of_end(kind: Sequence[RunChange], arguments: Arguments) -> tuple[Any, .
         change.held,
         _outcome(run, arguments),
         arguments.place_or_none(run.progress),
+        *changing[:_DUE_AT],
+        *changing[_DUE_AT + 1 :],
+    )
+
+
+_DUE_AT = 3
+"""The place of the due time among what may change."""
+
+
+def _changing(run: Run) -> tuple[Any, ...]:
+    """What may change, in the order in which the scripts have it."""
+    return (
         STATE_NUMBERS[run.state],
         run.token,
         run.attempt,
+        run.due_at,
         run.lease_expires_at,
         run.started_at,
         run.start_by,

@@ -182,6 +182,28 @@ WHERE lead.namespace_id = $1 AND lead.label = $5 AND lead.name >= $2 AND lead.na
         )
     )
 
+-- part: levels
+{1} (queue_id, priority) AS (
+    SELECT queues.num, (
+        SELECT runs.priority FROM horarium.runs WHERE runs.queue_id = queues.num AND state = 0 AND {2}
+        ORDER BY runs.priority DESC LIMIT 1
+    ) FROM horarium.queues WHERE queues.namespace_id = $1 AND queues.name = ANY ($2::text[])
+    UNION ALL
+    SELECT {1}.queue_id, (
+        SELECT runs.priority FROM horarium.runs
+        WHERE runs.queue_id = {1}.queue_id AND state = 0 AND {2} AND runs.priority < {1}.priority
+        ORDER BY runs.priority DESC LIMIT 1
+    ) FROM {1} WHERE {1}.priority IS NOT NULL
+)
+
+-- part: first_due
+(
+        SELECT runs.due_at FROM horarium.runs
+        WHERE runs.queue_id = {1}.queue_id AND runs.priority = {1}.priority AND state = 0 AND {2}
+            AND runs.due_at > $3::int8
+        ORDER BY runs.due_at LIMIT 1
+    )
+
 -- name: check
 -- Writes and commits one row, so that a full, locked or read-only server shows.
 INSERT INTO horarium.checks (namespace_id, passed) VALUES ($1, 1)
@@ -689,44 +711,12 @@ FROM given;
 -- Which priorities wait in which queue, and what is due first in each after the instant $3. A loose scan: every level
 -- costs two probes of an index, however many runs it has.
 WITH RECURSIVE
-ready (queue_id, priority) AS (
-    SELECT queues.num, (
-        SELECT runs.priority FROM horarium.runs WHERE runs.queue_id = queues.num AND state = 0 AND NOT gated
-        ORDER BY runs.priority DESC LIMIT 1
-    ) FROM horarium.queues WHERE queues.namespace_id = $1 AND queues.name = ANY ($2::text[])
-    UNION ALL
-    SELECT ready.queue_id, (
-        SELECT runs.priority FROM horarium.runs
-        WHERE runs.queue_id = ready.queue_id AND state = 0 AND NOT gated AND runs.priority < ready.priority
-        ORDER BY runs.priority DESC LIMIT 1
-    ) FROM ready WHERE ready.priority IS NOT NULL
-),
-gated (queue_id, priority) AS (
-    SELECT queues.num, (
-        SELECT runs.priority FROM horarium.runs WHERE runs.queue_id = queues.num AND state = 0 AND gated
-        ORDER BY runs.priority DESC LIMIT 1
-    ) FROM horarium.queues WHERE queues.namespace_id = $1 AND queues.name = ANY ($2::text[])
-    UNION ALL
-    SELECT gated.queue_id, (
-        SELECT runs.priority FROM horarium.runs
-        WHERE runs.queue_id = gated.queue_id AND state = 0 AND runs.gated AND runs.priority < gated.priority
-        ORDER BY runs.priority DESC LIMIT 1
-    ) FROM gated WHERE gated.priority IS NOT NULL
-)
+{levels; ready; NOT gated},
+{levels; gated; runs.gated}
 SELECT rank, is_gated, queue_id, first_due_at FROM (
-    SELECT -priority AS rank, 0 AS is_gated, queue_id, (
-        SELECT runs.due_at FROM horarium.runs
-        WHERE runs.queue_id = ready.queue_id AND runs.priority = ready.priority AND state = 0 AND NOT gated
-            AND runs.due_at > $3::int8
-        ORDER BY runs.due_at LIMIT 1
-    ) AS first_due_at FROM ready WHERE priority IS NOT NULL
+    SELECT -priority AS rank, 0 AS is_gated, queue_id, {first_due; ready; NOT gated} AS first_due_at FROM ready WHERE priority IS NOT NULL
     UNION ALL
-    SELECT -priority, 1, queue_id, (
-        SELECT runs.due_at FROM horarium.runs
-        WHERE runs.queue_id = gated.queue_id AND runs.priority = gated.priority AND state = 0 AND runs.gated
-            AND runs.due_at > $3
-        ORDER BY runs.due_at LIMIT 1
-    ) FROM gated WHERE priority IS NOT NULL
+    SELECT -priority, 1, queue_id, {first_due; gated; runs.gated} FROM gated WHERE priority IS NOT NULL
 ) AS levels WHERE first_due_at IS NOT NULL;
 
 -- name: claim_ready

@@ -96,6 +96,44 @@ SELECT json_group_array(json_array(queue_id, due, waiting, first_due_at)) FROM (
     GROUP BY queue_id
 )
 
+-- part: levels
+{1} (queue_id, priority) AS (
+    SELECT value, (
+        SELECT priority FROM runs WHERE queue_id = value AND state = 0 AND gated = {2} ORDER BY priority DESC LIMIT 1
+    ) FROM carray(?1)
+    UNION ALL
+    SELECT {1}.queue_id, (
+        SELECT lower.priority FROM runs AS lower
+        WHERE lower.queue_id = {1}.queue_id AND lower.state = 0 AND lower.gated = {2} AND lower.priority < {1}.priority
+        ORDER BY lower.priority DESC LIMIT 1
+    ) FROM {1} WHERE {1}.priority IS NOT NULL
+)
+
+-- part: first_due
+(
+        SELECT due_at FROM runs
+        WHERE queue_id = {1}.queue_id AND priority = {1}.priority AND state = 0 AND gated = {2} AND due_at > ?2
+        ORDER BY due_at LIMIT 1
+    )
+
+-- part: walk_by
+-- By this value of a run, through this index.
+SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
+    SELECT {1} FROM runs INDEXED BY {2}
+    WHERE {3}
+    ORDER BY {1} DESC LIMIT 1 OFFSET ?4
+) END) FROM (
+    SELECT json_group_array(json_array(hex(id), num, at)) AS found, count(*) AS number FROM (
+        SELECT id, num, at FROM (
+            SELECT id, num, state, queue_id, fire_at, {1} AS at FROM runs INDEXED BY {2}
+            WHERE {3}
+            ORDER BY {1} DESC LIMIT ?4
+        )
+        WHERE id < ?2 AND id >= ?3 AND {matches}
+        LIMIT ?5
+    )
+)
+
 -- name: check
 -- A write that changes a page, so that a full, locked or read-only file shows.
 UPDATE namespaces SET checks = checks + 1 WHERE num = ?1;
@@ -327,41 +365,12 @@ SELECT json_group_array(num) FROM (
 -- name: list_runs_of_queue_by_time
 -- By tens of seconds, from ?10 down to ?11; the caller sorts what is in one of them. Broken off in the one that is named
 -- besides.
-SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
-    SELECT fire_at / 10000000 FROM runs INDEXED BY runs_of_queue_by_time
-    WHERE queue_id = ?1 AND fire_at / 10000000 <= ?10 AND fire_at / 10000000 >= ?11
-    ORDER BY fire_at / 10000000 DESC LIMIT 1 OFFSET ?4
-) END) FROM (
-    SELECT json_group_array(json_array(hex(id), num, tens)) AS found, count(*) AS number FROM (
-        SELECT id, num, tens FROM (
-            SELECT id, num, state, queue_id, fire_at, fire_at / 10000000 AS tens
-            FROM runs INDEXED BY runs_of_queue_by_time
-            WHERE queue_id = ?1 AND fire_at / 10000000 <= ?10 AND fire_at / 10000000 >= ?11
-            ORDER BY fire_at / 10000000 DESC LIMIT ?4
-        )
-        WHERE id < ?2 AND id >= ?3 AND {matches}
-        LIMIT ?5
-    )
-);
+{walk_by; fire_at / 10000000; runs_of_queue_by_time; queue_id = ?1 AND fire_at / 10000000 <= ?10 AND fire_at / 10000000 >= ?11};
 
 -- name: list_runs_of_owner
 -- By fire time, whose order is that of the ids but within a millisecond: the caller sorts. ?10 is the highest fire time
 -- that an id below ?2 can have. Broken off at a fire time.
-SELECT json_array(json(found), CASE WHEN number < ?5 THEN (
-    SELECT fire_at FROM runs INDEXED BY runs_by_fire
-    WHERE owner_id = ?1 AND fire_at <= ?10 AND fire_at >= ifnull(?8, -9223372036854775808)
-    ORDER BY fire_at DESC LIMIT 1 OFFSET ?4
-) END) FROM (
-    SELECT json_group_array(json_array(hex(id), num, fire_at)) AS found, count(*) AS number FROM (
-        SELECT id, num, fire_at FROM (
-            SELECT id, num, state, queue_id, fire_at FROM runs INDEXED BY runs_by_fire
-            WHERE owner_id = ?1 AND fire_at <= ?10 AND fire_at >= ifnull(?8, -9223372036854775808)
-            ORDER BY fire_at DESC LIMIT ?4
-        )
-        WHERE id < ?2 AND id >= ?3 AND {matches}
-        LIMIT ?5
-    )
-);
+{walk_by; fire_at; runs_by_fire; owner_id = ?1 AND fire_at <= ?10 AND fire_at >= ifnull(?8, -9223372036854775808)};
 
 -- name: last_runs_of_owner
 SELECT json_group_array(num) FROM (
@@ -414,43 +423,12 @@ SELECT json_array(
 -- Which priorities wait in which queue, and what is due first in each after the instant ?2. A loose scan: every level
 -- costs two probes of an index, however many runs it has.
 WITH RECURSIVE
-ready (queue_id, priority) AS (
-    SELECT value, (
-        SELECT priority FROM runs WHERE queue_id = value AND state = 0 AND gated = 0
-        ORDER BY priority DESC LIMIT 1
-    ) FROM carray(?1)
-    UNION ALL
-    SELECT ready.queue_id, (
-        SELECT lower.priority FROM runs AS lower
-        WHERE lower.queue_id = ready.queue_id AND lower.state = 0 AND lower.gated = 0
-            AND lower.priority < ready.priority
-        ORDER BY lower.priority DESC LIMIT 1
-    ) FROM ready WHERE ready.priority IS NOT NULL
-),
-gated (queue_id, priority) AS (
-    SELECT value, (
-        SELECT priority FROM runs WHERE queue_id = value AND state = 0 AND gated = 1 ORDER BY priority DESC LIMIT 1
-    ) FROM carray(?1)
-    UNION ALL
-    SELECT gated.queue_id, (
-        SELECT lower.priority FROM runs AS lower
-        WHERE lower.queue_id = gated.queue_id AND lower.state = 0 AND lower.gated = 1
-            AND lower.priority < gated.priority
-        ORDER BY lower.priority DESC LIMIT 1
-    ) FROM gated WHERE gated.priority IS NOT NULL
-)
+{levels; ready; 0},
+{levels; gated; 1}
 SELECT json_group_array(json_array(-priority, is_gated, queue_id, first_due_at)) FROM (
-    SELECT priority, 0 AS is_gated, queue_id, (
-        SELECT due_at FROM runs
-        WHERE queue_id = ready.queue_id AND priority = ready.priority AND state = 0 AND gated = 0 AND due_at > ?2
-        ORDER BY due_at LIMIT 1
-    ) AS first_due_at FROM ready WHERE priority IS NOT NULL
+    SELECT priority, 0 AS is_gated, queue_id, {first_due; ready; 0} AS first_due_at FROM ready WHERE priority IS NOT NULL
     UNION ALL
-    SELECT priority, 1, queue_id, (
-        SELECT due_at FROM runs
-        WHERE queue_id = gated.queue_id AND priority = gated.priority AND state = 0 AND gated = 1 AND due_at > ?2
-        ORDER BY due_at LIMIT 1
-    ) FROM gated WHERE priority IS NOT NULL
+    SELECT priority, 1, queue_id, {first_due; gated; 1} FROM gated WHERE priority IS NOT NULL
 ) WHERE first_due_at IS NOT NULL;
 
 -- name: claim_level

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from horarium.library.scheduler import Scheduler
     from horarium.library.sync import SyncScheduler
     from horarium.library.values import Job, Page, Run
-    from horarium.triggers import Trigger, any_of, at, between, cron, every, except_, rrule, when
+    from horarium.triggers import Trigger, any_of, at, between, business_day, cron, every, except_, rrule, when
 
 _PLACES = {
     "horarium.library.sync": ("SyncScheduler",),
@@ -43,7 +43,9 @@ _PLACES = {
     "horarium.library.declaring": ("Declared", "job"),
     "horarium.library.scheduler": ("Scheduler",),
     "horarium.library.values": ("Job", "Page", "Run"),
-    "horarium.triggers": ("Trigger", "any_of", "at", "between", "cron", "every", "except_", "rrule", "when"),
+    "horarium.triggers": (
+        "Trigger", "any_of", "at", "between", "business_day", "cron", "every", "except_", "rrule", "when",
+    ),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}
 
@@ -85,6 +87,7 @@ __all__ = [
     "any_of",
     "at",
     "between",
+    "business_day",
     "cron",
     "every",
     "except_",

@@ -14,7 +14,8 @@
     ├── Conflict                   right in itself, but not in the present state
     │   ├── LeaseLost              the token is stale, or the run has ended
     │   ├── StateConflict          the run's state does not allow this
-    │   └── AlreadyExists          the name is taken
+    │   ├── AlreadyExists          the name is taken
+    │   └── CalendarInUse          jobs use this calendar
     ├── Outage                     a dependency does not answer; try again later
     │   ├── StoreUnavailable       the store is down, locked, full or read-only
     │   │   └── StoreRefused       it refuses us, and will until someone changes it or our settings
@@ -127,6 +128,16 @@ class AlreadyExists(Conflict):
     """The name is taken."""
 
     code = "already_exists"
+
+
+class CalendarInUse(Conflict):
+    """Jobs use this calendar. `jobs`: the names of some of them."""
+
+    code = "calendar_in_use"
+
+    def __init__(self, message: str, jobs: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.jobs = list(jobs)
 
 
 class Outage(HorariumError):

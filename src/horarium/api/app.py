@@ -17,6 +17,7 @@ from horarium.access.keys import Keys as NamedKeys
 from horarium.access.tokens import Tokens
 from horarium.api.access import AccessApi, Callers, SignInPlace
 from horarium.api.bulk import BulkRuns
+from horarium.api.calendars import CalendarsApi
 from horarium.api.channels import ChannelsApi
 from horarium.api.docs import Docs
 from horarium.api.endpoints import route
@@ -98,6 +99,7 @@ def create_app(
         *Runs(operations).endpoints(), *BulkRuns(operations).endpoints(), *system.endpoints(),
         *JobVersions(operations).endpoints(), *AccessApi(operations, named, entropy).endpoints(),
         *Explanations(operations).endpoints(), *ChannelsApi(operations).endpoints(),
+        *CalendarsApi(operations).endpoints(),
     ]  # fmt: skip
     unguarded = [
         *system.open_endpoints(),

@@ -57,6 +57,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "method_not_allowed": (405, "This address does not take that method"),
     "conflict": (409, "The present state does not allow this"),
     "already_exists": (409, "The name is taken"),
+    "calendar_in_use": (409, "Jobs use this calendar"),
     "lease_lost": (409, "The lease is lost"),
     "state_conflict": (409, "The present state does not allow this"),
     "request_timeout": (408, "The request did not arrive in time"),

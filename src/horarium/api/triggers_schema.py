@@ -122,6 +122,19 @@ class BetweenTrigger(_Trigger, tag="between", rename={"start": "from"}):
     until: datetime | None = None
 
 
+class BusinessDayTrigger(_Trigger, tag="business_day"):
+    """Fires as `trigger` does, on the business days of a calendar (left out: Monday to Friday). A convention moves a
+    fire time whose local date is none; the wall time stays; then `offset` business days on, or back."""
+
+    trigger: AnyTrigger
+    calendar: Annotated[str, Meta(min_length=1, max_length=200, examples=["target2"])] | None = None
+    convention: (
+        Literal["unadjusted", "skip", "following", "preceding", "modified_following", "modified_preceding", "nearest"]
+        | None
+    ) = None
+    offset: Annotated[int, Meta(ge=-366, le=366)] | None = None
+
+
 AnyTrigger = (
     CronTrigger
     | IntervalTrigger
@@ -131,6 +144,7 @@ AnyTrigger = (
     | AnyOfTrigger
     | ExceptTrigger
     | BetweenTrigger
+    | BusinessDayTrigger
 )
 
 

@@ -16,6 +16,7 @@ from horarium.clock import to_datetime
 from horarium.model import queue_of
 from horarium.operations.facade import Operations
 from horarium.operations.jobs.versions import VERSION_MAX, Version, never_was
+from horarium.rules.calendars import without_days
 from horarium.wire.definitions import JobDefinition, without_defaults
 from horarium.wire.masking import shown_target
 from horarium.wire.views import JobView, job_view
@@ -105,5 +106,7 @@ def _view(version: Version) -> JobVersion:
         at=to_datetime(version.at),
         actor=version.actor,
         action=version.action,
-        definition=replace(definition, target=shown_target(definition.target)),
+        definition=replace(
+            definition, trigger=without_days(definition.trigger), target=shown_target(definition.target)
+        ),
     )

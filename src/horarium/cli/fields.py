@@ -111,6 +111,18 @@ def pairs(flag: str, texts: Sequence[str], separator: str) -> dict[str, str]:
 
 def trigger_of(flags: Mapping[str, Any]) -> dict[str, Any] | None:
     """The trigger that the flags give; None if they give none. Raises UsageError for more than one."""
+    days = {name: flags[name] for name in ("calendar", "convention", "offset") if flags.get(name) is not None}
+    trigger = _plain_trigger(flags)
+    if not days:
+        return trigger
+    if trigger is None:
+        raise click.UsageError(
+            f"--{next(iter(days))} belongs to a trigger; give --cron, --when, --rrule or --every too"
+        )
+    return {"type": "business_day", "trigger": trigger, **days}
+
+
+def _plain_trigger(flags: Mapping[str, Any]) -> dict[str, Any] | None:
     given = [name for name in TRIGGER_FLAGS if flags.get(name) is not None]
     timezone = flags.get("timezone")
     if flags.get("from_end") and given != ["every"]:
@@ -353,7 +365,8 @@ _FLAG_OF = {".".join(path): flag for flag, path in POLICIES.items()} | {
     "target.method": "method", "target.timeout_seconds": "http-timeout", "target.expected_status": "expected-status",
     "target.signing_secret": "signing-secret", "target.payload": "payload", "target.args": "args",
     "trigger.expression": "cron", "trigger.timezone": "timezone", "trigger.rrule": "rrule", "trigger.text": "when",
-    "trigger.every_seconds": "every", "trigger.at": "at",
+    "trigger.every_seconds": "every", "trigger.at": "at", "trigger.calendar": "calendar",
+    "trigger.convention": "convention", "trigger.offset": "offset",
 }  # fmt: skip
 
 

@@ -25,6 +25,9 @@ Examples:
 """
 
 
+CONVENTIONS = (
+    "unadjusted", "skip", "following", "preceding", "modified_following", "modified_preceding", "nearest",
+)  # fmt: skip
 TRIGGER_OPTIONS = [
     click.option("--rrule", metavar="RULE", help="RFC 5545: FREQ=..., or lines of DTSTART, RRULE, EXDATE, ..."),
     click.option("--cron", metavar="EXPRESSION", help="Cron expression of 5, 6 or 7 fields, or @daily etc."),
@@ -33,6 +36,13 @@ TRIGGER_OPTIONS = [
     click.option("--at", metavar="INSTANT", help="Once: RFC 3339, or a wall time with --timezone."),
     click.option("--when", metavar="PHRASE", help='Plain English: "every other tuesday at 9:34am".'),
     click.option("--timezone", metavar="ZONE", help="IANA time zone of the trigger, such as Europe/Berlin."),
+    click.option("--calendar", metavar="NAME", help="Only on business days of this calendar."),
+    click.option(
+        "--convention",
+        type=click.Choice(CONVENTIONS),
+        help="Where a fire time goes whose day is no business day; skip if left out.",
+    ),
+    click.option("--offset", type=click.IntRange(-366, 366), help="That many business days on, or back."),
 ]
 
 

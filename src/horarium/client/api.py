@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from horarium.client.calendars import Calendars
 from horarium.client.channels import Channels
 from horarium.client.many_runs import ManyRuns
 from horarium.client.transport import Answer, Cut, Problem, Transport, error_from, segment
@@ -118,6 +119,7 @@ class Client(Watching, ManyRuns):
     def __init__(self, url: str = URL_DEFAULT, api_key: str | None = None, **options: Any) -> None:
         """`options`: those of `Transport`: timeout_seconds, attempts_max."""
         self._transport = Transport(url, api_key, **options)
+        self.calendars = Calendars(self._transport)
         self.channels = Channels(self._transport)
 
     @property

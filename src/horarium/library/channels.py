@@ -30,9 +30,7 @@ class ChannelMethods:
     async def put_channel(self, name: str, channel: Mapping[str, Any], *, actor: str | None = None) -> dict[str, Any]:
         """Define the channel `name`, or replace it: `{"type": "webhook", "url": ...}`, `{"type": "email", "to": [...]}`
         or `{"type": "apprise", "url": ...}`. Raises InvalidRequest."""
-        defined, _ = await self._operations.channels.put(
-            _converted(name, Name, "name"), _converted(channel, AnyChannel)
-        )
+        defined, _ = await self._operations.channels.put(converted(name, Name, "name"), converted(channel, AnyChannel))
         return shown_channel(name, defined)
 
     async def get_channel(self, name: str) -> dict[str, Any]:
@@ -60,7 +58,8 @@ class ChannelMethods:
         return Run(await self._operations.channels.test(name))
 
 
-def _converted(value: Any, kind: Any, path: str = "") -> Any:
+def converted(value: Any, kind: Any, path: str = "") -> Any:
+    """Plain data as a value of ours. Raises InvalidRequest that names each wrong field."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:

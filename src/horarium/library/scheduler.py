@@ -25,6 +25,7 @@ from horarium.clock import Clock, to_instant
 from horarium.delivery.handler import HandlerFunction
 from horarium.errors import InvalidJob, InvalidRequest
 from horarium.interrupts import on_signals
+from horarium.library.calendars import CalendarMethods
 from horarium.library.channels import ChannelMethods
 from horarium.library.declaring import Declared, JobSpec, declare, spec_of
 from horarium.library.enqueuing import Enqueuing
@@ -52,7 +53,7 @@ LIBRARY_ROLES: tuple[Role, ...] = ("planner", "dispatcher", "rescuer", "pruner")
 log = logging.getLogger("horarium")
 
 
-class Scheduler(ChannelMethods, Looking, Enqueuing, ManyRuns):
+class Scheduler(CalendarMethods, ChannelMethods, Looking, Enqueuing, ManyRuns):
     """A scheduler on a store, given by its URL or as an object. `program`: the name of the program whose jobs
     `declare` and the decorator `job` make; programs that share a namespace give a name each. `actor`: in whose name it
     changes things, unless a call names another (`actor=`); the audit then has an entry of each change. Raises

@@ -208,6 +208,14 @@ class SyncScheduler:
     delete_channel = blocking(Scheduler.delete_channel)
     test_channel = blocking(Scheduler.test_channel)
 
+    # ---- calendars
+
+    put_calendar = blocking(Scheduler.put_calendar)
+    compare_calendar = blocking(Scheduler.compare_calendar)
+    get_calendar = blocking(Scheduler.get_calendar)
+    list_calendars = blocking(Scheduler.list_calendars)
+    delete_calendar = blocking(Scheduler.delete_calendar)
+
     # ---- the way there
 
     def _call(self, work: Callable[[], Awaitable[T]]) -> T:

@@ -22,6 +22,7 @@ from horarium import model, ports
 from horarium.clock import Clock, to_datetime
 from horarium.model import Cause, Disposition, Follow, JobState, Occasion, RunPolicy, State, Target, shown_state
 from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
+from horarium.rules.calendars import without_days
 from horarium.rules.planning import trigger_of
 from horarium.wire.views import EventView, JobView, LastRunView, RunView, health_view, job_view, moment, run_view
 
@@ -45,8 +46,11 @@ class Value:
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_") or name not in type(self).__annotations__:
                 raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}", name=name, obj=self)
-            value = getattr(self._stored, name)
+            value = self._field(name)
             return to_datetime(value) if name in self._instants and value is not None else value
+
+    def _field(self, name: str) -> Any:
+        return getattr(self._stored, name)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *type(self).__annotations__})
@@ -121,6 +125,10 @@ class Job(Value):
     def __init__(self, stored: model.Job, health: model.Health = model.NO_HEALTH) -> None:
         super().__init__(stored)
         self._health = health
+
+    def _field(self, name: str) -> Any:
+        value = super()._field(name)
+        return without_days(value) if name == "trigger" else value
 
     @property
     def words(self) -> str:

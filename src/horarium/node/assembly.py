@@ -52,6 +52,7 @@ from horarium.services.planning.planner import Planner
 from horarium.services.polling.claims import Claims
 from horarium.services.polling.news import News
 from horarium.services.upkeep.applier import Applier
+from horarium.services.upkeep.calendars import CalendarApplier
 from horarium.services.upkeep.finisher import Finisher
 from horarium.services.upkeep.log_pruner import LogPruner
 from horarium.services.upkeep.pruner import Pruner
@@ -175,6 +176,7 @@ class Assembly:
             applier = Applier(shared.store, shared.clock, reconciler, options.name)
             services += [
                 applier,
+                CalendarApplier(shared.store, shared.clock, reconciler, options.name, shared.operations.importing),
                 Sweeper(shared.store, reconciler),
                 Serving(shared.operations.stats),
                 *self._watching(),

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from horarium.clock import SECOND, Clock
 from horarium.model import Health, Job, Node, Run
+from horarium.operations.calendars import CalendarOperations
 from horarium.operations.channels import ChannelCheck, ChannelOperations
 from horarium.operations.jobs.backfilling import Backfilling
 from horarium.operations.jobs.changes import Changes
@@ -64,6 +65,7 @@ class Operations:
         changes = Changes(context, self.reconciler, versions, following)
         tracing = tracing or Tracing()
         triggering = Triggering(context, self.reconciler, tracing)
+        self.calendars = CalendarOperations(context)
         self.channels = ChannelOperations(context, check_channel)
         self.jobs = JobOperations(
             context, check_target, changes, triggering, Backfilling(context, self.reconciler), versions

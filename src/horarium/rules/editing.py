@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from horarium.clock import Instant
 from horarium.model import Cause, Disposition, Job, Plan, Run, RunChange, State
+from horarium.rules.calendars import without_days
 from horarium.rules.compiled import after_end
 from horarium.rules.finishing import looked_at
 from horarium.rules.planning import (
@@ -176,7 +177,8 @@ def _change_fields(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instan
     in any case, and planned again as the job now is: its queue, its policies and its limits are on each run.
     """
     retimed = any(getattr(job, name) != getattr(wanted, name) for name in ("trigger", "starts_at", "ends_at"))
-    goes_on = job.trigger == wanted.trigger or (after_end(job) is not None and after_end(wanted) is not None)
+    same_rule = without_days(job.trigger) == without_days(wanted.trigger)
+    goes_on = same_rule or (after_end(job) is not None and after_end(wanted) is not None)
     anchor = job.anchor_at if goes_on else now
     passed = _passed_while_paused(job, now, now, ran) if retimed and not job.enabled else ()
     cursor = now if retimed or job.enabled else job.planned_until

@@ -19,6 +19,7 @@ from horarium.model import UNFINISHED, Cause, Disposition, Job, Run, State
 from horarium.rules.planning import trigger_of
 from horarium.triggers import Trigger, parse_trigger
 from horarium.triggers.budget import PLAN_STEPS, limited
+from horarium.triggers.business import BusinessDay
 from horarium.triggers.compose import Except, zone_of
 from horarium.triggers.words import MONTHS, WEEKDAYS, say_list
 from horarium.triggers.zones import Gap, Zone, get_zone
@@ -55,7 +56,7 @@ def explain(job: Job, at: Instant, now: Instant, run: Run | None) -> Explanation
 def candidates(job: Job, after: Instant, until: Instant, limit: int) -> list[Instant]:
     """Fire times of the job's rule in (after, until], those that it excludes too; the first `limit`."""
     trigger = trigger_of(job)
-    while isinstance(trigger, Except):
+    while isinstance(trigger, Except) or (isinstance(trigger, BusinessDay) and trigger.only_skips):
         trigger = trigger.trigger
     with limited(EXPLAIN_STEPS):
         return trigger.list_fires(after, until, limit)
@@ -182,6 +183,10 @@ def _limited(job: Job, at: Instant) -> Explanation | None:
 
 def excluded_by(trigger: Trigger, at: Instant) -> str | None:
     """What takes this instant away from the rule, in words; None: it is not in the rule to begin with."""
+    if isinstance(trigger, BusinessDay) and _fires(trigger.trigger, at):
+        moved = trigger.goes_to(at)
+        where = f", moved to {', '.join(map(to_text, moved))}" if moved else ""
+        return f"calendar {trigger.calendar or 'Monday to Friday'}{where}"
     if isinstance(trigger, Except):
         covering = [item.words() for item in trigger.excluded if item.end_of(at) > at]
         if covering and _fires(trigger.trigger, at):
@@ -337,11 +342,7 @@ def _days_from(trigger: Trigger, zone: Zone, at: Instant) -> list[date]:
 
 
 def _zone(job: Job) -> Zone:
-    trigger = trigger_of(job)
-    named = getattr(trigger, "_zone", None) or getattr(trigger, "zone", None)
-    if isinstance(named, Zone):
-        return named
-    return get_zone(named if isinstance(named, str) else zone_of(trigger))
+    return get_zone(zone_of(trigger_of(job)))
 
 
 def _fires(trigger: Trigger, at: Instant) -> bool:

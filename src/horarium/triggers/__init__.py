@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from horarium.triggers.base import FIRES_MAX, Trigger
+from horarium.triggers.business import BusinessDay, business_day
 from horarium.triggers.compose import AnyOf, Between, Except, any_of, between, except_
 from horarium.triggers.cron import Cron, cron
 from horarium.triggers.interval import Interval, every
@@ -26,6 +27,7 @@ __all__ = [
     "GROUP",
     "AnyOf",
     "Between",
+    "BusinessDay",
     "Cron",
     "Except",
     "Interval",
@@ -37,6 +39,7 @@ __all__ = [
     "any_of",
     "at",
     "between",
+    "business_day",
     "cron",
     "every",
     "except_",

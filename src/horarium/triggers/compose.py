@@ -23,6 +23,7 @@ from horarium.triggers.cron import Cron
 from horarium.triggers.exclusions import DailyWindow, Exclusion, TriggerTimes, read_exclusion
 from horarium.triggers.spec import DEPTH_MAX, Spec, check_instant, read_instant, within
 from horarium.triggers.words import quote, say_list
+from horarium.triggers.zones import Zone
 
 MEMBERS_MAX = 64
 """Members of one `any_of`, exclusions of one `except`."""
@@ -61,11 +62,11 @@ class AnyOf(Trigger):
                 f"triggers: expected 1 to {MEMBERS_MAX} triggers, not {len(self.triggers)}", field="triggers"
             )
         for index, member in enumerate(self.triggers):
-            _check_trigger(member, f"triggers[{index}]")
+            check_trigger(member, f"triggers[{index}]")
             if member.after_end is not None:
                 message = "what counts from the end of the last run can't be combined with other triggers"
                 raise InvalidTrigger(f"triggers[{index}]: {message}; make a job of its own", field=f"triggers[{index}]")
-        _check_tree(self)
+        check_tree(self)
         object.__setattr__(self, "_sources", _sources(self))
 
     @classmethod
@@ -130,12 +131,12 @@ class Except(Trigger):
     _rest: tuple[Exclusion, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        _check_trigger(self.trigger, "trigger")
+        check_trigger(self.trigger, "trigger")
         if not 1 <= len(self.excluded) <= MEMBERS_MAX:
             raise InvalidTrigger(
                 f"except: expected 1 to {MEMBERS_MAX} exclusions, not {len(self.excluded)}", field="except"
             )
-        _check_tree(self)
+        check_tree(self)
         source, rest = _left_of(self.trigger, self.excluded)
         object.__setattr__(self, "_source", source)
         object.__setattr__(self, "_rest", rest)
@@ -213,7 +214,7 @@ class Between(Trigger):
     end: Instant | None = None
 
     def __post_init__(self) -> None:
-        _check_trigger(self.trigger, "trigger")
+        check_trigger(self.trigger, "trigger")
         if self.start is None and self.end is None:
             raise InvalidTrigger("between needs from, until or both", field="from")
         for instant, name in ((self.start, "from"), (self.end, "until")):
@@ -221,7 +222,7 @@ class Between(Trigger):
                 check_instant(instant, name)
         if self.start is not None and self.end is not None and self.start >= self.end:
             raise InvalidTrigger("until: expected an instant after from", field="until")
-        _check_tree(self)
+        check_tree(self)
 
     @classmethod
     def from_spec(cls, spec: Spec) -> Between:
@@ -283,7 +284,7 @@ def except_(trigger: Trigger, *excluded: Trigger | Exclusion | Mapping[str, Any]
 
     Days and times of day are read in the trigger's own zone unless the exclusion names one. Raises InvalidTrigger.
     """
-    _check_trigger(trigger, "trigger")
+    check_trigger(trigger, "trigger")
     found = []
     for index, item in enumerate(excluded):
         with within(f"except[{index}]"):
@@ -301,8 +302,14 @@ def between(trigger: Trigger, start: datetime | str | None = None, end: datetime
 
 def zone_of(trigger: Trigger) -> str:
     """The one zone that a trigger and its members name, or UTC."""
-    zones = {getattr(part, "timezone", None) for part in _walk(trigger)} - {None}
+    zones = {_zone_of(part) for part in walk(trigger)} - {None}
     return str(zones.pop()) if len(zones) == 1 else "UTC"
+
+
+def _zone_of(part: Trigger) -> str | None:
+    """The zone that a trigger without members names, whatever its text or its fields say it by."""
+    zone = getattr(part, "zone", None) or getattr(part, "timezone", None)
+    return zone.key if isinstance(zone, Zone) else zone
 
 
 def _sources(union: AnyOf) -> tuple[Source, ...]:
@@ -366,12 +373,12 @@ def _exclusion(item: Trigger | Exclusion | Mapping[str, Any], zone: str) -> Excl
     return item if isinstance(item, Exclusion) else read_exclusion(item, zone, None)
 
 
-def _check_trigger(given: object, field: str) -> None:
+def check_trigger(given: object, field: str) -> None:
     if not isinstance(given, Trigger):
         raise InvalidTrigger(f"{field}: expected a trigger such as cron('0 3 * * *'), not {quote(given)}", field=field)
 
 
-def _walk(trigger: Trigger) -> Iterable[Trigger]:
+def walk(trigger: Trigger) -> Iterable[Trigger]:
     waiting = [trigger]
     while waiting:
         part = waiting.pop()
@@ -379,7 +386,7 @@ def _walk(trigger: Trigger) -> Iterable[Trigger]:
         waiting.extend(getattr(part, "children", tuple)())
 
 
-def _check_tree(trigger: Trigger) -> None:
+def check_tree(trigger: Trigger) -> None:
     level, total, depth = [trigger], 0, 0
     while level:
         total, depth = total + len(level), depth + 1

@@ -31,6 +31,7 @@ _OURS = {
     "any_of": ("compose", "AnyOf"),
     "except": ("compose", "Except"),
     "between": ("compose", "Between"),
+    "business_day": ("business", "BusinessDay"),
 }
 
 

@@ -78,6 +78,11 @@ class RRule(Trigger):
             fields.done()
         return trigger
 
+    @property
+    def zone(self) -> Zone:
+        """The zone of its wall times: that of DTSTART, or the one given beside the text."""
+        return self._zone
+
     def anchored(self, anchor: Instant) -> RRule:
         """With COUNT and no DTSTART, the rule that counts its occurrences after `anchor` (in whole seconds)."""
         if not self._counts_from_anchor() or self._anchor is not None:

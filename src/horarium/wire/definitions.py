@@ -46,6 +46,7 @@ from horarium.policies import (
     Retry,
     Timeouts,
 )
+from horarium.rules.calendars import without_days
 from horarium.rules.compiled import know_trigger
 from horarium.rules.planning import next_fire, trigger_of
 from horarium.triggers import Trigger, parse_trigger
@@ -229,7 +230,9 @@ def _never(job: Job) -> str:
 
 def definition_of(job: Job) -> JobDefinition:
     """What its owner would write to get this job (secrets masked)."""
-    return _definition(job, shown_target(job.target))
+    shown = _definition(job, shown_target(job.target))
+    shown.trigger = without_days(shown.trigger)
+    return shown
 
 
 def kept_definition(job: Job) -> JobDefinition:

@@ -52,6 +52,7 @@ from horarium.policies import (
     Retry,
     Timeouts,
 )
+from horarium.rules.calendars import without_days
 from horarium.rules.compiled import words_of
 from horarium.rules.tracing import handed_on
 from horarium.wire.masking import shown_target
@@ -212,7 +213,7 @@ def _job_view(job: Job) -> JobView:
     for name in _SPELT:
         if (value := shown[name]) is not None:
             shown[name] = _DEFAULTS_IN_FULL.get(id(value)) or _spelt(value)
-    shown["state"], shown["words"] = job.state, words_of(job)
+    shown["trigger"], shown["state"], shown["words"] = without_days(job.trigger), job.state, words_of(job)
     return JobView(**shown)
 
 

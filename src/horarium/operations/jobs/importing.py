@@ -23,6 +23,7 @@ from horarium.operations.writing.auditing import require_reach
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce
 from horarium.ports import JOBS
+from horarium.rules.calendars import without_days
 from horarium.rules.compiled import after_end
 from horarium.rules.editing import edit
 from horarium.rules.reconciling import reconciled
@@ -158,7 +159,8 @@ class Importing:
 
 def _begins_anew(job: Job, wanted: Job) -> bool:
     """Whether it counts from now on. One that counts from the end of its last run goes on to do so."""
-    return wanted.trigger != job.trigger and (after_end(job) is None or after_end(wanted) is None)
+    same_rule = without_days(wanted.trigger) == without_days(job.trigger)
+    return not same_rule and (after_end(job) is None or after_end(wanted) is None)
 
 
 def _is_simple(job: Job, wanted: Job, now: Instant) -> bool:

@@ -20,13 +20,14 @@ LOOK_EVERY = 5 * SECOND
 """How often work without a signal is looked for."""
 
 
-class _Work(Struct):
+class Work(Struct):
     """What this node is at: the record as it wrote it, which runs, and where the next page of them begins. Those that
     are claimed come first: they may have to be asked to stop."""
 
     record: Record
     states: frozenset[State] = CLAIMED
     after: str | None = None
+    begun: Instant = 0
 
 
 class Applier(Service):
@@ -34,6 +35,7 @@ class Applier(Service):
 
     name = "applier"
     topics: tuple[Topic, ...] = (APPLY,)
+    prefix = PREFIX
 
     def __init__(self, store: Store, clock: Clock, reconciler: Reconciler, node: str) -> None:
         self.wake = Wake()
@@ -41,7 +43,7 @@ class Applier(Service):
         self._clock = clock
         self._reconciler = reconciler
         self._node = node
-        self._work: _Work | None = None
+        self._work: Work | None = None
         self._look_at: Instant = INSTANT_MIN
 
     def signalled(self) -> None:
@@ -63,21 +65,21 @@ class Applier(Service):
             await self._page(self._work)
         return now + 2 * round((self._clock.monotonic() - began) * SECOND)
 
-    async def _find(self, now: Instant) -> _Work | None:
+    async def _find(self, now: Instant) -> Work | None:
         """The first record that no other node holds."""
         after: str | None = None
         while True:
-            page = await self._store.list_records(RecordFilter(PREFIX), after, PAGE_MAX)
+            page = await self._store.list_records(RecordFilter(self.prefix), after, PAGE_MAX)
             for record in page.items:
                 if owed_of(record).held(self._node, now):
                     continue
                 mine = held_by(record, self._node, now)
                 if (await self._store.put_records([RecordChange(mine, record.version)]))[0]:
-                    return _Work(mine)
+                    return Work(mine, begun=now)
             if (after := page.next_after) is None:
                 return None
 
-    async def _renew(self, work: _Work, now: Instant) -> bool:
+    async def _renew(self, work: Work, now: Instant) -> bool:
         """Say that we go on, where that is needed. False: another node does."""
         left = owed_of(work.record).until - now
         if HELD // 2 < left <= HELD:
@@ -89,7 +91,7 @@ class Applier(Service):
         self._give_up()
         return False
 
-    async def _page(self, work: _Work) -> None:
+    async def _page(self, work: Work) -> None:
         owed = owed_of(work.record)
         (job,) = await self._store.get_jobs_by_id([owed.job_id])
         if job is not None:

@@ -1,0 +1,203 @@
+"""The endpoints under /calendars."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from horarium.access.roles import Scope
+from horarium.api.endpoints import Answer, Call, Endpoint, Example, answer, no_content
+from horarium.api.reading import BodyReader, is_name, read_cursor, write_cursor
+from horarium.api.schemas import PageQuery
+from horarium.clock import DAY
+from horarium.errors import InvalidRequest, NotFound
+from horarium.model.calendars import Calendar, DateText
+from horarium.operations.facade import Operations
+from horarium.rules.calendars import FireChange, content_of, holiday_names, text_of_day
+from horarium.triggers.business_days import LAST_DAY, day_of, days_of
+from horarium.wire.calendars import shown_calendar
+
+SPAN_MAX = 3_700
+"""Days that one question may span: ten years."""
+A_YEAR = 366
+
+
+class CalendarView(Struct):
+    """A calendar as it is shown: every default written out."""
+
+    name: str
+    title: str | None
+    weekend: tuple[str, ...]
+    holidays: tuple[Any, ...]
+    business_days: tuple[str, ...]
+    ends_on: str | None
+
+
+class CalendarPage(Struct):
+    """One page of calendars, by name."""
+
+    items: list[CalendarView]
+    next_cursor: str | None
+
+
+class DayView(Struct, omit_defaults=True):
+    """One day. `name`: that of its holiday."""
+
+    date: str
+    business_day: bool
+    name: str | UnsetType = UNSET
+
+
+class DayPage(Struct):
+    """The days of a span, in order."""
+
+    items: list[DayView]
+    next_cursor: str | None = None
+
+
+class CalendarChanges(Struct):
+    """What a change of a calendar would do to jobs in the next 400 days. `truncated`: more jobs use it than are
+    told."""
+
+    changes: list[FireChange]
+    truncated: bool
+
+
+class PutQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Whether to write at all."""
+
+    dry_run: Annotated[bool, Meta(description="Say what would change, and write nothing.")] = False
+
+
+class DaysQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Which days: from `since` (left out: today) to `until` (left out: a year on), both included."""
+
+    since: DateText | UnsetType = UNSET
+    until: DateText | UnsetType = UNSET
+
+
+EXAMPLES = (
+    Example(
+        "settlement",
+        {
+            "title": "TARGET2",
+            "holidays": [
+                "2027-01-01",
+                {"date": "2027-03-26", "name": "Good Friday"},
+                {"rrule": "FREQ=YEARLY;BYMONTH=5;BYMONTHDAY=1", "name": "Labour Day"},
+            ],
+        },
+    ),
+)
+
+
+class CalendarsApi:
+    """Handlers; what they do is in `Operations`."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._calendars, self._clock = operations.calendars, operations.clock
+
+    async def put(self, call: Call) -> Answer:
+        name: str = call.request.path_params["name"]
+        if not is_name(name):
+            raise InvalidRequest(
+                f"name: {name[:200]!r} is not 1 to 200 letters, digits or . _ : @ -, beginning with a letter or digit",
+                field="name",
+            )
+        asked: Calendar = call.body
+        query: PutQuery = call.query
+        if query.dry_run:
+            changes, truncated = await self._calendars.compare(name, asked)
+            return answer(CalendarChanges(changes, truncated))
+        calendar, created = await self._calendars.put(name, asked)
+        location = [("location", f"/api/v1/calendars/{name}")] if created else []
+        return answer(_view(name, calendar), 201 if created else 200, location)
+
+    async def get(self, call: Call) -> Answer:
+        name = _name(call)
+        return answer(_view(name, await self._calendars.get(name)))
+
+    async def list_all(self, call: Call) -> Answer:
+        query: PageQuery = call.query
+        page = await self._calendars.page(read_cursor("calendars", query.cursor, is_name), query.limit)
+        items = [_view(name, calendar) for name, calendar in page.items]
+        return answer(CalendarPage(items, write_cursor("calendars", page.next_after)))
+
+    async def delete(self, call: Call) -> Answer:
+        await self._calendars.delete(_name(call))
+        return no_content()
+
+    async def days(self, call: Call) -> Answer:
+        calendar = await self._calendars.get(_name(call))
+        query: DaysQuery = call.query
+        since = self._clock.now() // DAY if query.since is UNSET else _day(query.since, "since")
+        until = min(since + A_YEAR - 1, LAST_DAY) if query.until is UNSET else _day(query.until, "until")
+        if not since <= until < since + SPAN_MAX:
+            raise InvalidRequest(f"until: lies before since, or {SPAN_MAX:,} days or more behind it", field="until")
+        days, names = days_of(content_of(calendar)), holiday_names(calendar, since, until)
+        items = [
+            DayView(text_of_day(day), days.is_business(day), names.get(day, UNSET)) for day in range(since, until + 1)
+        ]
+        return answer(DayPage(items))
+
+    def endpoints(self) -> list[Endpoint]:
+        """The route table."""
+        read, write = Scope.JOBS_READ, Scope.JOBS_WRITE
+        return [
+            Endpoint(
+                method="GET", path="/calendars", name="listCalendars", costly=True, tag="calendars", bound=True,
+                handle=self.list_all, query=PageQuery, scope=read, summary="Calendars, by name",
+                answers={200: (CalendarPage, "One page")}, problems=("invalid_cursor",),
+            ),
+            Endpoint(
+                method="PUT", path="/calendars/{name}", name="putCalendar", tag="calendars", handle=self.put,
+                scope=write, summary="Define a calendar, or replace it", query=PutQuery, costly=True,
+                description="Jobs that use it follow within seconds. With `dry_run`, nothing is written; the answer "
+                "tells of each job that uses it how its fire times would change.",
+                body=Calendar, read=BodyReader(Calendar), examples=EXAMPLES,
+                answers={
+                    200: (CalendarView | CalendarChanges, "The calendar; or what would change"),
+                    201: (CalendarView, "The new calendar"),
+                },
+                problems=("too_expensive", "conflict"),
+            ),
+            Endpoint(
+                method="GET", path="/calendars/{name}", name="getCalendar", tag="calendars", handle=self.get,
+                bound=True, scope=read, summary="Show a calendar",
+                answers={200: (CalendarView, "The calendar")}, problems=("not_found",),
+            ),
+            Endpoint(
+                method="DELETE", path="/calendars/{name}", name="deleteCalendar", tag="calendars", handle=self.delete,
+                scope=write, summary="Delete a calendar that no job uses", costly=True,
+                answers={204: (None, "It is gone")}, problems=("not_found", "calendar_in_use", "conflict"),
+            ),
+            Endpoint(
+                method="GET", path="/calendars/{name}/days", name="listCalendarDays", tag="calendars", bound=True,
+                handle=self.days, scope=read, costly=True, summary="The days of a calendar", query=DaysQuery,
+                description="Each day from `since` to `until`, both included: whether it is a business day.",
+                answers={200: (DayPage, "The days")}, problems=("not_found",),
+            ),
+        ]  # fmt: skip
+
+
+def _name(call: Call) -> str:
+    """The calendar that the path names. Raises NotFound for what no calendar can be called."""
+    name: str = call.request.path_params["name"]
+    if not is_name(name):
+        raise NotFound(f"there is no calendar named {name[:200]!r}")
+    return name
+
+
+def _day(text: str, field: str) -> int:
+    try:
+        day = day_of(text)
+    except ValueError:
+        day = -1
+    if not 0 <= day <= LAST_DAY:
+        raise InvalidRequest(f"{field}: {text} is no day from 1970 to 2200", field=field)
+    return day
+
+
+def _view(name: str, calendar: Calendar) -> CalendarView:
+    return CalendarView(**shown_calendar(name, calendar))

@@ -1,0 +1,235 @@
+"""`horarium calendar`: which days are business days."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from horarium.cli.calendar_files import from_country, from_ics, from_market, read_calendar
+from horarium.cli.output import Column, print_fields, print_json, print_json_list, print_table, say
+from horarium.cli.shell import Lazy, connect, server_options
+
+calendar = Lazy(
+    name="calendar",
+    commands={
+        "add": "horarium.cli.calendar:add",
+        "import": "horarium.cli.calendar:import_",
+        "list": "horarium.cli.calendar:list_calendars",
+        "show": "horarium.cli.calendar:show",
+        "diff": "horarium.cli.calendar:diff",
+        "remove": "horarium.cli.calendar:remove",
+    },
+    summaries={
+        "add": "Define a calendar, or replace it.",
+        "import": "Define a calendar from a country's or a market's holidays, or an iCalendar file.",
+        "list": "List calendars.",
+        "show": "Show a calendar, and its holidays of a year.",
+        "diff": "Show how fire times of jobs would change with a calendar.",
+        "remove": "Remove a calendar that no job uses.",
+    },
+    help="Which days are business days, for triggers that fire on them.",
+)
+NAME = click.argument("name")
+COLUMNS = (
+    Column("name", whole=True),
+    Column("weekend", whole=True),
+    Column("holidays"),
+    Column("ends"),
+    Column("title"),
+)
+SHOWN_FIRES = 5
+
+
+def _weekend(text: str | None) -> list[str] | None:
+    return None if text is None else [part.strip().upper() for part in text.split(",") if part.strip()]
+
+
+@click.command(
+    help="Define a calendar, or replace it.\n\n\b\nExample:\n"
+    '  horarium calendar add office --holiday "2027-01-01=New Year" --holiday 2027-12-24'
+)
+@NAME
+@click.option("--weekend", metavar="DAYS", help="SAT,SUN if left out; an empty text: none.")
+@click.option("--holiday", multiple=True, metavar="DATE[=NAME]", help="A day off; repeatable.")
+@click.option("--business-day", multiple=True, metavar="DATE", help="A day of work in spite of all; repeatable.")
+@click.option("--ends-on", metavar="DATE", help="The last day that it knows.")
+@click.option("--title", metavar="TEXT", help="Its name for people.")
+@server_options
+def add(
+    name: str,
+    weekend: str | None,
+    holiday: tuple[str, ...],
+    business_day: tuple[str, ...],
+    ends_on: str | None,
+    title: str | None,
+    url: str,
+    api_key: str | None,
+    as_json: bool,
+) -> None:
+    days: list[Any] = []
+    for text in holiday:
+        date, separator, said = text.partition("=")
+        days.append({"date": date, "name": said} if separator else date)
+    fields = {
+        "title": title,
+        "weekend": _weekend(weekend),
+        "holidays": days or None,
+        "business_days": list(business_day) or None,
+        "ends_on": ends_on,
+    }
+    _put(name, {key: value for key, value in fields.items() if value is not None}, url, api_key, as_json)
+
+
+def _put(name: str, document: dict[str, Any], url: str, api_key: str | None, as_json: bool) -> None:
+    with connect(url, api_key) as client:
+        made, created = client.calendars.put(name, document)
+    if as_json:
+        print_json(made)
+    else:
+        count = len(made["holidays"])
+        ends = f", until {made['ends_on']}" if made["ends_on"] else ""
+        say(f"Calendar {name} {'added' if created else 'replaced'}: {count} holidays{ends}.")
+
+
+@click.command(
+    "import",
+    help="Define a calendar from holidays that others keep. --country and --market need pip install"
+    " 'horarium[holidays]'.\n\n\b\nExamples:\n"
+    "  horarium calendar import de-be --country DE --subdivision BE --years 2026-2036\n"
+    "  horarium calendar import target2 --market XECB\n"
+    "  horarium calendar import school --ics holidays.ics",
+)
+@NAME
+@click.option("--country", metavar="CODE", help="A country, by ISO 3166-1: DE.")
+@click.option("--subdivision", metavar="CODE", help="A part of it, by ISO 3166-2: BE.")
+@click.option("--market", metavar="CODE", help="A financial market: XECB (TARGET2), XNYS.")
+@click.option("--ics", metavar="FILE", help="The events of an iCalendar file; - is the standard input.")
+@click.option("--years", metavar="FROM-TO", help="Which years; left out: this one and the ten after it.")
+@click.option("--weekend", metavar="DAYS", help="Left out: that of the country, or SAT,SUN.")
+@server_options
+def import_(
+    name: str,
+    country: str | None,
+    subdivision: str | None,
+    market: str | None,
+    ics: str | None,
+    years: str | None,
+    weekend: str | None,
+    url: str,
+    api_key: str | None,
+    as_json: bool,
+) -> None:
+    if sum(each is not None for each in (country, market, ics)) != 1:
+        raise click.UsageError("give one of --country, --market and --ics")
+    span = _years(years)
+    if country is not None:
+        document = from_country(country, subdivision, span)
+    elif market is not None:
+        document = from_market(market, span)
+    else:
+        document = from_ics(ics or "-", span)
+    if weekend is not None:
+        document["weekend"] = _weekend(weekend)
+    _put(name, document, url, api_key, as_json)
+
+
+def _years(text: str | None) -> range:
+    if text is None:
+        first = datetime.now(UTC).year
+        return range(first, first + 11)
+    first_text, _, last_text = text.partition("-")
+    if not first_text.isdigit() or not (last_text or first_text).isdigit():
+        raise click.UsageError(f"--years: {text!r} is not FROM-TO, such as 2026-2036")
+    return range(int(first_text), int(last_text or first_text) + 1)
+
+
+@click.command("list", help="List calendars.\n\n\b\nExample:\n  horarium calendar list --json")
+@server_options
+def list_calendars(url: str, api_key: str | None, as_json: bool) -> None:
+    with connect(url, api_key) as client:
+        if as_json:
+            print_json_list(client.calendars.list())
+            return
+        rows = [
+            (
+                each["name"], ",".join(each["weekend"]), str(len(each["holidays"])), each["ends_on"] or "-",
+                each["title"] or "",
+            )
+            for each in client.calendars.list()
+        ]  # fmt: skip
+    print_table(COLUMNS, rows, "There are no calendars. Add one: horarium calendar import NAME --country DE")
+
+
+@click.command(
+    help="Show a calendar, and its holidays of a year.\n\n\b\nExample:\n  horarium calendar show de --year 2027"
+)
+@NAME
+@click.option("--year", type=click.IntRange(1970, 2200), help="Left out: this year.")
+@server_options
+def show(name: str, year: int | None, url: str, api_key: str | None, as_json: bool) -> None:
+    with connect(url, api_key) as client:
+        found = client.calendars.get(name)
+        if as_json:
+            print_json(found)
+            return
+        year = year or datetime.now(UTC).year
+        days = client.calendars.days(name, f"{year}-01-01", f"{year}-12-31")
+    weekend = ",".join(found["weekend"]) or "none"
+    open_days = sum(day["business_day"] for day in days)
+    fields = [("title", found["title"]), ("weekend", weekend), ("ends on", found["ends_on"])]
+    print_fields([*fields, (f"business days of {year}", open_days)])
+    for day in days:
+        if not day["business_day"] and (day.get("name") or not _in_weekend(day["date"], found["weekend"])):
+            say(f"  {day['date']}  {day.get('name', '')}".rstrip())
+
+
+def _in_weekend(date: str, weekend: list[str]) -> bool:
+    return f"{datetime.fromisoformat(date):%a}".upper() in weekend
+
+
+@click.command(
+    help="Show how fire times of jobs would change within 400 days. Writes nothing. Exit 2 if any would.\n\n\b\n"
+    "Example:\n  horarium calendar diff de-be new-holidays.ics"
+)
+@NAME
+@click.argument("file")
+@server_options
+def diff(name: str, file: str, url: str, api_key: str | None, as_json: bool) -> None:
+    document = read_calendar(file, _years(None))
+    with connect(url, api_key) as client:
+        told = client.calendars.compare(name, document)
+    if as_json:
+        print_json(told)
+    else:
+        _say_changes(told)
+    if told["changes"]:
+        raise click.exceptions.Exit(2)
+
+
+def _say_changes(told: dict[str, Any]) -> None:
+    for each in told["changes"]:
+        say(each["job"])
+        lines = [f"  + {fire}" for fire in each["added"]] + [f"  - {fire}" for fire in each["removed"]]
+        lines += [f"  {fire['from']} -> {fire['to']}" for fire in each["moved"]]
+        for line in lines[:SHOWN_FIRES]:
+            say(line)
+        if len(lines) > SHOWN_FIRES:
+            say(f"  and {len(lines) - SHOWN_FIRES} more")
+    if told["truncated"]:
+        say("More jobs use this calendar than were compared.")
+    if not told["changes"]:
+        say("No fire time changes.")
+
+
+@click.command(help="Remove a calendar that no job uses.\n\n\b\nExample:\n  horarium calendar remove office")
+@NAME
+@server_options
+def remove(name: str, url: str, api_key: str | None, as_json: bool) -> None:
+    with connect(url, api_key) as client:
+        client.calendars.delete(name)
+    if as_json:
+        print_json({"removed": name})
+    else:
+        say(f"Calendar {name} removed.")

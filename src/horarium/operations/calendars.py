@@ -1,0 +1,147 @@
+"""Calendars: kept as records, checked when they are written, carried to the jobs that use them by a service.
+
+A calendar is the record `calendar/NAME`. A change of one leaves a marker record in its transaction; the node that finds
+it brings the jobs up to date, page by page (`services.upkeep.calendars`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import msgspec
+
+from horarium.clock import DAY, Instant
+from horarium.errors import CalendarInUse, NotFound
+from horarium.model import Job
+from horarium.model.calendars import Calendar
+from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.operations.bounds.evaluating import evaluate
+from horarium.operations.writing.auditing import told
+from horarium.operations.writing.contention import RACES_MAX, contended
+from horarium.operations.writing.context import Context
+from horarium.ports import APPLY, PAGE_MAX, JobFilter, Page, Store
+from horarium.rules.applying import Owed
+from horarium.rules.calendars import FireChange, calendars_in, compare, content_of, with_days
+from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS
+from horarium.triggers.business_days import Content, day_of
+
+PREFIX = "calendar/"
+CHANGED = "calendar-change/"
+"""Markers of changes that are still to be carried to jobs."""
+SHOWN_MAX = 20
+"""Jobs that are named where a calendar can't be deleted."""
+COMPARED_MAX = 200
+"""Jobs whose fire times one answer compares."""
+
+decode_calendar = msgspec.json.Decoder(Calendar).decode
+
+
+async def known_days(store: Store, trigger: Mapping[str, Any]) -> dict[str, Any]:
+    """The trigger with the days of the calendars that it names. Raises InvalidTrigger for one that is not there."""
+    names = sorted(set(calendars_in(trigger)))
+    if not names:
+        return dict(trigger)
+    found = await store.get_records([PREFIX + name for name in names])
+    known: dict[str, Content] = {}
+    for name, record in zip(names, found, strict=True):
+        if record is not None:
+            known[name] = content_of(decode_calendar(record.body))
+    return with_days(trigger, known)
+
+
+class CalendarOperations:
+    """Calendars of one namespace. Raises the errors of `errors`, nothing else."""
+
+    def __init__(self, context: Context) -> None:
+        self._store, self._clock, self._signal, _ = context
+
+    async def put(self, name: str, calendar: Calendar) -> tuple[Calendar, bool]:
+        """Define the calendar, or bring the existing one to this; jobs that use it follow. The second value: whether it
+        is new."""
+        await self._content(calendar)
+        for _ in range(RACES_MAX):
+            (stored,) = await self._store.get_records([PREFIX + name])
+            before = None if stored is None else decode_calendar(stored.body)
+            if calendar == before:
+                return calendar, False
+            version = (0 if stored is None else stored.version) + 1
+            now = self._clock.now()
+            action = "calendar.update" if before else "calendar.create"
+            line = told(action, f"calendar/{name}", now, before=before, after=calendar)
+            owed = Record(name=f"{CHANGED}{name}/{version:012d}-{now:016x}", body=msgspec.json.encode(Owed(name, now)))
+            record = Record(name=PREFIX + name, body=msgspec.json.encode(calendar), version=version)
+            change = RecordChange(record, version - 1, records=(*line, owed))
+            if (await self._store.put_records([change])) == [True]:
+                self._signal.publish(APPLY)
+                return calendar, stored is None
+        raise contended(f"calendar {name}")
+
+    async def get(self, name: str) -> Calendar:
+        """The calendar of that name. Raises NotFound."""
+        (stored,) = await self._store.get_records([PREFIX + name])
+        if stored is None:
+            raise NotFound(f"there is no calendar named {name!r}")
+        return decode_calendar(stored.body)
+
+    async def page(self, after: str | None, limit: int) -> Page[tuple[str, Calendar]]:
+        """Calendars by name, beginning after this name; at most 200."""
+        where, beyond = RecordFilter(PREFIX), None if after is None else PREFIX + after
+        page = await self._store.list_records(where, beyond, min(limit, PAGE_MAX))
+        items = tuple((record.name.removeprefix(PREFIX), decode_calendar(record.body)) for record in page.items)
+        return Page(items, None if page.next_after is None else page.next_after.removeprefix(PREFIX))
+
+    async def delete(self, name: str) -> None:
+        """Remove a calendar. Raises NotFound, and CalendarInUse while jobs use it."""
+        for _ in range(RACES_MAX):
+            (stored,) = await self._store.get_records([PREFIX + name])
+            if stored is None:
+                raise NotFound(f"there is no calendar named {name!r}")
+            users = [job.name async for job in self.users(name, SHOWN_MAX + 1)]
+            if users:
+                more = "" if len(users) <= SHOWN_MAX else " and others"
+                raise CalendarInUse(
+                    f"calendar {name!r} is used by {', '.join(users[:SHOWN_MAX])}{more}", users[:SHOWN_MAX]
+                )
+            line = told("calendar.delete", f"calendar/{name}", self._clock.now(), before=decode_calendar(stored.body))
+            change = RecordChange(stored, stored.version, deleted=True, records=line)
+            if (await self._store.put_records([change])) == [True]:
+                return
+        raise contended(f"calendar {name}")
+
+    async def users(self, name: str, limit: int) -> AsyncIterator[Job]:
+        """The jobs that use it, by name, at most that many."""
+        after: str | None = None
+        while limit > 0:
+            page = await self._store.list_jobs(JobFilter(), after, PAGE_MAX)
+            for job in page.items:
+                if limit > 0 and name in calendars_in(job.trigger):
+                    limit -= 1
+                    yield job
+            if (after := page.next_after) is None:
+                return
+
+    async def compare(self, name: str, calendar: Calendar) -> tuple[list[FireChange], bool]:
+        """How the fire times of jobs would change with these days; and whether there may be more than is told."""
+        content = await self._content(calendar)
+        now, found, looked_at = self._clock.now(), list[FireChange](), 0
+        async for job in self.users(name, COMPARED_MAX + 1):
+            looked_at += 1
+            if looked_at > COMPARED_MAX:
+                break
+            change = await evaluate(lambda job=job: compare(job, name, content, now), LIST_STEPS)  # type: ignore[misc]
+            if change is not None:
+                found.append(change)
+        return found, looked_at > COMPARED_MAX
+
+    async def _content(self, calendar: Calendar) -> Content:
+        """Its days. Raises InvalidRequest for a calendar that can't be."""
+        return await evaluate(lambda: content_of(calendar), PLAN_STEPS)
+
+
+def ends_soon(calendar: Calendar, now: Instant) -> bool:
+    """True if its last day lies less than 60 days ahead, or behind."""
+    return calendar.ends_on is not None and day_of(calendar.ends_on) * DAY < now + 60 * DAY
+
+
+__all__ = ["CalendarOperations", "decode_calendar", "ends_soon", "known_days"]

@@ -1,0 +1,190 @@
+"""Calendars and the triggers that use them: which, with which days, and how a change of the days changes fire times.
+
+A stored trigger carries the days of its calendar as they were when it was stored (`days`), so that a job's fire times
+follow from the job alone, and an old version of it says what was then. Whoever writes a job looks the days up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from horarium.clock import DAY, Instant, to_text
+from horarium.errors import InvalidRequest, InvalidTrigger
+from horarium.model import Job
+from horarium.model.calendars import RULES_MAX, Calendar
+from horarium.rules.planning import trigger_of
+from horarium.triggers.business_days import WEEKDAYS, Content, date_of, day_of, days_of, rule_days
+
+TYPE = "business_day"
+LOOKED_AHEAD = 400 * DAY
+FIRES_MAX = 1_000
+"""Fire times of one job that a comparison looks at."""
+NEAR = 31 * DAY
+"""How far apart the two instants of a fire time are at most that was moved."""
+
+
+def content_of(calendar: Calendar) -> Content:
+    """The calendar as far as it decides anything. Raises InvalidRequest that names a wrong holiday."""
+    dates, rules = [], []
+    for index, holiday in enumerate(calendar.listed):
+        field = f"holidays[{index}]"
+        if (holiday.date is None) == (holiday.rrule is None):
+            raise InvalidRequest(f"{field}: give either a date or an rrule", field=field)
+        if holiday.rrule is not None:
+            _check_rule(holiday.rrule, field)
+            rules.append(holiday.rrule)
+        elif holiday.date is not None:
+            dates.append(_checked(holiday.date, field))
+    if len(rules) > RULES_MAX:
+        raise InvalidRequest(f"holidays: at most {RULES_MAX} rules, not {len(rules)}; give dates", field="holidays")
+    for index, day in enumerate(calendar.business_days):
+        _checked(day, f"business_days[{index}]")
+    if calendar.ends_on is not None:
+        _checked(calendar.ends_on, "ends_on")
+    content = Content(
+        weekend=tuple(name for name in WEEKDAYS if name in calendar.weekend),
+        dates=tuple(sorted(set(dates))),
+        rules=tuple(sorted(set(rules))),
+        business_days=tuple(sorted(set(calendar.business_days))),
+        ends_on=calendar.ends_on,
+    )
+    if not len(days_of(content)):
+        raise InvalidRequest("weekend: no day is left that is a business day", field="weekend")
+    return content
+
+
+def _checked(text: str, field: str) -> str:
+    try:
+        day_of(text)
+    except ValueError:
+        raise InvalidRequest(f"{field}: there is no day {text}", field=field) from None
+    return text
+
+
+def _check_rule(rule: str, field: str) -> None:
+    try:
+        rule_days(rule)
+    except InvalidTrigger as error:
+        raise InvalidRequest(f"{field}.rrule: {error.message}", field=f"{field}.rrule") from None
+
+
+# ---- in triggers ------------------------------------------------------------------------------------------------
+
+
+def calendars_in(trigger: Any) -> Iterator[str]:
+    """The names of the calendars that the JSON form of a trigger asks for, in it and in its members."""
+    for node in _nodes(trigger):
+        if isinstance(name := node.get("calendar"), str):
+            yield name
+
+
+def with_days(trigger: Mapping[str, Any], known: Mapping[str, Content]) -> dict[str, Any]:
+    """The trigger with the days of its calendars. Raises InvalidTrigger for one that is not known."""
+    for name in calendars_in(trigger):
+        if name not in known:
+            message = f"calendar: there is no calendar named {name[:200]!r}; define it first"
+            raise InvalidTrigger(message, field="trigger.calendar")
+    changed: dict[str, Any] = _changed(trigger, lambda name: {"days": msgspec.to_builtins(known[name])})
+    return changed
+
+
+def without_days(trigger: Mapping[str, Any]) -> dict[str, Any]:
+    """The trigger as its owner wrote it."""
+    return _changed(trigger, lambda name: {}) if uses_days(trigger) else dict(trigger)
+
+
+def uses_days(trigger: Any) -> bool:
+    """True if the trigger, or a member of it, is one of business days."""
+    return next(_nodes(trigger), None) is not None
+
+
+def _nodes(value: Any) -> Iterator[Mapping[str, Any]]:
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Mapping):
+            if part.get("type") == TYPE:
+                yield part
+            waiting += part.values()
+        elif isinstance(part, list | tuple):
+            waiting += part
+
+
+def _changed(value: Any, days: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_changed(part, days) for part in value]
+    if not isinstance(value, Mapping):
+        return value
+    is_ours = value.get("type") == TYPE
+    changed = {key: _changed(part, days) for key, part in value.items() if not (is_ours and key == "days")}
+    name = value.get("calendar")
+    return {**changed, **days(name)} if is_ours and isinstance(name, str) else changed
+
+
+# ---- a change of days -------------------------------------------------------------------------------------------
+
+
+class Moved(Struct, frozen=True, rename={"before": "from", "after": "to"}):
+    """A fire time that comes to lie elsewhere."""
+
+    before: str
+    after: str
+
+
+class FireChange(Struct, frozen=True):
+    """The fire times of a job within the next 400 days that a change of its calendar adds, removes and moves."""
+
+    job: str
+    added: Sequence[str]
+    removed: Sequence[str]
+    moved: Sequence[Moved]
+
+
+def compare(job: Job, name: str, content: Content, now: Instant) -> FireChange | None:
+    """How the fire times of a job change with the days of a calendar; None: they stay. Raises TooExpensive."""
+    changed = replace(job, trigger=_with(job.trigger, name, content))
+    before, after = (
+        trigger_of(each).list_fires(now, now + LOOKED_AHEAD, FIRES_MAX) if each.enabled else []
+        for each in (job, changed)
+    )
+    removed, added = sorted(set(before) - set(after)), sorted(set(after) - set(before))
+    moved: list[Moved] = []
+    for fire in list(removed):
+        to = min(added, key=lambda each: abs(each - fire), default=None)
+        if to is not None and abs(to - fire) <= NEAR:
+            moved.append(Moved(to_text(fire), to_text(to)))
+            removed.remove(fire)
+            added.remove(to)
+    if not (removed or added or moved):
+        return None
+    return FireChange(job.name, [*map(to_text, added)], [*map(to_text, removed)], moved)
+
+
+def _with(trigger: Any, name: str, content: Content) -> Any:
+    """The trigger with other days for one calendar, and its own for all others."""
+    known = {node["calendar"]: node.get("days") for node in _nodes(trigger) if isinstance(node.get("calendar"), str)}
+    days = {**known, name: msgspec.to_builtins(content)}
+    return _changed(trigger, lambda each: {"days": days[each]})
+
+
+def holiday_names(calendar: Calendar, since: int, until: int) -> dict[int, str]:
+    """The names of the holidays from one day to another (both included), by day."""
+    names: dict[int, str] = {}
+    for holiday in calendar.listed:
+        if holiday.rrule is not None:
+            fires = rule_days(holiday.rrule).list_fires(since * DAY - 1, (until + 1) * DAY - 1, until - since + 1)
+            found = [fire // DAY for fire in fires]
+        else:
+            found = [day_of(holiday.date or "")]
+        names.update({day: holiday.name for day in found if holiday.name is not None and since <= day <= until})
+    return names
+
+
+def text_of_day(day: int) -> str:
+    """The date of a day as text."""
+    return date_of(day).isoformat()

@@ -1,0 +1,56 @@
+"""Carries a change of a calendar to the jobs that use it: page by page, once the change is written.
+
+The work is in a marker record, as that of the applier is. Each job is brought to its own definition with the days of
+now, as though its owner had sent it again. A job that was being written with the old days while the change was made is
+found by another look at all jobs, some seconds later; only then is the marker removed.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from horarium.clock import SECOND, Clock
+from horarium.errors import HorariumError
+from horarium.model.records import RecordChange
+from horarium.operations.calendars import CHANGED
+from horarium.operations.jobs.importing import Importing
+from horarium.operations.settling.reconciling import Reconciler
+from horarium.ports import JobFilter, Store
+from horarium.rules.applying import owed_of
+from horarium.rules.calendars import calendars_in
+from horarium.services.upkeep.applier import LOOK_EVERY, Applier, Work
+from horarium.wire.definitions import kept_definition
+
+PAGE = 100
+WRITTEN = 10 * SECOND
+"""How long a job may take to be written."""
+
+log = logging.getLogger("horarium")
+
+
+class CalendarApplier(Applier):
+    """Brings jobs up to date with their calendars."""
+
+    name = "calendars"
+    prefix = CHANGED
+
+    def __init__(self, store: Store, clock: Clock, reconciler: Reconciler, node: str, importing: Importing) -> None:
+        super().__init__(store, clock, reconciler, node)
+        self._importing = importing
+
+    async def _page(self, work: Work) -> None:
+        owed = owed_of(work.record)
+        page = await self._store.list_jobs(JobFilter(), work.after, PAGE)
+        users = [job for job in page.items if owed.job_id in calendars_in(job.trigger)]
+        answers = await self._importing.put_jobs([kept_definition(job) for job in users]) if users else []
+        for job, answer in zip(users, answers, strict=True):
+            if isinstance(answer, HorariumError):
+                log.warning("job %s does not follow its calendar %s: %s", job.name, owed.job_id, answer)
+        work.after = page.next_after
+        if work.after is not None:
+            return
+        if work.begun < owed.since + WRITTEN:
+            self._work, self._look_at = None, self._clock.now() + LOOK_EVERY
+            return
+        await self._store.put_records([RecordChange(work.record, work.record.version, deleted=True)])
+        self._give_up()

@@ -135,8 +135,8 @@ class CalendarInUse(Conflict):
 
     code = "calendar_in_use"
 
-    def __init__(self, message: str, jobs: Iterable[str] = ()) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, jobs: Iterable[str] = (), *, field: str | None = None) -> None:
+        super().__init__(message, field=field)
         self.jobs = list(jobs)
 
 

@@ -24,11 +24,12 @@ KEY = "first-key-1234"
 API = {
     Scope.JOBS_READ: (
         "GET /jobs", "GET /jobs/{name}", "GET /jobs/{name}/explain", "GET /jobs/{name}/fires",
-        "GET /jobs/{name}/versions", "GET /upcoming", "POST /preview",
+        "GET /jobs/{name}/versions", "GET /upcoming", "POST /preview", "GET /calendars", "GET /calendars/{name}",
+        "GET /calendars/{name}/days",
     ),
     Scope.JOBS_WRITE: (
         "POST /jobs", "PUT /jobs/{name}", "PATCH /jobs/{name}", "DELETE /jobs/{name}", "POST /jobs/{name}/revert",
-        "POST /import", "POST /jobs/{name}/history",
+        "POST /import", "POST /jobs/{name}/history", "PUT /calendars/{name}", "DELETE /calendars/{name}",
     ),
     Scope.RUNS_READ: (
         "GET /runs", "GET /runs/{id}", "GET /runs/{id}/log", "GET /stats", "GET /nodes", "GET /events",

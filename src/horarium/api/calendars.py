@@ -157,7 +157,7 @@ class CalendarsApi:
                 "tells of each job that uses it how its fire times would change.",
                 body=Calendar, read=BodyReader(Calendar), examples=EXAMPLES,
                 answers={
-                    200: (CalendarView | CalendarChanges, "The calendar; or what would change"),
+                    200: (dict[str, Any], "The calendar; with `dry_run` an object of `changes` and `truncated`"),
                     201: (CalendarView, "The new calendar"),
                 },
                 problems=("too_expensive", "conflict"),

@@ -32,7 +32,7 @@ log = logging.getLogger("horarium.api")
 
 class Problem(Struct, kw_only=True, frozen=True, omit_defaults=True):
     """An error (RFC 9457). `code` is stable; `field` names the offending input, `errors` all that were found;
-    `position` says where in a rule's text."""
+    `position` says where in a rule's text; `jobs` names those that are in the way."""
 
     type: str
     title: str
@@ -43,6 +43,7 @@ class Problem(Struct, kw_only=True, frozen=True, omit_defaults=True):
     position: int | UnsetType = UNSET
     errors: list[Fault] | UnsetType = UNSET
     missing_scopes: list[str] | UnsetType = UNSET
+    jobs: list[str] | UnsetType = UNSET
 
 
 PROBLEMS: dict[str, tuple[int, str]] = {
@@ -227,6 +228,7 @@ def problem_of(error: HorariumError) -> Problem:
         position=UNSET if position is None else position,
         errors=getattr(error, "faults", UNSET),
         missing_scopes=getattr(error, "missing_scopes", UNSET),
+        jobs=getattr(error, "jobs", UNSET),
     )
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
-
-import click
 
 from horarium.errors import HorariumError, InvalidRequest
 
@@ -103,7 +102,7 @@ def read_calendar(file: str, years: range) -> dict[str, Any]:
         return from_ics(file, years)
     from horarium.server.documents import read_yaml
 
-    document: Any = next(iter(read_yaml(_text_of(file), file, InvalidRequest)), None)
+    document = next(iter(read_yaml(_text_of(file), file, InvalidRequest)), None)
     if not isinstance(document, dict):
         raise HorariumError(f"{file}: expected one calendar, an object such as {{holidays: [2027-01-01]}}")
     return {key: value for key, value in document.items() if key != "name"}
@@ -111,6 +110,6 @@ def read_calendar(file: str, years: range) -> dict[str, Any]:
 
 def _text_of(file: str) -> str:
     try:
-        return click.get_text_stream("stdin").read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
     except OSError as error:
         raise HorariumError(f"{file}: {error.strerror}") from None

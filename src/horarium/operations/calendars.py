@@ -22,9 +22,10 @@ from horarium.operations.writing.contention import RACES_MAX, contended
 from horarium.operations.writing.context import Context
 from horarium.ports import APPLY, PAGE_MAX, JobFilter, Page, Store
 from horarium.rules.applying import Owed
-from horarium.rules.calendars import FireChange, calendars_in, compare, content_of, with_days
+from horarium.rules.calendars import FireChange, calendars_in, compare, content_of, uses_days, with_days
 from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS
 from horarium.triggers.business_days import Content, day_of
+from horarium.wire.definitions import JobDefinition
 
 PREFIX = "calendar/"
 CHANGED = "calendar-change/"
@@ -48,6 +49,13 @@ async def known_days(store: Store, trigger: Mapping[str, Any]) -> dict[str, Any]
         if record is not None:
             known[name] = content_of(decode_calendar(record.body))
     return with_days(trigger, known)
+
+
+async def with_known_days(store: Store, definition: JobDefinition) -> JobDefinition:
+    """The definition with the days of the calendars that its trigger names, as they are now."""
+    if not uses_days(definition.trigger):
+        return definition
+    return msgspec.structs.replace(definition, trigger=await known_days(store, definition.trigger))
 
 
 class CalendarOperations:

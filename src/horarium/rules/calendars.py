@@ -1,7 +1,7 @@
 """Calendars and the triggers that use them: which, with which days, and how a change of the days changes fire times.
 
 A stored trigger carries the days of its calendar as they were when it was stored (`days`), so that a job's fire times
-follow from the job alone, and an old version of it says what was then. Whoever writes a job looks the days up.
+follow from the job alone, and an old version of it says what was then. What writes a job looks the days up.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -18,7 +17,7 @@ from horarium.errors import InvalidRequest, InvalidTrigger
 from horarium.model import Job
 from horarium.model.calendars import RULES_MAX, Calendar
 from horarium.rules.planning import trigger_of
-from horarium.triggers.business_days import WEEKDAYS, Content, date_of, day_of, days_of, rule_days
+from horarium.triggers.business_days import WEEKDAYS, Content, date_of, day_of, days_of, plain, rule_days
 
 TYPE = "business_day"
 LOOKED_AHEAD = 400 * DAY
@@ -89,7 +88,7 @@ def with_days(trigger: Mapping[str, Any], known: Mapping[str, Content]) -> dict[
         if name not in known:
             message = f"calendar: there is no calendar named {name[:200]!r}; define it first"
             raise InvalidTrigger(message, field="trigger.calendar")
-    changed: dict[str, Any] = _changed(trigger, lambda name: {"days": msgspec.to_builtins(known[name])})
+    changed: dict[str, Any] = _changed(trigger, lambda name: {"days": plain(known[name])})
     return changed
 
 
@@ -168,7 +167,7 @@ def compare(job: Job, name: str, content: Content, now: Instant) -> FireChange |
 def _with(trigger: Any, name: str, content: Content) -> Any:
     """The trigger with other days for one calendar, and its own for all others."""
     known = {node["calendar"]: node.get("days") for node in _nodes(trigger) if isinstance(node.get("calendar"), str)}
-    days = {**known, name: msgspec.to_builtins(content)}
+    days = {**known, name: plain(content)}
     return _changed(trigger, lambda each: {"days": days[each]})
 
 

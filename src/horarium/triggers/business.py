@@ -13,13 +13,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
-import msgspec
-
 from horarium.clock import INSTANT_MAX, SECOND, Instant
 from horarium.errors import InvalidTrigger
 from horarium.triggers.base import Trigger
 from horarium.triggers.budget import spend
-from horarium.triggers.business_days import LAST_DAY, MONDAY_TO_FRIDAY, Content, Convention, Days, days_of, read_content
+from horarium.triggers.business_days import (
+    LAST_DAY,
+    MONDAY_TO_FRIDAY,
+    Content,
+    Convention,
+    Days,
+    days_of,
+    plain,
+    read_content,
+)
 from horarium.triggers.compose import check_tree, check_trigger, walk, zone_of
 from horarium.triggers.spec import Spec
 from horarium.triggers.words import quote
@@ -71,7 +78,7 @@ class BusinessDay(Trigger):
     @classmethod
     def from_spec(cls, spec: Spec) -> BusinessDay:
         """Reads `{"type": "business_day", "trigger", "calendar"?, "convention"?, "offset"?}`; `days` beside a calendar
-        is its content, which whoever stores the trigger looks up."""
+        is its content, looked up when the trigger is stored."""
         offset: Any = spec.get("offset")
         if spec.has("days") and not spec.has("calendar"):
             raise InvalidTrigger("days: give the name of a calendar", field="days")
@@ -92,7 +99,7 @@ class BusinessDay(Trigger):
         if self.offset:
             spec["offset"] = self.offset
         if self.calendar is not None and self.content is not None:
-            spec["days"] = msgspec.to_builtins(self.content)
+            spec["days"] = plain(self.content)
         return spec
 
     def children(self) -> tuple[Trigger, ...]:
@@ -126,7 +133,7 @@ class BusinessDay(Trigger):
 
     def goes_to(self, fire: Instant) -> list[Instant]:
         """The instants to which a fire time of its trigger goes; none if it falls away."""
-        day = self._wall_day(fire)
+        day = _day_of(self._zone, fire)
         if self.convention is Convention.SKIP and not self._days().is_business(day):
             return []
         target = self._days().move(day, self.convention, self.offset)
@@ -139,29 +146,33 @@ class BusinessDay(Trigger):
         if self.convention is Convention.UNADJUSTED and not self.offset:
             return self.trigger.next_fire(after)
         after = max(after, -1)
-        today = self._wall_day(after)
-        if self._changes(today) or self._changes(max(today - 1, 0)):
+        today = _day_of(self._zone, after)
+        if _changes_on(self._zone, today) or _changes_on(self._zone, max(today - 1, 0)):
             return self._searched(max(today - 1, 0), after)
         source = max(days.first_source(today, self.convention, self.offset), 0)
         if not days.is_plain(source):
             return self._searched(today, after)
         if days.move(source, self.convention, self.offset) != today:
             fire = self._on_or_after(source)
-        elif self._changes(source):
+        elif _changes_on(self._zone, source):
             return self._searched(today, after)
         else:
-            shift = self._start(today) - self._start(source)
-            fire = self.trigger.next_fire(max(after - shift, self._start(source) - 1))
-            if fire is not None and self._wall_day(fire) == source:
+            shift = _start_of(self._zone, today) - _start_of(self._zone, source)
+            fire = self.trigger.next_fire(max(after - shift, _start_of(self._zone, source) - 1))
+            if fire is not None and _day_of(self._zone, fire) == source:
                 return fire + shift
             fire = self._kept_of(fire)
         if fire is None:
             return None
-        day = self._wall_day(fire)
+        day = _day_of(self._zone, fire)
         target = days.move(day, self.convention, self.offset)
-        if not days.is_plain(day) or self._changes(day) or self._changes(min(max(target, 0), LAST_DAY)):
+        if (
+            not days.is_plain(day)
+            or _changes_on(self._zone, day)
+            or _changes_on(self._zone, min(max(target, 0), LAST_DAY))
+        ):
             return self._searched(target, after)
-        return self._in_time(fire + self._start(target) - self._start(day))
+        return self._in_time(fire + _start_of(self._zone, target) - _start_of(self._zone, day))
 
     def _searched(self, target: int, after: Instant) -> Instant | None:
         """The first fire time after `after` of those that go to this day or a later one."""
@@ -178,7 +189,7 @@ class BusinessDay(Trigger):
             if found is not None and (best is None or found < best):
                 best = found
                 # Where the clock changes, the end of a day may lie behind the begin of the next one.
-                last = min(last, target + 1 if self._changes(target) else target)
+                last = min(last, target + 1 if _changes_on(self._zone, target) else target)
             target += 1
         return None if best is None else self._in_time(best)
 
@@ -186,17 +197,17 @@ class BusinessDay(Trigger):
         """The first fire time after `after` of those that go to a day, `fire` being the first of them as it was; and
         the first that goes to a later day."""
         best: Instant | None = None
-        dense = self._changes(max(target, 0))
+        dense = _changes_on(self._zone, max(target, 0))
         while fire is not None and self._goes_to(fire) == target:
             spend()
-            day = self._wall_day(fire)
-            if dense or self._changes(day):
+            day = _day_of(self._zone, fire)
+            if dense or _changes_on(self._zone, day):
                 found = next((each for each in self._moved(day, target) if each > after), None)
             else:
-                shift = self._start(target) - self._start(day)
+                shift = _start_of(self._zone, target) - _start_of(self._zone, day)
                 if fire + shift <= after:
                     fire = self.trigger.next_fire(after - shift)
-                found = fire + shift if fire is not None and self._wall_day(fire) == day else None
+                found = fire + shift if fire is not None and _day_of(self._zone, fire) == day else None
             if found is not None and (best is None or found < best):
                 best = found
             fire = self._on_or_after(day + 1)
@@ -215,31 +226,30 @@ class BusinessDay(Trigger):
 
     def _on_or_after(self, day: int) -> Instant | None:
         """The first fire time of the trigger on this day or later that does not fall away."""
-        return None if day > LAST_DAY else self._kept_of(self.trigger.next_fire(self._start(day) - 1))
+        return None if day > LAST_DAY else self._kept_of(self.trigger.next_fire(_start_of(self._zone, day) - 1))
 
     def _kept_of(self, fire: Instant | None) -> Instant | None:
         """This fire time, or the first after it that does not fall away."""
         while fire is not None and self.convention is Convention.SKIP:
             spend()
-            day = self._wall_day(fire)
+            day = _day_of(self._zone, fire)
             if self._days().is_business(day):
                 break
             day = self._days().move(day, Convention.FOLLOWING, 0)
-            fire = None if day > LAST_DAY else self.trigger.next_fire(self._start(day) - 1)
+            fire = None if day > LAST_DAY else self.trigger.next_fire(_start_of(self._zone, day) - 1)
         return fire
 
-    def _wall_day(self, instant: Instant) -> int:
-        return self._zone.to_wall(instant // SECOND) // DAY
-
     def _goes_to(self, fire: Instant) -> int:
-        return self._days().move(self._wall_day(fire), self.convention, self.offset)
+        return self._days().move(_day_of(self._zone, fire), self.convention, self.offset)
 
     def _moved(self, day: int, target: int) -> list[Instant]:
         """All fire times of a day as they lie on another one, ascending."""
         if day not in self._kept:
             # A change of the clock at midnight may show the end of a day again, after the next one has begun.
-            around = self.trigger.list_fires(self._start(day - 1) - 1, self._start(day + 2) - 1, DENSE_MAX)
-            fires = [fire for fire in around if self._wall_day(fire) == day]
+            around = self.trigger.list_fires(
+                _start_of(self._zone, day - 1) - 1, _start_of(self._zone, day + 2) - 1, DENSE_MAX
+            )
+            fires = [fire for fire in around if _day_of(self._zone, fire) == day]
             moved = fires if day == target else sorted({each for fire in fires for each in self._shifted(fire, target)})
             if len(self._kept) >= 4:
                 self._kept.clear()
@@ -250,14 +260,20 @@ class BusinessDay(Trigger):
         wall = target * DAY + self._zone.to_wall(fire // SECOND) % DAY
         return (utc * SECOND + fire % SECOND for utc in self._zone.to_utc(wall, self._gap, self._repeat))
 
-    def _start(self, day: int) -> Instant:
-        """The first instant of a day, or where the clock passes over it."""
-        return self._zone.to_utc(day * DAY, Gap.RUN_AT_TRANSITION)[0] * SECOND
 
-    def _changes(self, day: int) -> bool:
-        """True if the clock changes on that day, or near enough that its wall times mean anything else."""
-        segment = self._zone.segment_at(self._start(day) // SECOND)
-        return not (segment.clear <= day * DAY and (day + 1) * DAY <= segment.unclear)
+def _day_of(zone: Zone, instant: Instant) -> int:
+    return zone.to_wall(instant // SECOND) // DAY
+
+
+def _start_of(zone: Zone, day: int) -> Instant:
+    """The first instant of a day, or where the clock passes over it."""
+    return zone.to_utc(day * DAY, Gap.RUN_AT_TRANSITION)[0] * SECOND
+
+
+def _changes_on(zone: Zone, day: int) -> bool:
+    """True if the clock changes on that day, or near enough that its wall times mean anything else."""
+    segment = zone.segment_at(_start_of(zone, day) // SECOND)
+    return not (segment.clear <= day * DAY and (day + 1) * DAY <= segment.unclear)
 
 
 def _policies(trigger: Trigger) -> tuple[Gap, Repeat]:

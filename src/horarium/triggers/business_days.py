@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable
 from datetime import date
 from enum import StrEnum
 from functools import lru_cache
@@ -178,20 +177,14 @@ def days_of(content: Content) -> Days:
     return _made(msgspec.json.encode(content))
 
 
+def plain(content: Content) -> Any:
+    """The content as JSON has it."""
+    return msgspec.json.decode(msgspec.json.encode(content))
+
+
 def read_content(given: Any) -> Content:
-    """The content of a calendar, as it stands with a stored trigger. Raises InvalidTrigger."""
+    """The content of a calendar, as a stored trigger has it. Raises InvalidTrigger."""
     try:
         return msgspec.convert(given, Content)
     except msgspec.ValidationError as error:
         raise InvalidTrigger(f"days: {error}", field="days") from None
-
-
-def check_dates(dates: Iterable[str], field: str) -> None:
-    """Raises InvalidTrigger for a text that is no date."""
-    for text in dates:
-        try:
-            if len(text) != 10:
-                raise ValueError(text)
-            day_of(text)
-        except ValueError:
-            raise InvalidTrigger(f"{field}: {text[:40]!r} is no date such as 2027-12-24", field=field) from None

@@ -307,7 +307,7 @@ def zone_of(trigger: Trigger) -> str:
 
 
 def _zone_of(part: Trigger) -> str | None:
-    """The zone that a trigger without members names, whatever its text or its fields say it by."""
+    """The zone that a trigger without members names, in its text or in a field."""
     zone = getattr(part, "zone", None) or getattr(part, "timezone", None)
     return zone.key if isinstance(zone, Zone) else zone
 

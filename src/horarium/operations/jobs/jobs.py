@@ -22,7 +22,7 @@ from horarium.model import run_id as run_id_of
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.bounds.limits import check_size
 from horarium.operations.bounds.reaching import require_followed
-from horarium.operations.calendars import known_days
+from horarium.operations.calendars import known_days, with_known_days
 from horarium.operations.jobs.backfilling import Backfilling
 from horarium.operations.jobs.changes import Changes, Decide, Seen, always
 from horarium.operations.jobs.defining import Defining
@@ -35,7 +35,6 @@ from horarium.operations.writing.context import Context
 from horarium.operations.writing.named import job_named
 from horarium.operations.writing.tracing import asked_trace
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page
-from horarium.rules.calendars import uses_days
 from horarium.rules.compiled import after_end, forget_trigger, words_of
 from horarium.rules.editing import backfill_fires, delete, edit, fires_beyond, pause, plan_backfill, plan_now, resume
 from horarium.rules.planning import job_fires, needs_unfinished
@@ -117,7 +116,7 @@ class JobOperations:
     async def job_from(self, definition: JobDefinition, now: Instant) -> Job:
         """A new job, not stored yet. Raises InvalidJob or InvalidTrigger."""
         id = uuid7(now, self._entropy(10))
-        definition = await self._with_days(definition)
+        definition = await with_known_days(self._store, definition)
         return await _evaluate_job(lambda: job_from(definition, id=id, now=now, check_target=self._check_target))
 
     async def put_job(self, definition: JobDefinition) -> tuple[Job, bool]:
@@ -178,14 +177,8 @@ class JobOperations:
 
     async def wanted(self, job: Job, definition: JobDefinition, now: Instant) -> Job:
         """The stored job with this content; an equal one if there is nothing to change."""
-        definition = await self._with_days(definition)
+        definition = await with_known_days(self._store, definition)
         return await _evaluate_job(lambda: with_definition(job, definition, now=now, check_target=self._check_target))
-
-    async def _with_days(self, definition: JobDefinition) -> JobDefinition:
-        """The definition with the days of the calendars that its trigger names, as they are now."""
-        if not uses_days(definition.trigger):
-            return definition
-        return replace(definition, trigger=await known_days(self._store, definition.trigger))
 
     # ---- looked at
 

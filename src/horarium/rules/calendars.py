@@ -52,7 +52,7 @@ def content_of(calendar: Calendar) -> Content:
         business_days=tuple(sorted(set(calendar.business_days))),
         ends_on=calendar.ends_on,
     )
-    if not len(days_of(content)):
+    if days_of(content).is_empty:
         raise InvalidRequest("weekend: no day is left that is a business day", field="weekend")
     return content
 

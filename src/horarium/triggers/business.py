@@ -149,27 +149,28 @@ class BusinessDay(Trigger):
         today = _day_of(self._zone, after)
         if _changes_on(self._zone, today) or _changes_on(self._zone, max(today - 1, 0)):
             return self._searched(max(today - 1, 0), after)
-        source = max(days.first_source(today, self.convention, self.offset), 0)
-        if not days.is_plain(source):
-            return self._searched(today, after)
-        if days.move(source, self.convention, self.offset) != today:
-            fire = self._on_or_after(source)
-        elif _changes_on(self._zone, source):
-            return self._searched(today, after)
+        if not self.offset and days.is_plain(today):
+            fire = self._kept_of(self.trigger.next_fire(after))
         else:
-            shift = _start_of(self._zone, today) - _start_of(self._zone, source)
-            fire = self.trigger.next_fire(max(after - shift, _start_of(self._zone, source) - 1))
-            if fire is not None and _day_of(self._zone, fire) == source:
-                return fire + shift
-            fire = self._kept_of(fire)
+            source = max(days.first_source(today, self.convention, self.offset), 0)
+            if not days.is_plain(source) or _changes_on(self._zone, source):
+                return self._searched(today, after)
+            if days.move(source, self.convention, self.offset) == today:
+                shift = _start_of(self._zone, today) - _start_of(self._zone, source)
+                fire = self.trigger.next_fire(max(after - shift, _start_of(self._zone, source) - 1))
+                if fire is not None and _day_of(self._zone, fire) == source:
+                    return fire + shift
+                fire = self._kept_of(fire)
+            else:
+                fire = self._on_or_after(source)
         if fire is None:
             return None
         day = _day_of(self._zone, fire)
+        if not self.offset and days.is_plain(day):
+            return self._in_time(fire)
         target = days.move(day, self.convention, self.offset)
-        if (
-            not days.is_plain(day)
-            or _changes_on(self._zone, day)
-            or _changes_on(self._zone, min(max(target, 0), LAST_DAY))
+        if not days.is_plain(day) or any(
+            _changes_on(self._zone, each) for each in (day, min(max(target, 0), LAST_DAY))
         ):
             return self._searched(target, after)
         return self._in_time(fire + _start_of(self._zone, target) - _start_of(self._zone, day))

@@ -1,20 +1,17 @@
 """Business days: which days of a calendar are, and how a date moves to one.
 
 A calendar is a weekend, holidays (dates, or rules that yield them) and days of work in spite of both. `Days` has the
-business days of 1970 to 2200 as one sorted array, so that a step of any number of them is a search and an addition. The
-conventions are those of ISDA (2006 Definitions, 4.12) and QuantLib: each maps a date to a date and never a later one to
-an earlier one.
+days of 1970 to 2200 as bytes, one a day, so that the next business day is a search in memory. The conventions are those
+of ISDA (2006 Definitions, 4.12) and QuantLib: each maps a date to a date and never a later one to an earlier one.
 """
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
+from collections import deque
 from datetime import date
 from enum import StrEnum
-from functools import lru_cache
-from itertools import compress
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import Struct
@@ -28,8 +25,8 @@ WEEKDAYS: Final = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 LAST_DAY: Final = INSTANT_MAX // DAY
 _RULE_STEPS: Final = 20
-KEPT: Final = 32
-"""Calendars whose business days are kept, 150 kB each."""
+KEPT: Final = 4
+"""Calendars whose business days are kept though no trigger has them: 84 kB each."""
 
 
 class Convention(StrEnum):
@@ -84,7 +81,7 @@ def _bare(rule: str) -> str:
 class Days:
     """The business days of a calendar, and the steps between them."""
 
-    __slots__ = ("_bits", "_days")
+    __slots__ = ("__weakref__", "_bits")
 
     def __init__(self, content: Content) -> None:
         week = bytes(name not in content.weekend for name in WEEKDAYS)
@@ -101,10 +98,11 @@ class Days:
             if 0 <= day <= LAST_DAY:
                 bits[day] = 1
         self._bits = bytes(bits)
-        self._days = array("i", compress(range(len(bits)), bits))
 
-    def __len__(self) -> int:
-        return len(self._days)
+    @property
+    def is_empty(self) -> bool:
+        """True if there is no business day."""
+        return 1 not in self._bits
 
     def is_business(self, day: int) -> bool:
         """True if that day is a business day; none beyond 1970 to 2200 is."""
@@ -114,67 +112,80 @@ class Days:
         """True if the day and both beside it are business days: then nothing moves to it or away from it."""
         return 0 < day < LAST_DAY and self._bits[day - 1 : day + 2] == b"\1\1\1"
 
+    def _from(self, day: int) -> int:
+        """The first business day from this day on; the day after the last where there is none."""
+        found = self._bits.find(1, max(day, 0))
+        return LAST_DAY + 1 if found < 0 else found
+
+    def _up_to(self, day: int) -> int:
+        """The last business day up to this day; -1 where there is none."""
+        return self._bits.rfind(1, 0, max(day + 1, 0))
+
+    def _steps(self, day: int, count: int) -> int:
+        """The business day so many after a day, or before it."""
+        for _ in range(abs(count)):
+            day = self._from(day + 1) if count > 0 else self._up_to(day - 1)
+        return day
+
     def move(self, day: int, convention: Convention, offset: int) -> int:
         """Where a day goes: by the convention, then `offset` business days on (or back, if negative). A day that goes
         beyond 1970 to 2200 is -1, or one after the last. (`skip` moves as `following` does: who asks leaves it out.)"""
-        at = bisect_left(self._days, day)
-        if convention is not Convention.UNADJUSTED:
-            if not self.is_business(day):
-                at = self._index(day, at, convention)
-        elif not offset or not self.is_business(day):
-            if not offset:
-                return day
-            at -= offset > 0  # the first of the business days after it is one step away
-        at += offset
-        if at < 0:
-            return -1
-        return self._days[at] if at < len(self._days) else LAST_DAY + 1
+        if not self.is_business(day):
+            day = self._adjusted(day, convention)
+        return self._steps(day, offset) if offset else day
 
-    def _index(self, day: int, following: int, convention: Convention) -> int:
-        """The index of the business day to which a day that is none goes. `following`: that of the first after it."""
+    def _adjusted(self, day: int, convention: Convention) -> int:
         match convention:
+            case Convention.UNADJUSTED:
+                return day
             case Convention.FOLLOWING | Convention.SKIP:
-                return following
+                return self._from(day)
             case Convention.PRECEDING:
-                return following - 1
+                return self._up_to(day)
+        following, preceding = self._from(day), self._up_to(day)
+        match convention:
             case Convention.MODIFIED_FOLLOWING:
-                return following if self._in_month_of(day, following) else following - 1
+                return following if _same_month(day, following) else preceding
             case Convention.MODIFIED_PRECEDING:
-                return following - 1 if self._in_month_of(day, following - 1) else following
-        if following == len(self._days):
-            return following - 1
-        near = following > 0 and day - self._days[following - 1] < self._days[following] - day
-        return following - 1 if near else following
-
-    def _in_month_of(self, day: int, index: int) -> bool:
-        if not 0 <= index < len(self._days):
-            return False
-        one, other = date_of(day), date_of(self._days[index])
-        return (one.year, one.month) == (other.year, other.month)
+                return preceding if _same_month(day, preceding) else following
+        if following > LAST_DAY:
+            return preceding
+        return preceding if preceding >= 0 and day - preceding < following - day else following
 
     def first_source(self, target: int, convention: Convention, offset: int) -> int:
         """The first day that goes to `target` or beyond: a business day, or one of those between it and the one before.
         (Of `unadjusted`, with an offset.)"""
-        at = bisect_left(self._days, target) - offset
-        if at >= len(self._days):
+        business = self._from(target)
+        if business > LAST_DAY:
             return LAST_DAY + 1
-        low, high = (self._days[at - 1] if at > 0 else -1), self._days[max(at, 0)]
+        high = max(self._steps(business, -offset), 0)
+        low = self._up_to(high - 1)
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if self.move(middle, convention, offset) >= target else (middle, high)
         return high
 
 
-@lru_cache(maxsize=KEPT)
-def _made(body: bytes) -> Days:
-    content = msgspec.json.decode(body, type=Content)
-    spend(_RULE_STEPS * (1 + len(content.rules)))
-    return Days(content)
+def _same_month(day: int, other: int) -> bool:
+    if not 0 <= other <= LAST_DAY:
+        return False
+    one, two = date_of(day), date_of(other)
+    return (one.year, one.month) == (two.year, two.month)
+
+
+_in_use: WeakValueDictionary[bytes, Days] = WeakValueDictionary()
+_last: deque[Days] = deque(maxlen=KEPT)
 
 
 def days_of(content: Content) -> Days:
-    """The business days of a calendar; equal calendars share them."""
-    return _made(msgspec.json.encode(content))
+    """The business days of a calendar: equal ones share them, for as long as a trigger has them."""
+    body = msgspec.json.encode(content)
+    found = _in_use.get(body)
+    if found is None:
+        spend(_RULE_STEPS * (1 + len(content.rules)))
+        found = _in_use[body] = Days(content)
+        _last.append(found)
+    return found
 
 
 def plain(content: Content) -> Any:

@@ -166,8 +166,9 @@ class Jobs:
         return answer([_imported(*next(each_done)) if each is None else each for each in answers])
 
     async def pause(self, call: Call) -> Answer:
-        reason = call.body.reason if call.body else None
-        return await self._shown.answer(call, await self._operations.jobs.pause_job(job_name(call.request), reason))
+        asked: PauseRequest = call.body or PauseRequest()
+        job = await self._operations.jobs.pause_job(job_name(call.request), asked.reason, asked.until)
+        return await self._shown.answer(call, job)
 
     async def resume(self, call: Call) -> Answer:
         return await self._shown.answer(call, await self._operations.jobs.resume_job(job_name(call.request)))
@@ -275,7 +276,8 @@ class Jobs:
             Endpoint(
                 method="POST", path="/jobs/{name}/pause", name="pauseJob", tag="jobs", handle=self.pause,
                 scope=Scope.RUNS_WRITE,
-                summary="Pause a job", description="A job that is paused stays as it is.",
+                summary="Pause a job",
+                description="With `until`, it goes on by itself then. A job that is paused stays as it is, but for that.",
                 body=PauseRequest, read=BodyReader(PauseRequest), optional_body=True,
                 answers={200: (JobView, "The job, paused")}, problems=("not_found", "conflict"),
             ),

@@ -155,9 +155,10 @@ class JobPatch(Struct):
 
 
 class PauseRequest(Struct, forbid_unknown_fields=True):
-    """Why a job is paused."""
+    """Why a job is paused. `until`: it goes on by itself then."""
 
     reason: Reason | None = None
+    until: Moment | None = None
 
 
 class TriggerRequest(Struct, forbid_unknown_fields=True):

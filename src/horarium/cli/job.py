@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from horarium.cli.fields import JSON, body_of, pairs
+from horarium.cli.fields import JSON, body_of, pairs, until_moment
 from horarium.cli.follows import follows_text
 from horarium.cli.output import (
     WIDTHS_FROM_ROWS,
@@ -225,16 +226,28 @@ def delete(name: str | None, labels: tuple[str, ...], url: str, api_key: str | N
 @NAME_OR_LABELS
 @LABELS
 @click.option("--reason", metavar="TEXT", help="Why; shown with the job.")
+@click.option("--until", metavar="WHEN", help="It goes on by itself then: an instant, a wall time, or 2h from now.")
 @server_options
 def pause(
-    name: str | None, labels: tuple[str, ...], reason: str | None, url: str, api_key: str | None, as_json: bool
+    name: str | None,
+    labels: tuple[str, ...],
+    reason: str | None,
+    until: str | None,
+    url: str,
+    api_key: str | None,
+    as_json: bool,
 ) -> None:
+    end = None if until is None else until_moment(until, datetime.now(UTC))
     with connect(url, api_key) as client:
-        jobs = [client.pause_job(chosen, reason) for chosen in _chosen(client, name, labels)]
+        jobs = [client.pause_job(chosen, reason, end) for chosen in _chosen(client, name, labels)]
     if as_json:
         _print_jobs(jobs, name)
     else:
-        _tell([f"Job {job.name} is paused." for job in jobs])
+        _tell([f"Job {job.name} is paused{_until(job)}." for job in jobs])
+
+
+def _until(job: JobView) -> str:
+    return "" if job.paused_until is None else f" until {beside(job.paused_until)}"
 
 
 @click.command(help="Go on with the fire times from now on.\n\n\b\nExample:\n  horarium job resume nightly")

@@ -217,9 +217,11 @@ class Client(Watching, ManyRuns):
         """End the job: pending runs are cancelled, running ones asked to stop."""
         self._call("DELETE", f"/jobs/{segment(name)}")
 
-    def pause_job(self, name: str, reason: str | None = None) -> JobView:
-        """No later fire time runs until it is resumed."""
-        body = {} if reason is None else {"reason": reason}
+    def pause_job(self, name: str, reason: str | None = None, until: datetime | None = None) -> JobView:
+        """No later fire time runs until it is resumed, or until an instant."""
+        body: dict[str, Any] = {} if reason is None else {"reason": reason}
+        if until is not None:
+            body["until"] = until
         return _decode(self._post(f"/jobs/{segment(name)}/pause", body), JobView)
 
     def resume_job(self, name: str) -> JobView:

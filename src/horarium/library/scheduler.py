@@ -298,9 +298,11 @@ class Scheduler(CalendarMethods, ChannelMethods, Looking, Enqueuing, ManyRuns):
         return await each_labelled(self._operations, labels, self.delete_job)
 
     @in_name_of_actor
-    async def pause_job(self, name: str, reason: str | None = None, *, actor: str | None = None) -> Job:
-        """No later fire time runs until it is resumed."""
-        return await self._shown(await self._operations.jobs.pause_job(name, reason))
+    async def pause_job(
+        self, name: str, reason: str | None = None, *, until: datetime | None = None, actor: str | None = None
+    ) -> Job:
+        """No later fire time runs until it is resumed, or until an instant: then it goes on by itself."""
+        return await self._shown(await self._operations.jobs.pause_job(name, reason, until))
 
     @in_name_of_actor
     async def resume_job(self, name: str, *, actor: str | None = None) -> Job:
@@ -309,10 +311,15 @@ class Scheduler(CalendarMethods, ChannelMethods, Looking, Enqueuing, ManyRuns):
 
     @in_name_of_actor
     async def pause_jobs(
-        self, *, labels: Mapping[str, str], reason: str | None = None, actor: str | None = None
+        self,
+        *,
+        labels: Mapping[str, str],
+        reason: str | None = None,
+        until: datetime | None = None,
+        actor: str | None = None,
     ) -> int:
-        """Pause every job that has all of these labels. How many they are."""
-        return await each_labelled(self._operations, labels, lambda name: self.pause_job(name, reason))
+        """Pause every job that has all of these labels, as `pause_job` does. How many they are."""
+        return await each_labelled(self._operations, labels, lambda name: self.pause_job(name, reason, until=until))
 
     @in_name_of_actor
     async def resume_jobs(self, *, labels: Mapping[str, str], actor: str | None = None) -> int:

@@ -116,6 +116,7 @@ class Job(Value):
     fires_count: int
     paused_at: datetime | None
     pause_reason: str | None
+    paused_until: datetime | None
     created_at: datetime
     updated_at: datetime
     deleted_at: datetime | None

@@ -22,12 +22,13 @@ from horarium.rules.planning import (
     Owed,
     apply_overlap,
     dropped_run,
-    exhausted,
     is_fire_time,
+    passed_while_paused,
+    resume,
     timed,
 )
 from horarium.rules.reconciling import is_ahead, taken_back
-from horarium.rules.windows import dropped_range, dropped_ranges, fires_in_window
+from horarium.rules.windows import dropped_range, fires_in_window
 
 
 def plan_now(
@@ -123,16 +124,24 @@ def plan_backfill(
     runs, changes, skipped = apply_overlap(job, owed, unfinished, now, sorted(taken))
     passed: tuple[Run, ...] = ()
     if not job.enabled and end - 1 > job.planned_until:
-        passed = _passed_while_paused(job, start - 1, now, ran)
+        passed = passed_while_paused(job, start - 1, now, ran)
         job = replace(job, planned_until=fires[-1] if len(fires) == BACKFILL_RUNS_MAX else end - 1)
     dropped = (dropped_run(job, range_, now, Cause.BACKFILL) for range_ in skipped)
     return Plan(job, (*passed, *dropped, *runs), tuple(changes))
 
 
-def pause(job: Job, unfinished: Sequence[Run], now: Instant, reason: str | None) -> Plan:
-    """No fire time after `now` runs. Runs planned ahead are withdrawn, as though they had never been planned."""
+def pause(job: Job, unfinished: Sequence[Run], now: Instant, reason: str | None, until: Instant | None = None) -> Plan:
+    """No fire time after `now` runs, or none before `until`. Runs planned ahead are withdrawn, as though they had never
+    been planned."""
     paused = replace(
-        job, enabled=False, paused_at=now, pause_reason=reason, planned_until=now, next_fire_at=None, updated_at=now
+        job,
+        enabled=False,
+        paused_at=now,
+        pause_reason=reason,
+        paused_until=until,
+        planned_until=now,
+        next_fire_at=until,
+        updated_at=now,
     )
     return _withdrawing(_past_claims(paused, unfinished, now), unfinished, now, "the job was paused")
 
@@ -142,15 +151,6 @@ def _past_claims(paused: Job, unfinished: Sequence[Run], now: Instant) -> Job:
     row for the range of fire times that pass while paused must not begin at one that has a row already."""
     claimed = [run.fire_at for run in unfinished if run.token and is_ahead(run, now)]
     return replace(paused, planned_until=max((now, *claimed)))
-
-
-def resume(job: Job, now: Instant, ran: Sequence[Instant] = ()) -> Plan:
-    """Go on with the fire times after `now`. Those that passed meanwhile are recorded as skipped, in one row; `ran`:
-    fire times that have a row already, ascending, which no range may cover."""
-    cursor = max(now, min(job.planned_until, now + CURSOR_AHEAD))
-    resumed = replace(job, enabled=True, paused_at=None, pause_reason=None, planned_until=cursor, updated_at=now)
-    resumed = timed(resumed)
-    return Plan(resumed, _passed_while_paused(job, now, now, ran), records=looked_at(resumed, now))
 
 
 def delete(job: Job, now: Instant) -> Plan:
@@ -180,20 +180,11 @@ def _change_fields(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instan
     same_rule = without_days(job.trigger) == without_days(wanted.trigger)
     goes_on = same_rule or (after_end(job) is not None and after_end(wanted) is not None)
     anchor = job.anchor_at if goes_on else now
-    passed = _passed_while_paused(job, now, now, ran) if retimed and not job.enabled else ()
+    passed = passed_while_paused(job, now, now, ran) if retimed and not job.enabled else ()
     cursor = now if retimed or job.enabled else job.planned_until
     changed = replace(wanted, anchor_at=anchor, updated_at=now, planned_until=cursor)
     planned = _withdrawing(changed, unfinished, now, "the job was changed")
     return replace(planned, runs=passed)
-
-
-def _passed_while_paused(job: Job, until: Instant, now: Instant, ran: Sequence[Instant]) -> tuple[Run, ...]:
-    """One row for all fire times from the cursor up to `until`, or one for each stretch between those that ran."""
-    if exhausted(job) or after_end(job) is not None:
-        return ()
-    reason = f"paused: {job.pause_reason or 'by hand'}"
-    passed = dropped_ranges(job, job.planned_until, until, Disposition.SKIPPED_PAUSED, reason, ran)
-    return tuple(dropped_run(job, range_, now) for range_ in passed)
 
 
 # ---- runs planned ahead -------------------------------------------------------------------------------------

@@ -160,7 +160,10 @@ def _outside(job: Job, at: Instant) -> Explanation | None:
 def _paused(job: Job, at: Instant, now: Instant) -> Explanation | None:
     if job.enabled or (job.paused_at is not None and at <= job.paused_at):
         return None
+    if job.paused_until is not None and at >= job.paused_until:
+        return None
     since = "" if job.paused_at is None else f" since {to_text(job.paused_at)}"
+    since += "" if job.paused_until is None else f" until {to_text(job.paused_until)}"
     why = f", because: {job.pause_reason}" if job.pause_reason else ""
     later = "; it will not run unless the job is resumed before" if at > now else ""
     return Explanation(at, False, f"paused{since}{why}{later}", Disposition.SKIPPED_PAUSED)

@@ -85,8 +85,8 @@ def counted_runs(job: Job) -> tuple[int, int] | None:
 
 
 def plans_when_due(job: Job) -> bool:
-    """Whether it is planned when it falls due and not ahead: it depends on how earlier runs ended."""
-    return needs_unfinished(job) or after_end(job) is not None
+    """Whether it is planned when it falls due and not ahead: it depends on how earlier runs ended, or a pause ends."""
+    return needs_unfinished(job) or after_end(job) is not None or not job.enabled
 
 
 def last_run_id(job: Job) -> str | None:
@@ -95,16 +95,22 @@ def last_run_id(job: Job) -> str | None:
 
 
 def next_fire(job: Job, after: Instant) -> Instant | None:
-    """The job's first fire time after `after`, within its own window and count; None for one that is paused."""
-    if not job.enabled or job.deleted_at is not None or exhausted(job):
+    """The job's first fire time after `after`, within its own window and count. Of one that is paused: the instant at
+    which it goes on, or None."""
+    if job.deleted_at is not None or exhausted(job):
         return None
+    if not job.enabled:
+        return job.paused_until
     return next_in_window(job, after)
 
 
 def job_fires(job: Job, after: Instant, count: int) -> list[Instant]:
-    """The next fire times of a job, `count` at most; none of one that is paused, deleted or past its last run."""
-    if not job.enabled or job.deleted_at is not None or exhausted(job):
+    """The next fire times of a job, `count` at most; none of one that is deleted or past its last run, nor while it is
+    paused."""
+    if job.deleted_at is not None or exhausted(job):
         return []
+    if not job.enabled:
+        return [] if job.paused_until is None else job_fires(_resumed(job), max(after, job.paused_until - 1), count)
     if after_end(job) is not None and job.next_fire_at is not None and job.next_fire_at > after and count:
         first = job.next_fire_at
         return [first, *fires_in_window(replace(job, anchor_at=first), first, INSTANT_MAX - 1, count - 1)]
@@ -144,6 +150,9 @@ def plan(
     Raises TooExpensive where the rule takes more than `steps` to evaluate. PLAN_STEPS take some 10 ms; a planner
     plans what needs more in a thread, with PLAN_STEPS_MAX, so that it delays no other job."""
     with limited(steps):
+        if not job.enabled:
+            over = job.paused_until is not None and job.paused_until <= now
+            return resume(job, (job.paused_until or 0) - 1, ran) if over else Plan(job)
         if after_end(job) is not None:
             return _plan_from_end(job, unfinished, now, last)
         return _plan(job, unfinished, now, ahead, ran)
@@ -272,6 +281,30 @@ def _limit(job: Job, owed: list[Owed]) -> tuple[list[Owed], Instant | None]:
         return owed, None
     kept = owed[:room]
     return kept, kept[-1].fire_at if kept else None
+
+
+# ---- pauses ------------------------------------------------------------------------------------------------------
+
+
+def resume(job: Job, now: Instant, ran: Sequence[Instant] = ()) -> Plan:
+    """Go on with the fire times after `now`. Those that passed meanwhile are recorded as skipped, in one row; `ran`:
+    fire times that have a row already, ascending, which no range may cover."""
+    cursor = max(now, min(job.planned_until, now + CURSOR_AHEAD))
+    resumed = timed(replace(_resumed(job), planned_until=cursor, updated_at=now))
+    return Plan(resumed, passed_while_paused(job, now, now, ran), records=looked_at(resumed, now))
+
+
+def _resumed(job: Job) -> Job:
+    return replace(job, enabled=True, paused_at=None, pause_reason=None, paused_until=None)
+
+
+def passed_while_paused(job: Job, until: Instant, now: Instant, ran: Sequence[Instant]) -> tuple[Run, ...]:
+    """One row for all fire times from the cursor up to `until`, or one for each stretch between those that ran."""
+    if exhausted(job) or after_end(job) is not None:
+        return ()
+    reason = f"paused: {job.pause_reason or 'by hand'}"
+    passed = dropped_ranges(job, job.planned_until, until, Disposition.SKIPPED_PAUSED, reason, ran)
+    return tuple(dropped_run(job, range_, now) for range_ in passed)
 
 
 # ---- overlap ----------------------------------------------------------------------------------------------------

@@ -99,6 +99,7 @@ class JobView(Struct, kw_only=True):
     fires_count: int
     paused_at: datetime | None
     pause_reason: str | None
+    paused_until: datetime | None = None
     created_at: datetime
     updated_at: datetime
     finished_at: datetime | None
@@ -209,6 +210,8 @@ def _job_view(job: Job) -> JobView:
     for name in _MOMENTS:
         if (instant := shown[name]) is not None:
             shown[name] = to_datetime(instant)
+    if not job.enabled:
+        shown["next_fire_at"] = None
     shown["target"] = shown_target(job.target)
     for name in _SPELT:
         if (value := shown[name]) is not None:
@@ -218,7 +221,7 @@ def _job_view(job: Job) -> JobView:
 
 
 _OF_JOB = tuple(name for name in JobView.__struct_fields__ if name in Job.__struct_fields__)
-_MOMENTS = tuple(name for name in _OF_JOB if name.endswith("_at"))
+_MOMENTS = (*(name for name in _OF_JOB if name.endswith("_at")), "paused_until")
 _SPELT = ("target", "catch_up", "retry", "timeouts", "concurrency", "retention")
 _shown_of_job = attrgetter(*_OF_JOB)
 

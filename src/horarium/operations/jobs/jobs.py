@@ -37,7 +37,7 @@ from horarium.operations.writing.tracing import asked_trace
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page
 from horarium.rules.compiled import after_end, forget_trigger, words_of
 from horarium.rules.editing import backfill_fires, delete, edit, fires_beyond, pause, plan_backfill, plan_now, resume
-from horarium.rules.planning import job_fires, needs_unfinished
+from horarium.rules.planning import job_fires, needs_unfinished, timed
 from horarium.triggers import FIRES_MAX, Trigger, parse_trigger
 from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS
 from horarium.wire.definitions import JobDefinition, TargetCheck, job_from, with_definition
@@ -223,11 +223,19 @@ class JobOperations:
 
         forget_trigger(await self._changes.change(name, decide, always(Reach.SOME), "job.delete", plan_owed=False))
 
-    async def pause_job(self, name: str, reason: str | None = None) -> Job:
-        """No later fire time runs until it is resumed. A paused job stays as it is."""
+    async def pause_job(self, name: str, reason: str | None = None, until: datetime | None = None) -> Job:
+        """No later fire time runs until it is resumed, or until an instant. A paused job stays as it is, but for
+        another such instant."""
+        end = None if until is None else to_instant(until)
+        if end is not None and not self._clock.now() < end <= INSTANT_MAX:
+            raise InvalidRequest("until: must lie in the future, and before the year 2200", field="until")
 
         async def decide(seen: Seen) -> Plan | None:
-            return pause(seen.job, seen.unfinished, seen.now, reason) if seen.job.enabled else None
+            if seen.job.enabled:
+                return pause(seen.job, seen.unfinished, seen.now, reason, end)
+            if end is None or seen.job.paused_until == end:
+                return None
+            return Plan(timed(replace(seen.job, paused_until=end, updated_at=seen.now)))
 
         async def reach(job: Job) -> Reach:
             return Reach.AHEAD if job.enabled else Reach.NONE

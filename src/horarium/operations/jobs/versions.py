@@ -50,6 +50,7 @@ class Version(Struct, frozen=True, kw_only=True, omit_defaults=True):
     definition: JobDefinition
     actor: str = ""
     action: str = ""
+    paused_until: Instant | None = None
 
 
 _decode = msgspec.json.Decoder(Version).decode
@@ -238,4 +239,5 @@ def _version(job: Job, version: int, number: int, at: Instant, action: str, acto
         definition=kept_definition(job),
         actor=(origin.principal.subject if origin is not None else "") if actor is None else actor,
         action=action,
+        paused_until=job.paused_until,
     )

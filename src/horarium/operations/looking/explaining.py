@@ -187,6 +187,7 @@ def _as_defined(job: Job, version: Version) -> Job:
         enabled=enabled,
         paused_at=None if enabled else version.at,
         pause_reason=None if enabled else job.pause_reason,
+        paused_until=None if enabled else version.paused_until,
     )
 
 

@@ -70,6 +70,7 @@ FULL_JOB = Job(
     next_fire_at=INSTANT_MAX,
     fires_count=2**40,
     paused_at=1,
+    paused_until=2,
     pause_reason="line\nline\ttab ü",
     created_at=INSTANT_MIN,
     updated_at=INSTANT_MAX,

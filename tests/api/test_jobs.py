@@ -277,6 +277,16 @@ async def test_pause_and_resume(api: Api) -> None:
     assert (resumed["enabled"], resumed["pause_reason"], resumed["paused_at"]) == (True, None, None)
 
 
+async def test_a_pause_may_have_an_end(api: Api) -> None:
+    await api.add_job()
+    paused = (await api.post("/jobs/job/pause", {"until": "2030-01-01T00:00:00+01:00"})).json
+    assert (paused["enabled"], paused["paused_until"], paused["next_fire_at"]) == (False, "2029-12-31T23:00:00Z", None)
+    assert (await api.get("/jobs/job/fires?count=1")).json["fires"][0] >= "2029-12-31T23:00:00Z"
+    past = await api.post("/jobs/job/pause", {"until": "2001-01-01T00:00:00Z"})
+    assert (past.status, past.json["field"]) == (422, "until")
+    assert (await api.post("/jobs/job/resume")).json["paused_until"] is None
+
+
 async def test_a_trigger_makes_a_run_with_its_payload(api: Api) -> None:
     await api.add_job()
     reply = await api.post("/jobs/job/trigger", {"payload": {"text": "nul \x00 and ☂"}})

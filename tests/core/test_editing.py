@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from horarium.clock import DAY, HOUR, SECOND, Instant
 from horarium.model import Cause, Disposition, QueueTarget, State
 from horarium.policies import Overlap
-from horarium.rules.editing import delete, edit, pause, plan_backfill, plan_now, reanchor, resume
+from horarium.rules.editing import delete, edit, pause, plan_backfill, plan_now, reanchor
 from horarium.rules.planning import (
     plan,
+    resume,
     trigger_of,
 )
 from horarium.rules.reconciling import reconciled

@@ -11,8 +11,8 @@ from horarium.clock import HOUR, MINUTE, SECOND, Instant
 from horarium.model import Cause, Disposition, Failed, Job, Plan, Run, State, Succeeded
 from horarium.policies import CatchUp, CatchUpPolicy, Overlap, Retention, Retry
 from horarium.rules.compiled import KEPT_BEYOND, retention_of_job
-from horarium.rules.editing import edit, pause, reanchor, resume
-from horarium.rules.planning import job_fires, last_run_id, next_fire, plan
+from horarium.rules.editing import edit, pause, reanchor
+from horarium.rules.planning import job_fires, last_run_id, next_fire, plan, resume
 from horarium.rules.settling import cancel, rescue, retention_of, settle
 from tests.core.planned import EACH, NOW, a_run, pending, skipped
 from tests.core.planned import a_job as any_job

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from horarium.clock import DAY, MINUTE, SECOND, Instant, to_text
 from horarium.model import Cause, Disposition, Job, Run, State, run_id
 from horarium.policies import CatchUp, CatchUpPolicy, Concurrency, Overlap, Timeouts
-from horarium.rules.editing import pause, resume
+from horarium.rules.editing import pause
 from horarium.rules.planning import (
     BUFFERED_RUNS_MAX,
     CATCH_UP_RUNS_MAX,
     MISFIRE_GRACE,
     next_fire,
     plan,
+    resume,
     trigger_of,
 )
 from tests.core.planned import EACH, NOW, a_job, a_run, pending, skipped

@@ -29,8 +29,8 @@ from horarium.operations.settling.settling import Settlement
 from horarium.policies import Concurrency, Overlap, Timeouts
 from horarium.ports import Claimed
 from horarium.rules.applying import newest_of
-from horarium.rules.editing import pause, plan_now, resume
-from horarium.rules.planning import owed_run
+from horarium.rules.editing import pause, plan_now
+from horarium.rules.planning import owed_run, resume
 from horarium.rules.reconciling import belongs, reconcile
 from horarium.services.upkeep.sweeper import DEAD_AFTER, LOOK_EVERY, Sweeper
 from horarium.stores.memory import MemoryStore

@@ -277,7 +277,7 @@ class Jobs:
                 method="POST", path="/jobs/{name}/pause", name="pauseJob", tag="jobs", handle=self.pause,
                 scope=Scope.RUNS_WRITE,
                 summary="Pause a job",
-                description="With `until`, it goes on by itself then. A job that is paused stays as it is, but for that.",
+                description="With `until`, it goes on by itself then. A paused job stays as it is, but for that.",
                 body=PauseRequest, read=BodyReader(PauseRequest), optional_body=True,
                 answers={200: (JobView, "The job, paused")}, problems=("not_found", "conflict"),
             ),

@@ -58,9 +58,9 @@ class Job(Definition, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     `version` grows with every write: the writer names the version that it read. `planned_until` is the cursor: every
     fire time up to it (included) has been accounted for. `next_fire_at` is the first fire time after the cursor (None:
-    nothing more to plan, or paused; of one that is paused until an instant, this instant). `anchor_at` is the instant to which a trigger without a start of its own is
-    anchored. `finished_at` is when it was found that the job has nothing left to do: its rule yields no fire time any
-    more, and its runs have ended.
+    nothing more to plan, or paused); of a job that is paused until an instant, this instant. `anchor_at` is the instant
+    to which a trigger without a start of its own is anchored. `finished_at` is when it was found that the job has
+    nothing left to do: its rule yields no fire time any more, and its runs have ended.
     """
 
     id: str

@@ -36,8 +36,8 @@ from horarium.operations.writing.named import job_named
 from horarium.operations.writing.tracing import asked_trace
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page
 from horarium.rules.compiled import after_end, forget_trigger, words_of
-from horarium.rules.editing import backfill_fires, delete, edit, fires_beyond, pause, plan_backfill, plan_now, resume
-from horarium.rules.planning import job_fires, needs_unfinished, timed
+from horarium.rules.editing import backfill_fires, delete, edit, fires_beyond, pause, plan_backfill, plan_now
+from horarium.rules.planning import job_fires, needs_unfinished, resume, timed
 from horarium.triggers import FIRES_MAX, Trigger, parse_trigger
 from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS
 from horarium.wire.definitions import JobDefinition, TargetCheck, job_from, with_definition

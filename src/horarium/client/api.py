@@ -219,9 +219,7 @@ class Client(Watching, ManyRuns):
 
     def pause_job(self, name: str, reason: str | None = None, until: datetime | None = None) -> JobView:
         """No later fire time runs until it is resumed, or until an instant."""
-        body: dict[str, Any] = {} if reason is None else {"reason": reason}
-        if until is not None:
-            body["until"] = until
+        body = {key: value for key, value in (("reason", reason), ("until", until)) if value is not None}
         return _decode(self._post(f"/jobs/{segment(name)}/pause", body), JobView)
 
     def resume_job(self, name: str) -> JobView:

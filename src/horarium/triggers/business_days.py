@@ -122,7 +122,7 @@ class Days:
         return self._bits.rfind(1, 0, max(day + 1, 0))
 
     def _steps(self, day: int, count: int) -> int:
-        """The business day so many after a day, or before it."""
+        """The business day that lies `count` of them after a day, or before it."""
         for _ in range(abs(count)):
             day = self._from(day + 1) if count > 0 else self._up_to(day - 1)
         return day

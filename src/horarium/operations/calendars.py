@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from horarium.clock import DAY, Instant
 from horarium.errors import CalendarInUse, NotFound
 from horarium.model import Job
 from horarium.model.calendars import Calendar
@@ -24,7 +23,7 @@ from horarium.ports import APPLY, PAGE_MAX, JobFilter, Page, Store
 from horarium.rules.applying import Owed
 from horarium.rules.calendars import FireChange, calendars_in, compare, content_of, uses_days, with_days
 from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS
-from horarium.triggers.business_days import Content, day_of
+from horarium.triggers.business_days import Content
 from horarium.wire.definitions import JobDefinition
 
 PREFIX = "calendar/"
@@ -145,11 +144,3 @@ class CalendarOperations:
     async def _content(self, calendar: Calendar) -> Content:
         """Its days. Raises InvalidRequest for a calendar that can't be."""
         return await evaluate(lambda: content_of(calendar), PLAN_STEPS)
-
-
-def ends_soon(calendar: Calendar, now: Instant) -> bool:
-    """True if its last day lies less than 60 days ahead, or behind."""
-    return calendar.ends_on is not None and day_of(calendar.ends_on) * DAY < now + 60 * DAY
-
-
-__all__ = ["CalendarOperations", "decode_calendar", "ends_soon", "known_days"]

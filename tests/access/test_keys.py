@@ -154,6 +154,8 @@ async def test_a_name_is_given_once_and_again_after_it_was_revoked(nodes: list[N
     [
         ({"name": ""}, "name"), ({"name": "a/b"}, "name"), ({"name": "x" * 201}, "name"), ({"roles": ()}, "roles"),
         ({"queues": ()}, "queues"), ({"roles": (Role.ADMIN,), "queues": ("a",)}, "queues"),
+        ({"roles": (Role.ADMIN, Role.VIEWER), "queues": ("a",)}, "queues"),
+        *(({"name": name}, "name") for name in ("local", "api-key", "endpoint", "unknown", "door:simple-scheduler")),
         ({"expires_at": NOW}, "expires_at"),
         ({"roles": (Role.WORKER,), "queues": tuple(map(str, range(101)))}, "queues"),
     ],

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from horarium.ports import JOBS, Stats
-from horarium.services.polling.news import News
+from horarium.services.polling.news import CALLER_LISTENERS_MAX, News
 from horarium.stores.wakeups import LocalSignal
 
 
@@ -38,3 +38,20 @@ async def test_a_change_is_told_twice_and_then_there_is_silence() -> None:
     assert await anext(told) == {"jobs"}
     news.close()
     assert [kinds async for kinds in told] == []
+
+
+async def test_one_caller_takes_a_part_of_the_places() -> None:
+    async def count() -> Stats:
+        return Stats(0, 0, ())
+
+    news = News(count, LocalSignal(), lambda: 0)
+    greedy = [news.listen("key viewer") for _ in range(CALLER_LISTENERS_MAX)]
+    waiting = [asyncio.ensure_future(anext(each)) for each in greedy]
+    await asyncio.sleep(0)
+    assert (news.full("key viewer"), news.full("key other"), news.full("")) == (True, False, False)
+    waiting[0].cancel()
+    await asyncio.gather(waiting[0], return_exceptions=True)
+    assert not news.full("key viewer")
+    news.close()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert not news.full("key viewer")

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from horarium.access.roles import Principal, Role, principal
+from horarium.access.roles import DOOR, RESERVED, Principal, Role, principal
 from horarium.clock import MINUTE, Clock, Instant
 from horarium.errors import AlreadyExists, InvalidRequest, NotFound, StoreUnavailable
 from horarium.model.records import Record, RecordChange, RecordFilter
@@ -185,11 +185,15 @@ def _check(key: Key, now: Instant) -> None:
             f"name: {key.name!r} is not 1 to 200 letters, digits or . _ : @ -, beginning with a letter or digit",
             field="name",
         )
+    if key.name in RESERVED or key.name.startswith(DOOR):
+        raise InvalidRequest(
+            f"name: {key.name!r} is what the audit calls callers without a named key; take another", field="name"
+        )
     if not key.roles:
         raise InvalidRequest(f"roles: give at least one of {', '.join(Role)}", field="roles")
     if key.queues is not None and not 0 < len(key.queues) <= QUEUES_MAX:
         raise InvalidRequest(f"queues: give 1 to {QUEUES_MAX}, or leave it out for all", field="queues")
-    if key.queues is not None and set(key.roles) == {Role.ADMIN}:
-        raise InvalidRequest("queues: they bind a key to them, and an admin is not bound", field="queues")
+    if key.queues is not None and Role.ADMIN in key.roles:
+        raise InvalidRequest("queues: they bind a key to them, and an admin can't be bound", field="queues")
     if key.expires_at is not None and key.expires_at <= now:
         raise InvalidRequest("expires_at: it is past", field="expires_at")

@@ -1,7 +1,7 @@
 """Scopes, roles, and who asks: data and pure functions.
 
 A role is a set of scopes; several roles are their union. A key that names queues is bound to them, with all that it
-may do: the jobs and runs of these it sees and touches, and no others. An admin is never bound.
+may do: the jobs and runs of these it sees and touches, and no others. No admin has such a key.
 """
 
 from __future__ import annotations
@@ -100,16 +100,19 @@ def principal(
     """Who has these roles, and these scopes beside."""
     given = tuple(sorted(set(roles)))
     all_scopes = frozenset(scopes).union(*(SCOPES[role] for role in given))
-    bound = queues is not None and Role.ADMIN not in given
     return Principal(
         subject=subject,
         name=name,
         kind=kind,
         roles=given,
         scopes=all_scopes,
-        queues=frozenset(queues or ()) if bound else None,
+        queues=None if queues is None else frozenset(queues),
     )
 
 
+RESERVED = frozenset({"local", "api-key", "endpoint", "unknown"})
+"""The names of callers that have no named key."""
+DOOR = "door:"
+"""How the names of those begin who come through a door that is open to all."""
 LOCAL = principal("local", "local", "local", [Role.ADMIN])
 """Everyone, where there is neither a key nor an issuer."""

@@ -45,7 +45,7 @@ class ProtectedResource(Struct):
 
 
 class KeyRequest(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A key to make. `queues` bind it to the jobs and runs of these; an admin is not bound."""
+    """A key to make. `queues` bind it to the jobs and runs of these; a key with the role `admin` takes none."""
 
     name: Name
     roles: Annotated[list[Role], Meta(min_length=1, max_length=10)]

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
+from horarium.access.roles import LOCAL, Principal
 from horarium.api.answers import Ready
 from horarium.api.problems import TooManyWaiters
 from horarium.api.routing import AnyRequest
@@ -16,9 +17,9 @@ EVENT_STREAM = "text/event-stream"
 AGAIN_MILLISECONDS = 2_000
 
 
-async def _lines(news: News, *, paced: bool) -> AsyncIterator[bytes]:
+async def _lines(news: News, caller: str, *, paced: bool) -> AsyncIterator[bytes]:
     yield f"retry: {AGAIN_MILLISECONDS}\n\n".encode()
-    async for kinds in news.listen():
+    async for kinds in news.listen(caller):
         if kinds:
             data = msgspec.json.encode({"changed": sorted(kinds)})
             yield b"event: changed\ndata: " + data + b"\n\n"
@@ -28,11 +29,12 @@ async def _lines(news: News, *, paced: bool) -> AsyncIterator[bytes]:
             yield b": all is well\n\n"
 
 
-def event_stream(request: AnyRequest, news: News, *, paced: bool = False) -> Response:
+def event_stream(request: AnyRequest, news: News, caller: Principal, *, paced: bool = False) -> Response:
     """The stream as an answer; `paced`: for pages, each of which looks again at all news. Raises TooManyWaiters."""
-    if news.full:
+    asks = "" if caller == LOCAL else f"{caller.kind} {caller.subject}"
+    if news.full(asks):
         raise TooManyWaiters("too many listeners are connected; try again later")
     if request.method == "HEAD":
         return Ready(media_type=EVENT_STREAM)
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(_lines(news, paced=paced), media_type=EVENT_STREAM, headers=headers)
+    return StreamingResponse(_lines(news, asks, paced=paced), media_type=EVENT_STREAM, headers=headers)

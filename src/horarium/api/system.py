@@ -113,7 +113,7 @@ class System:
         return answer(UpcomingView(items, found.truncated))
 
     async def events(self, call: Call) -> Answer:
-        return event_stream(call.request, self._news)
+        return event_stream(call.request, self._news, call.principal)
 
     async def alive(self, call: Call) -> Answer:
         return answer(Alive())

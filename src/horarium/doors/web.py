@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from horarium.access.acting import acting
 from horarium.access.audit import Origin
-from horarium.access.roles import Principal, Role, Scope, principal
+from horarium.access.roles import DOOR, Principal, Role, Scope, principal
 from horarium.api.endpoints import origin_of
 from horarium.api.guards import Connection, Keys
 from horarium.api.limits import BODY_BYTES_MAX
@@ -145,7 +145,7 @@ class Routes:
 
     def _origin(self, asked: Asked) -> Origin:
         """Who asks: as the guards know it, or the door itself, where it is open to all or has tokens of its own."""
-        name = f"door:{self._door.name}"
+        name = DOOR + self._door.name
         caller: Principal = asked.scope.get("user") or principal(name, name, "local", [Role.ADMIN])
         return origin_of(asked.scope, caller)
 

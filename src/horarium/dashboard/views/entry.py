@@ -74,7 +74,7 @@ class Entry:
         return Went("/sign-in")
 
     async def events(self, visit: Visit) -> Answer:
-        return event_stream(visit.request, self._news, paced=True)
+        return event_stream(visit.request, self._news, visit.principal, paced=True)
 
     async def file(self, visit: Visit) -> Answer:
         name = str(visit.request.path_params["file"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -23,6 +24,8 @@ SILENCE_SECONDS = 15.0
 """After this long without news a listener hears that all is well with the line."""
 SEEN = "seen"
 LISTENERS_MAX = 1_000
+CALLER_LISTENERS_MAX = 100
+"""Of one key or person."""
 PAGE_SECONDS = 0.15
 """What looks again at each piece of news hears of the next one after this long for each listener: so all pages that are
 open cost about the same, however many they are."""
@@ -39,6 +42,7 @@ class News:
         self._signal = signal
         self._seen = seen
         self._listeners: dict[asyncio.Event, set[str]] = {}
+        self._callers: Counter[str] = Counter()
         self._watching: asyncio.Task[None] | None = None
         self._jobs_changed = False
         self._ended = asyncio.Event()
@@ -61,13 +65,14 @@ class News:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._ended.wait(), len(self._listeners) * PAGE_SECONDS)
 
-    @property
-    def full(self) -> bool:
-        """Whether there are as many listeners as there may be."""
-        return len(self._listeners) >= LISTENERS_MAX
+    def full(self, caller: str) -> bool:
+        """Whether there are as many listeners as there may be, in all or of this caller ("": of no one's)."""
+        return len(self._listeners) >= LISTENERS_MAX or self._callers[caller] >= CALLER_LISTENERS_MAX
 
-    async def listen(self) -> AsyncIterator[Kinds]:
+    async def listen(self, caller: str = "") -> AsyncIterator[Kinds]:
         """Changes, as they happen (`jobs`, `runs`); now and then nothing, to show that the line stands."""
+        if caller:
+            self._callers[caller] += 1
         waking, kinds = asyncio.Event(), set[str]()
         self._listeners[waking] = kinds
         if self._watching is None:
@@ -83,6 +88,7 @@ class News:
                     yield told
         finally:
             del self._listeners[waking]
+            self._callers -= Counter([caller])
 
     def close(self) -> None:
         """Let every listener go."""

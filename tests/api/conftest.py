@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import msgspec
 import pytest
 
-from horarium.api.app import create_app
+from horarium.api.app import MetricsFor, create_app
 from horarium.api.hosts import Hosts
 from horarium.api.routing import Application
 from horarium.dashboard.app import dashboard
@@ -104,6 +104,7 @@ class Api:
         store: Store | None = None,
         public_url: str | None = None,
         people: Any = None,
+        metrics: MetricsFor = "open",
     ) -> None:
         numbers = count(1)
         self.failing: set[str] = set()
@@ -126,6 +127,7 @@ class Api:
             telemetry=self.telemetry,
             api_keys=api_keys,
             hosts=HOSTS,
+            metrics=metrics,
             pages=partial(dashboard, tally=self.telemetry.tally, public_url=public_url, people=people)
             if pages
             else None,

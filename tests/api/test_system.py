@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from horarium.api.app import MetricsFor
 from horarium.model import Node
 from horarium.testing.values import NOW
 
@@ -59,3 +60,20 @@ async def test_metrics_are_shown_even_when_the_store_is_down(api: Api) -> None:
     assert b'horarium_jobs{enabled="true"} 1.0' in reply.body
     api.failing.add("stats")
     assert (await api.get("//metrics")).status == 200
+
+
+async def test_metrics_are_for_all_or_for_keys_or_for_no_one() -> None:
+    admin = {"authorization": "Bearer first-key-1234"}
+
+    async def statuses(metrics: MetricsFor) -> list[int]:
+        api = Api(api_keys=["first-key-1234"], metrics=metrics)
+        keys = [{}, admin]
+        for role, queues in (("viewer", None), ("worker", None), ("viewer", ["q"])):
+            asked = {"name": f"{role}-{queues is None}", "roles": [role], "queues": queues}
+            made = await api.post("/keys", asked, headers=admin)
+            keys.append({"authorization": f"Bearer {made.json['key']}"})
+        return [(await api.get("//metrics", headers=key)).status for key in keys]
+
+    assert await statuses("open") == [200] * 5
+    assert await statuses("key") == [401, 200, 200, 403, 403]
+    assert await statuses("off") == [404] * 5

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from os import urandom
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -45,6 +45,7 @@ from horarium.services.polling.news import News
 from horarium.siblings import ALONE, Siblings
 
 PREFIX = "/api/v1"
+MetricsFor = Literal["open", "key", "off"]
 NOTHING_ELSE: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -82,11 +83,13 @@ def create_app(
     pages: Pages | None = None,
     documented: Mapping[str, Any] = NOTHING_ELSE,
     siblings: Siblings = ALONE,
+    metrics: MetricsFor = "open",
 ) -> Application:
     """The application. With `api_keys`, everything under /api needs one of them; health, metrics and the
     documentation do not. `hosts`: under which names it answers. `tokens`: judges access tokens of an issuer;
     `client_id`: of a sign-in there. `news`: for those who listen; closed before the server stops. `pages`:
-    the dashboard's (without them `/` is the documentation). `documented`: more paths. `siblings`: other processes."""
+    the dashboard's (without them `/` is the documentation). `documented`: more paths. `siblings`: other processes.
+    `metrics`: who may read them."""
     named = NamedKeys(operations.store, operations.clock, siblings)
     refused = Refused(operations.store, operations.clock, siblings)
     sign_ins = SignIns(operations.clock, siblings=siblings)
@@ -101,15 +104,17 @@ def create_app(
         *Explanations(operations).endpoints(), *ChannelsApi(operations).endpoints(),
         *CalendarsApi(operations).endpoints(),
     ]  # fmt: skip
-    unguarded = [
+    measured = [] if metrics == "off" else [system.metrics_endpoint(open=metrics == "open")]
+    beside = [
         *system.open_endpoints(),
+        *measured,
         *SignInPlace(tokens, client_id, public_url).endpoints(),
         *Pings(operations).endpoints(),
     ]
 
     def document() -> dict[str, Any]:
         made = build_document(
-            [(PREFIX, guarded), ("", unguarded)], version=release(), keys=bool(api_keys) or tokens is not None
+            [(PREFIX, guarded), ("", beside)], version=release(), keys=bool(api_keys) or tokens is not None
         )
         made["paths"].update(documented)
         return made
@@ -118,7 +123,7 @@ def create_app(
     return Application(
         [
             *(route(each, check, keys.refuse, PREFIX, keys.guard) for each in guarded),
-            *(route(each, check, keys.refuse) for each in unguarded),
+            *(route(each, check, keys.refuse, guard=None if each.open else keys.guard) for each in beside),
             *(pages(Entrance(operations, claims, keys, heard, entropy, siblings)) if pages is not None else ()),
             *Docs(document).routes(home=pages is None),
         ],

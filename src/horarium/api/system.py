@@ -177,10 +177,14 @@ class System:
                 summary="Whether this node can work",
                 answers={200: (Readiness, "It can"), 503: (Readiness, "It can't, and why")},
             ),
-            Endpoint(
-                method="GET", path="/metrics", name="metrics", tag="health", handle=self.metrics, open=True,
-                costly=True,
-                summary="Metrics for Prometheus", media_type="text/plain",
-                answers={200: (str, "The text format of Prometheus")},
-            ),
         ]  # fmt: skip
+
+    def metrics_endpoint(self, *, open: bool) -> Endpoint:
+        """`/metrics`, which names jobs and queues: `open` to all, or to those who may read jobs."""
+        return Endpoint(
+            method="GET", path="/metrics", name="metrics", tag="health", handle=self.metrics, open=open,
+            scope=None if open else Scope.JOBS_READ,
+            costly=True,
+            summary="Metrics for Prometheus", media_type="text/plain",
+            answers={200: (str, "The text format of Prometheus")},
+        )  # fmt: skip

@@ -227,6 +227,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     run_log_bytes_max: Annotated[
         int, Meta(ge=0, le=2**50, description="How much the logs of all runs take; beyond, the oldest go.")
     ] = 1_073_741_824
+    metrics: Annotated[
+        Literal["open", "key", "off"],
+        Meta(description="Who may read /metrics: all, those with a key that may read jobs, or no one."),
+    ] = "open"
     metrics_jobs_max: Annotated[
         int, Meta(ge=0, le=100_000, description="How many jobs /metrics shows by name; the rest is `_other`.")
     ] = 1_000

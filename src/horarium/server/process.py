@@ -288,6 +288,7 @@ def _app(runtime: Runtime, settings: Settings, siblings: Siblings = ALONE) -> An
         pages=_pages(runtime, settings, tokens) if settings.dashboard else None,
         documented=_documented(settings),
         siblings=siblings,
+        metrics=settings.metrics,
     )
     if settings.doors:
         app = _behind_doors(app, runtime, settings, siblings)

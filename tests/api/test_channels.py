@@ -72,6 +72,7 @@ async def test_changes_of_channels_are_audited_without_secrets(locked_api: Api) 
 
 
 async def test_what_follows_is_shown_as_it_was_written_and_patched_by_event(api: Api) -> None:
+    await put(api, "ops", OPS)
     on = {"failed": [{"notify": "ops", "after": 3}], "late": [{"notify": "ops", "seconds": 60.0}]}
     shown = (await api.post("/jobs", a_definition("nightly", on=on))).json
     assert shown["on"] == on
@@ -79,3 +80,32 @@ async def test_what_follows_is_shown_as_it_was_written_and_patched_by_event(api:
     assert changed.json["on"] == {"failed": on["failed"], "completed": [{"trigger": "next"}]}
     refused = await api.post("/jobs", a_definition("other", on={"late": [{"notify": "ops"}]}))
     assert (refused.status, refused.json["field"]) == (422, "on.late[0].seconds")
+
+
+async def test_a_channel_that_is_not_there_is_refused(api: Api) -> None:
+    """Nobody would hear of a failure: the alert could not be delivered, and died in silence."""
+    await put(api, "ops", OPS)
+    misspelled = a_definition("nightly", on={"failed": [{"notify": "opps"}, {"notify": "ops"}]})
+    good = a_definition("nightly", on={"failed": [{"notify": "ops"}]})
+    for refused in (
+        await api.post("/jobs", misspelled),
+        await api.send("PUT", "/jobs/nightly", misspelled),
+        await api.post("/jobs", good) and await api.send("PATCH", "/jobs/nightly", {"on": misspelled["on"]}),
+        await api.send("PUT", "/jobs/nightly", misspelled),
+    ):
+        assert (refused.status, refused.code, refused.json["field"]) == (422, "invalid_job", "on"), refused.body
+        assert "'opps'" in refused.json["detail"]
+    await api.send("DELETE", "/channels/ops")
+    changed = await api.send("PATCH", "/jobs/nightly", {"title": "still to be changed"})
+    assert changed.status == 200, "its channel went later: that keeps no change out"
+
+
+async def test_a_channel_may_come_after_its_jobs_in_an_import_which_warns(api: Api) -> None:
+    jobs = [a_definition("a", on={"failed": [{"notify": "ops"}]}), a_definition("b")]
+    first, second = (await api.post("/import", {"jobs": jobs})).json
+    assert first["outcome"] == "created"
+    assert "'ops'" in first["warning"]
+    assert "warning" not in second
+    await put(api, "ops", OPS)
+    (again, _) = (await api.post("/import", {"jobs": jobs})).json
+    assert again == {"name": "a", "outcome": "unchanged"}

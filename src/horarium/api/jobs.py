@@ -158,8 +158,9 @@ class Jobs:
             except CallerError as error:
                 answers.append(_not_imported(fields.get("name"), error))
         put = await self._operations.importing.put_jobs(definitions, dry_run=asked.dry_run) if definitions else []
-        done = [(definition.name, each) for definition, each in zip(definitions, put, strict=True)]
-        refused = [(each, ("job.update", f"job/{name}")) for name, each in done if isinstance(each, Forbidden)]
+        warnings = await self._operations.importing.warnings(definitions)
+        done = [(job.name, each, why) for job, each, why in zip(definitions, put, warnings, strict=True)]
+        refused = [(each, ("job.update", f"job/{name}")) for name, each, _ in done if isinstance(each, Forbidden)]
         if not asked.dry_run:
             call.refuse(refused, len(refused))
         each_done = iter(done)
@@ -337,8 +338,10 @@ def _not_imported(name: Any, error: HorariumError) -> Imported:
     return Imported(name if isinstance(name, str) else "", "failed", problem_of(error))
 
 
-def _imported(name: str, done: Put | HorariumError) -> Imported:
-    return _not_imported(name, done) if isinstance(done, HorariumError) else Imported(name, done.value)
+def _imported(name: str, done: Put | HorariumError, warning: str) -> Imported:
+    if isinstance(done, HorariumError):
+        return _not_imported(name, done)
+    return Imported(name, done.value, warning=warning or UNSET)
 
 
 def _unchecked(target: object) -> None:

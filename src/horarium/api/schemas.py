@@ -336,11 +336,13 @@ class BackfillAnswer(Struct):
 
 
 class Imported(Struct, omit_defaults=True):
-    """The outcome of one job of an import; for one that failed, why: nothing of it was written."""
+    """The outcome of one job of an import; for one that failed, why: nothing of it was written. `warning`: a channel
+    that it names is not there yet."""
 
     name: str
     outcome: Literal["created", "updated", "unchanged", "failed"]
     problem: Problem | UnsetType = UNSET
+    warning: str | UnsetType = UNSET
 
 
 class AheadView(Struct):

@@ -185,6 +185,8 @@ def _import(
     for entry, imported in zip(good, sent, strict=True):
         if imported.error is None:
             names[imported.outcome].append(imported.name)
+            if imported.warning is not None:
+                say(f"Warning: {imported.name}: {imported.warning}", err=True)
         else:
             errors.append(_failed(entry, imported.error.message))
         advance()

@@ -65,17 +65,20 @@ class Report(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Imported(Struct, frozen=True):
-    """The result for one job of an import. `outcome`: created, updated, unchanged or failed; `error`: why it failed."""
+    """The result for one job of an import. `outcome`: created, updated, unchanged or failed; `error`: why it failed.
+    `warning`: it may not do as it was meant to."""
 
     name: str
     outcome: str
     error: HorariumError | None = None
+    warning: str | None = None
 
 
 class _Imported(Struct):
     name: str
     outcome: str
     problem: Problem | None = None
+    warning: str | None = None
 
 
 class _Runs(Struct):
@@ -186,7 +189,8 @@ class Client(Watching, ManyRuns):
             found = []
             yield Imported(str(_named(batch[0])), "failed", error)
         for line in found:
-            yield Imported(line.name, line.outcome, None if line.problem is None else error_from(line.problem, 422))
+            why = None if line.problem is None else error_from(line.problem, 422)
+            yield Imported(line.name, line.outcome, why, line.warning)
 
     def patch_job(self, name: str, changes: Mapping[str, Any]) -> JobView:
         """Apply a JSON merge patch (RFC 7396) to the job's definition."""

@@ -9,6 +9,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from horarium.clock import Instant
 from horarium.model.limits import URL_CHARS_MAX
 
+CHANNEL = "channel/"
+"""The record of a channel is named by this and its name."""
 RECIPIENTS_MAX = 50
 EVENTS_MAX = 50
 """Different events in one message."""

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from horarium.clock import to_text
 from horarium.errors import NotFound
 from horarium.model import Run, RunPolicy, uuid7
-from horarium.model.channels import AnyChannel, Told
+from horarium.model.channels import CHANNEL, AnyChannel, Told
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.writing.auditing import told, told_runs
 from horarium.operations.writing.contention import RACES_MAX, contended
@@ -27,7 +27,6 @@ from horarium.rules.following import notify_run
 from horarium.rules.grouping import TEST
 from horarium.wire.channels import keep_channel_secrets, shown_channel
 
-PREFIX = "channel/"
 ChannelCheck = Callable[[AnyChannel], None]
 """Raises InvalidRequest for a channel that may not be used here (an address that is not allowed, a bad secret). It may
 take long (a library is imported), so it is called in a thread."""
@@ -46,14 +45,14 @@ class ChannelOperations:
     async def put(self, name: str, channel: AnyChannel) -> tuple[AnyChannel, bool]:
         """Define the channel, or bring the existing one to this. The second value: whether it is new."""
         for _ in range(RACES_MAX):
-            (stored,) = await self._store.get_records([PREFIX + name])
+            (stored,) = await self._store.get_records([CHANNEL + name])
             before = None if stored is None else decode_channel(stored.body)
             wanted = keep_channel_secrets(channel, before)
             await asyncio.to_thread(self._check, wanted)
             if wanted == before:
                 return wanted, False
             version = 0 if stored is None else stored.version
-            record = Record(name=PREFIX + name, body=msgspec.json.encode(wanted), version=version + 1)
+            record = Record(name=CHANNEL + name, body=msgspec.json.encode(wanted), version=version + 1)
             line = told(
                 "channel.update" if before else "channel.create",
                 f"channel/{name}",
@@ -67,7 +66,7 @@ class ChannelOperations:
 
     async def find(self, name: str) -> AnyChannel | None:
         """The channel of that name, secrets and all."""
-        (stored,) = await self._store.get_records([PREFIX + name])
+        (stored,) = await self._store.get_records([CHANNEL + name])
         return None if stored is None else decode_channel(stored.body)
 
     async def get(self, name: str) -> AnyChannel:
@@ -79,15 +78,15 @@ class ChannelOperations:
 
     async def page(self, after: str | None, limit: int) -> Page[tuple[str, AnyChannel]]:
         """Channels by name, beginning after this name; at most 200."""
-        where, beyond = RecordFilter(PREFIX), None if after is None else PREFIX + after
+        where, beyond = RecordFilter(CHANNEL), None if after is None else CHANNEL + after
         page = await self._store.list_records(where, beyond, min(limit, PAGE_MAX))
-        items = tuple((record.name.removeprefix(PREFIX), decode_channel(record.body)) for record in page.items)
-        return Page(items, None if page.next_after is None else page.next_after.removeprefix(PREFIX))
+        items = tuple((record.name.removeprefix(CHANNEL), decode_channel(record.body)) for record in page.items)
+        return Page(items, None if page.next_after is None else page.next_after.removeprefix(CHANNEL))
 
     async def delete(self, name: str) -> None:
         """Remove a channel. Raises NotFound."""
         for _ in range(RACES_MAX):
-            (stored,) = await self._store.get_records([PREFIX + name])
+            (stored,) = await self._store.get_records([CHANNEL + name])
             if stored is None:
                 raise NotFound(f"there is no channel named {name!r}")
             before = shown_channel(name, decode_channel(stored.body))

@@ -15,6 +15,7 @@ from horarium.model import Job, Plan
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.bounds.listing import Slices
 from horarium.operations.bounds.reaching import require_followed
+from horarium.operations.bounds.telling import channel_warnings
 from horarium.operations.jobs.jobs import EDIT_STEPS, JobOperations
 from horarium.operations.jobs.versions import Versions, along_created
 from horarium.operations.settling.following import Following
@@ -79,6 +80,10 @@ class Importing:
             for index in [*await self._add(todo.new, now), *await self._change(todo.changed, now)]:
                 answers[index] = await self._put_one(definitions[index])
         return answers
+
+    async def warnings(self, definitions: Sequence[JobDefinition]) -> list[str]:
+        """For each of them the channels that are to come yet, in words: a file may bring them after its jobs."""
+        return await channel_warnings(self._store, [definition.on for definition in definitions])
 
     async def _sort(self, definitions: Sequence[JobDefinition], now: Instant) -> _Sorted:
         stored = await self._store.get_jobs([definition.name for definition in definitions])

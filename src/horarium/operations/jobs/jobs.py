@@ -22,6 +22,7 @@ from horarium.model import run_id as run_id_of
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.bounds.limits import check_size
 from horarium.operations.bounds.reaching import require_followed
+from horarium.operations.bounds.telling import require_channels
 from horarium.operations.calendars import known_days, with_known_days
 from horarium.operations.jobs.backfilling import Backfilling
 from horarium.operations.jobs.changes import Changes, Decide, Seen, always
@@ -94,6 +95,7 @@ class JobOperations:
         require_reach(job)
         if job.on:
             await require_followed(self._store, job)
+            await require_channels(self._store, job)
         (is_new,) = await self._defining.add([job], along_created([job], now))
         if not is_new:
             message = f"job {definition.name!r} exists already; use PUT to replace it, or another name"
@@ -107,6 +109,7 @@ class JobOperations:
         require_reach(*jobs)
         for job in jobs:
             await require_followed(self._store, job)
+            await require_channels(self._store, job)
         added: list[bool] = []
         for start in range(0, len(jobs), BATCH_MAX):
             batch = jobs[start : start + BATCH_MAX]
@@ -163,6 +166,7 @@ class JobOperations:
             wanted = await self.wanted(seen.job, content(seen.job), seen.now)
             require_reach(wanted)
             await require_followed(self._store, wanted, seen.job)
+            await require_channels(self._store, wanted, seen.job)
             if wanted == seen.job:
                 return None
             return await evaluate(lambda: edit(seen.job, wanted, seen.unfinished, seen.now, seen.ran), EDIT_STEPS)

@@ -192,7 +192,8 @@ class Store(Protocol):
 
     async def add_runs(self, runs: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
         """Insert runs. False: its id, its unique_key, or its (job_id, fire_at) exists already, finished runs included
-        (then nothing of it is written)."""
+        (then nothing of it is written). Raises Conflict, and nothing was written, where a unique key is held by a
+        transaction of a caller's own that does not end within two seconds."""
 
     async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
         """Runs by id, in the order asked."""

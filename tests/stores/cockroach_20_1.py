@@ -31,7 +31,7 @@ _RUNS = next(
 @cache
 def translated(sql: str) -> str:
     """The statement for 20.1."""
-    if sql.startswith("CREATE SCHEMA"):
+    if sql.startswith(("CREATE SCHEMA", "SET LOCAL lock_timeout")):
         return "SELECT 1"
     text = _RUNS.replace("EXISTS horarium.runs", "EXISTS horarium.finished") if "(LIKE horarium.runs" in sql else sql
     text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--"))

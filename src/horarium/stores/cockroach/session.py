@@ -22,6 +22,8 @@ from horarium.stores.postgres.rows import job_columns, run_columns
 from horarium.stores.postgres.session import Memory, Session
 from horarium.stores.queries import Queries, read_queries
 
+PATIENCE = "SET LOCAL lock_timeout = '2s'"
+"""A unique key may be held by a transaction of a caller's own, which is open for as long as the caller likes."""
 OVERTAKE = "SET TRANSACTION PRIORITY HIGH"
 NOT_INHERITED = frozenset(
     {
@@ -89,6 +91,8 @@ class CockroachSession(Session):
     async def insert_runs(self, runs: Sequence[Run]) -> Collection[bytes]:
         """In a transaction, which must be serializable."""
         _, queue_names, job_ids, job_names, *_ = run_columns(self.namespace_id, runs)
+        if any(run.unique_key is not None for run in runs):
+            await self.connection.execute(PATIENCE)
         queues = self._known_queues or await self.queue_numbers(queue_names)
         owners = await self._owner_numbers(job_ids, job_names) if job_ids else {}
         added: set[bytes] = set()

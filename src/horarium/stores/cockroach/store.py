@@ -65,7 +65,12 @@ class CockroachStore(PostgresStore):
         return CockroachSession(connection, self._namespace_id, self._memory)
 
     async def add_runs(self, runs_: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
-        return await self._call(lambda session: runs.add_runs(session, runs_, along), transaction=True) if runs_ else []
+        with runs.keys_waited_for(runs_):
+            return (
+                await self._call(lambda session: runs.add_runs(session, runs_, along), transaction=True)
+                if runs_
+                else []
+            )
 
     async def add_runs_in(self, connection: Any, runs_: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
         """`add_runs` on the caller's own asyncpg connection, in the caller's own transaction, which must be
@@ -82,7 +87,8 @@ class CockroachStore(PostgresStore):
             lambda session: cast(CockroachSession, session).queue_numbers(names), transaction=True
         )
         session = CockroachSession(connection, self._namespace_id, self._memory, numbers)
-        return await runs.add_runs(session, runs_, along)
+        with runs.keys_waited_for(runs_):
+            return await runs.add_runs(session, runs_, along)
 
     def add_runs_sql(
         self, runs_: Sequence[Run], placeholders: Placeholders = "$1", along: Along = NOTHING_ALONG

@@ -7,10 +7,12 @@ run twice is cut into parts, which follow one another in the same transaction.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any, TypeVar
 
 from horarium.clock import Instant
+from horarium.errors import Conflict
 from horarium.model import UNFINISHED, Run, RunChange, State
 from horarium.ports import NOTHING_ALONG, Along, Beat, Pulse
 from horarium.stores.batches import run_identities, unlike
@@ -29,12 +31,30 @@ from horarium.stores.postgres.session import Session
 
 T = TypeVar("T")
 
+NO_LOCK = "55P03"
+
 
 async def load(session: Session, rows: Sequence[Any]) -> list[Run]:
     """The runs of rows that begin with the columns of `runs` or `finished`."""
     queues = await session.queue_names([row[QUEUE_COLUMN] for row in rows])
     owners = await session.owners([row[OWNER_COLUMN] for row in rows])
     return decode_runs(rows, queues, owners)
+
+
+@contextmanager
+def keys_waited_for(runs: Sequence[Run]) -> Iterator[None]:
+    """Around what adds these runs, perhaps on a connection of a caller's own. Raises Conflict for a unique key whose
+    holder was waited for in vain."""
+    try:
+        yield
+    except Exception as error:
+        state = getattr(error, "sqlstate", None) or getattr(error.__cause__, "sqlstate", None)
+        if state != NO_LOCK or all(run.unique_key is None for run in runs):
+            raise
+        raise Conflict(
+            "unique_key: it is held by a run of a transaction that is under way and has not ended within 2 s; try it "
+            "again once it has", field="unique_key"
+        ) from error  # fmt: skip
 
 
 async def add_runs(session: Session, runs: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:

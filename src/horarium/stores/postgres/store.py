@@ -156,13 +156,15 @@ class PostgresStore:
             return []
         # Alone, a statement is a transaction; but a batch whose runs touch each other is several.
         several = bool(along) or len(runs.parts_to_add(runs_)) > 1
-        return await self._call(lambda session: runs.add_runs(session, runs_, along), transaction=several)
+        with runs.keys_waited_for(runs_):
+            return await self._call(lambda session: runs.add_runs(session, runs_, along), transaction=several)
 
     async def add_runs_in(self, connection: Any, runs_: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
         """`add_runs` on the caller's own connection (asyncpg, or asynchronous psycopg), in the caller's own
         transaction: the runs exist, and nodes are woken, once that commits. The connection must be to a database that
         this namespace was opened in before. Raises what the driver raises, and InvalidRequest."""
-        return await add_elsewhere(connection, self.namespace, runs_, along) if runs_ else []
+        with runs.keys_waited_for(runs_):
+            return await add_elsewhere(connection, self.namespace, runs_, along) if runs_ else []
 
     def add_runs_sql(
         self, runs_: Sequence[Run], placeholders: Placeholders = "$1", along: Along = NOTHING_ALONG

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from horarium.errors import Conflict
 from horarium.model.records import Record, RecordFilter
 from horarium.ports import RunFilter, Store, TransactionalStore
 from horarium.testing.contract.base import Stores, StoreUnderTest, ids, take
@@ -47,6 +50,19 @@ class TransactionContract(StoreUnderTest):
         assert [(one.queue, one.due) for one in (await store.stats(NOW)).queues] == [("handler/new", 4)]
         claimed = await take(store, queues=["handler/new"])
         assert sorted(ids(claimed.runs)) == ids(runs)
+
+    async def test_a_key_that_an_open_transaction_holds_is_waited_for_a_little(self, store: Store) -> None:
+        begun, other = self.transaction(store), self.transaction(store)
+        if begun is None or other is None or not isinstance(store, TransactionalStore):
+            return
+        async with begun as connection:
+            assert await store.add_runs_in(connection, [a_run(1, unique_key="k")]) == [True]
+            with pytest.raises(Conflict, match=r"^unique_key: .* has not ended"):
+                await store.add_runs([a_run(2, unique_key="k")])
+            with pytest.raises(Conflict, match=r"^unique_key: .* has not ended"):
+                async with other as connection_of_another:
+                    await store.add_runs_in(connection_of_another, [a_run(3, unique_key="k")])
+        assert await store.add_runs([a_run(2, unique_key="k")]) == [False]
 
     async def test_records_go_along_with_the_runs_of_a_transaction_that_are_added(self, store: Store) -> None:
         begun = self.transaction(store)

@@ -322,7 +322,12 @@ DECLARE
     owner_nums int4[];
     added bytea[];
     clash bool;
+    patience text := current_setting('lock_timeout');
 BEGIN
+    -- A unique key may be held by a transaction of a caller's own, which is open for as long as the caller likes.
+    IF a_unique_key IS NOT NULL THEN
+        PERFORM set_config('lock_timeout', '2s', true);
+    END IF;
     IF cardinality(job_ids) > 0 THEN
         owner_nums := horarium.owner_numbers(space, job_ids, job_names);
     END IF;
@@ -428,6 +433,9 @@ BEGIN
             start_by, execution_seconds, concurrency_key, concurrency_max, unique_key, payload, details, progress,
             error, result, history, deadline
         FROM gone;
+    END IF;
+    IF a_unique_key IS NOT NULL THEN
+        PERFORM set_config('lock_timeout', patience, true);
     END IF;
     RETURN added;
 END $$;

@@ -105,12 +105,8 @@ def create_app(
         *CalendarsApi(operations).endpoints(),
     ]  # fmt: skip
     measured = [] if metrics == "off" else [system.metrics_endpoint(open=metrics == "open")]
-    beside = [
-        *system.open_endpoints(),
-        *measured,
-        *SignInPlace(tokens, client_id, public_url).endpoints(),
-        *Pings(operations).endpoints(),
-    ]
+    place, pings = SignInPlace(tokens, client_id, public_url), Pings(operations)
+    beside = [*system.open_endpoints(), *measured, *place.endpoints(), *pings.endpoints()]
 
     def document() -> dict[str, Any]:
         made = build_document(

@@ -228,8 +228,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         int, Meta(ge=0, le=2**50, description="How much the logs of all runs take; beyond, the oldest go.")
     ] = 1_073_741_824
     metrics: Annotated[
-        Literal["open", "key", "off"],
-        Meta(description="Who may read /metrics: all, those with a key that may read jobs, or no one."),
+        Literal["open", "key", "off"], Meta(description="Who may read /metrics: all, those who may read jobs, or none.")
     ] = "open"
     metrics_jobs_max: Annotated[
         int, Meta(ge=0, le=100_000, description="How many jobs /metrics shows by name; the rest is `_other`.")
@@ -330,8 +329,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             try:
                 ip_network(each, strict=False)
             except ValueError:
-                message = f"trusted_proxies: {each!r} is no address and no network"
-                raise InvalidSetting(message, field="trusted_proxies") from None
+                raise InvalidSetting(f"trusted_proxies: {each!r} is no network", field="trusted_proxies") from None
         if "api" in self.roles and not is_loopback(self.host):
             self._check_keys()
 

@@ -36,6 +36,7 @@ ADMIN = {"authorization": f"Bearer {KEY}"}
 SECRET = new_secret(bytes(range(24)))
 SIGNED = {"type": "http", "url": "https://example.org/hook", "signing_secret": SECRET}
 CHANNEL = {"type": "webhook", "url": "https://example.org/hook?token=t0p-s3cret", "signing_secret": SECRET}
+CALENDAR = {"weekend": ["FRI", "SAT"], "holidays": ["2027-01-01"]}
 HIDDEN = (SECRET, "t0p-s3cret", KEY, "hk_")
 READS = {"POST /preview"}
 READING_PAGES = {"POST /preview-job", "POST /sign-out"}
@@ -120,6 +121,8 @@ API = [
     Case("PUT /channels/{name}", "channel.create", "channel/a", CHANNEL),
     Case("POST /channels/{name}/test", "channel.test", "channel/a"),
     Case("DELETE /channels/{name}", "channel.delete", "channel/a", before=True, after=False),
+    Case("PUT /calendars/{name}", "calendar.create", "calendar/a", CALENDAR),
+    Case("DELETE /calendars/{name}", "calendar.delete", "calendar/a", before=True, after=False),
     Case("POST /keys", "key.create", "key/a", {"name": "a", "roles": ["viewer"]}),
     Case("DELETE /keys/{name}", "key.revoke", "key/a", after=False),
     Case("DELETE /jobs/{name}", "job.delete", "job/a", before=True, after=False),
@@ -239,6 +242,10 @@ LIBRARY: list[tuple[Case, Step]] = [
     (Case("test_channel", "channel.test", "channel/a"), lambda s, who, run: s.test_channel("a", actor=who)),
     (Case("delete_channel", "channel.delete", "channel/a", before=True, after=False),
      lambda s, who, run: s.delete_channel("a", actor=who)),
+    (Case("put_calendar", "calendar.create", "calendar/a"),
+     lambda s, who, run: s.put_calendar("a", CALENDAR, actor=who)),
+    (Case("delete_calendar", "calendar.delete", "calendar/a", before=True, after=False),
+     lambda s, who, run: s.delete_calendar("a", actor=who)),
     (Case("delete_job", "job.delete", "job/b", before=True, after=False),
      lambda s, who, run: s.delete_job("b", actor=who)),
     (Case("delete_jobs", "job.delete", "job/a", before=True, after=False),
@@ -248,7 +255,7 @@ LIBRARY: list[tuple[Case, Step]] = [
 
 LOOKING = {
     "configure", "explain", "fires", "get_channel", "get_job", "get_run", "list_channels", "list_jobs", "list_runs",
-    "run_log", "stats", "add_handler", "handler", "job",
+    "run_log", "stats", "compare_calendar", "get_calendar", "list_calendars", "add_handler", "handler", "job",
 }  # fmt: skip
 LIVING = {"open", "close", "start", "stop", "run_forever", "run_until_asked", "ask_to_stop", "loop"}
 IN_A_TRANSACTION = {"enqueue_sql"}

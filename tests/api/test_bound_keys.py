@@ -154,6 +154,8 @@ def bodies(what: str, name: str, run: str) -> list[Any]:
         "POST /runs/{id}/log": [{"token": 1, "lines": [{"stream": "stdout", "text": "x"}]}],
         "POST /keys": [{"name": "k", "roles": ["admin"]}],
         "DELETE /keys/{name}": [None],
+        "PUT /calendars/{name}": [{}, {"holidays": ["2027-01-01"]}],
+        "DELETE /calendars/{name}": [None],
         "PUT /channels/{name}": [{"type": "webhook", "url": "https://example.org/"}],
         "DELETE /channels/{name}": [None],
         "POST /channels/{name}/test": [None],

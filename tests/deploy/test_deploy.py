@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import pytest
 from ruamel.yaml import YAML
 
+from horarium.server.checks import check_settings
 from horarium.server.config import Settings
 from horarium.server.healthcheck import SECONDS_MAX, check
 from horarium.server.http import HTTP_GRACE_SECONDS
@@ -55,7 +56,7 @@ def settings_of(environment: dict[str, str], folder: Path) -> Settings:
 def test_a_compose_file_starts_a_server_that_may_listen(store: str, tmp_path: Path) -> None:
     service = compose(store)["services"]["horarium"]
     settings = settings_of({**image_environment(), **service["environment"]}, tmp_path)
-    settings.check()
+    check_settings(settings)
     assert settings.store.startswith(f"{store}://")
     assert settings.allowed_hosts == ("horarium",)
     assert service["ports"] == ["127.0.0.1:8080:8080"]

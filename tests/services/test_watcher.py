@@ -32,6 +32,7 @@ async def put(setting: Setting, name: str = "job", on: dict[str, Any] | None = N
         "name": name, "trigger": {"type": "interval", "every_seconds": 3600}, "target": {"type": "queue", "queue": "q"},
         "on": LATE | OVERDUE if on is None else on, **more,
     }  # fmt: skip
+    await setting.operations.channels.put("ops", WebhookChannel(url="https://example.org/"))
     await setting.operations.jobs.put_job(read_definition(fields))
 
 

@@ -213,7 +213,7 @@ def check_kind(header: Mapping[str, Any], claims: Mapping[str, Any]) -> None:
 
 def to_principal(claims: Mapping[str, Any], policy: TokenPolicy) -> Principal:
     """Who a token speaks for, and what it allows here."""
-    subject: str = claims.get("sub") or "nobody"
+    subject: str = claims.get("sub") or "unknown"
     names = (claims.get(name) for name in ("preferred_username", "name", "email"))
     name = next((name for name in names if isinstance(name, str) and name), subject)
     scopes = [Scope(text) for text in _words(claims.get("scope")) + _words(claims.get("scp")) if text in set(Scope)]

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from horarium.cli.shell import json_option
+from horarium.server.checks import check_settings
 from horarium.server.config import ENV_PREFIX, Setting, table
 from horarium.server.sources import load_settings
 
@@ -97,7 +98,7 @@ def _run(config: str | None, as_json: bool, flags: dict[str, Any]) -> None:
     if as_json and flags.get("log_format") is None:
         flags["log_format"] = "json"
     settings = load_settings(flags, os.environ, config)
-    settings.check()
+    check_settings(settings)
     from horarium.server.cpus import usable_cpus
 
     count = usable_cpus() if settings.processes == "auto" else settings.processes

@@ -5,7 +5,8 @@ Needs the standard library and msgspec, nothing of the server's. Both are synchr
 
 from __future__ import annotations
 
-from horarium.client.api import Client, Imported, Report
+from horarium.client.answers import Imported, Report
+from horarium.client.api import Client
 from horarium.client.claimed import ClaimedRun, Failure
 from horarium.client.commands import Commands
 from horarium.client.transport import Cut

@@ -13,8 +13,22 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct
 
+from horarium.client.answers import (
+    AnyPage,
+    Backfilled,
+    Fires,
+    Imported,
+    ImportedLine,
+    JobsPage,
+    NodesPage,
+    Pulse,
+    Readiness,
+    Report,
+    Runs,
+    RunsPage,
+)
 from horarium.client.calendars import Calendars
 from horarium.client.channels import Channels
 from horarium.client.many_runs import ManyRuns
@@ -34,86 +48,6 @@ IMPORT_BYTES_MAX = 960 * 1024
 """JSON text of the jobs in one request; the server reads a body of 1 MiB."""
 
 T = TypeVar("T")
-
-
-class Fires(Struct):
-    """Fire times, and the rule in words."""
-
-    fires: list[datetime]
-    words: str
-
-
-class Pulse(Struct):
-    """The answer to a heartbeat: until when the lease now lasts, and whether a cancel was asked."""
-
-    cancel_requested: bool
-    expires_at: datetime
-
-
-class Report(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How one claimed run ended, for `settle`. `outcome`: completed, failed, deferred, released or cancelled."""
-
-    id: str
-    token: int
-    outcome: str
-    result: Any = UNSET
-    error: str | UnsetType = UNSET
-    retryable: bool = True
-    retry_after_seconds: float | UnsetType = UNSET
-    until: datetime | UnsetType = UNSET
-    reason: str | UnsetType = UNSET
-
-
-class Imported(Struct, frozen=True):
-    """The result for one job of an import. `outcome`: created, updated, unchanged or failed; `error`: why it failed.
-    `warning`: it may not do as it was meant to."""
-
-    name: str
-    outcome: str
-    error: HorariumError | None = None
-    warning: str | None = None
-
-
-class _Imported(Struct):
-    name: str
-    outcome: str
-    problem: Problem | None = None
-    warning: str | None = None
-
-
-class _Runs(Struct):
-    runs: list[RunView]
-
-
-class Backfilled(Struct):
-    """The runs that a backfill made, and what it did not get to."""
-
-    runs: list[RunView]
-    left: int = 0
-    next_start: datetime | None = None
-
-
-class _JobsPage(Struct):
-    items: list[JobView]
-    next_cursor: str | None = None
-
-
-class _RunsPage(Struct):
-    items: list[RunView]
-    next_cursor: str | None = None
-
-
-class _AnyPage(Struct):
-    items: list[dict[str, Any]]
-    next_cursor: str | None = None
-
-
-class _Readiness(Struct):
-    problems: dict[str, str]
-
-
-class _NodesPage(Struct):
-    items: list[NodeView]
 
 
 class Client(Watching, ManyRuns):
@@ -179,7 +113,7 @@ class Client(Watching, ManyRuns):
         if not batch:
             return
         try:
-            found = _decode(self._post("/import", {"jobs": batch, "dry_run": dry_run}), list[_Imported])
+            found = _decode(self._post("/import", {"jobs": batch, "dry_run": dry_run}), list[ImportedLine])
         except InvalidRequest as error:
             if len(batch) > 1:
                 # One that can't be read at all keeps the others out: it is found by halving.
@@ -215,7 +149,7 @@ class Client(Watching, ManyRuns):
             "enabled": None if enabled is None else str(enabled).lower(), "prefix": prefix,
             "finished": {False: None, True: "true", None: "any"}[finished],
         }  # fmt: skip
-        return self._pages("/jobs", query, _JobsPage, limit)
+        return self._pages("/jobs", query, JobsPage, limit)
 
     def delete_job(self, name: str) -> None:
         """End the job: pending runs are cancelled, running ones asked to stop."""
@@ -240,7 +174,7 @@ class Client(Watching, ManyRuns):
 
     def versions(self, name: str, limit: int | None = None) -> Iterator[dict[str, Any]]:
         """Earlier definitions of the job, and their authors; the newest first."""
-        return self._pages(f"/jobs/{segment(name)}/versions", {}, _AnyPage, limit)
+        return self._pages(f"/jobs/{segment(name)}/versions", {}, AnyPage, limit)
 
     def revert_job(self, name: str, version: int) -> JobView:
         """Bring the job back to what it was at this version."""
@@ -285,7 +219,7 @@ class Client(Watching, ManyRuns):
             "since": None if since is None else since.isoformat(),
             "until": None if until is None else until.isoformat(),
         }
-        return self._pages("/runs", query, _RunsPage, limit)
+        return self._pages("/runs", query, RunsPage, limit)
 
     def get_run(self, run_id: str) -> RunView:
         """The run of that id. Raises NotFound."""
@@ -309,7 +243,7 @@ class Client(Watching, ManyRuns):
         body = {"queues": list(queues), "limit": limit, "wait_seconds": wait_seconds, "worker": worker}
         seconds = wait_seconds + 15.0
         answer = self._call("POST", "/runs/claim", body=body, timeout_seconds=seconds, attempts_max=1, cut=cut)
-        return [] if answer.status == 204 else _decode(answer, _Runs).runs
+        return [] if answer.status == 204 else _decode(answer, Runs).runs
 
     def heartbeat(
         self, run_id: str, token: int, progress: Any = UNSET, *, within_seconds: float | None = None
@@ -359,7 +293,7 @@ class Client(Watching, ManyRuns):
 
     def keys(self) -> Iterator[dict[str, Any]]:
         """The named keys, without their secrets."""
-        return self._pages("/keys", {}, _AnyPage, None)
+        return self._pages("/keys", {}, AnyPage, None)
 
     def revoke_key(self, name: str) -> None:
         """The key opens nothing any more, on every node within five seconds."""
@@ -385,18 +319,18 @@ class Client(Watching, ManyRuns):
             "since": None if since is None else since.isoformat(),
             "until": None if until is None else until.isoformat(),
         }
-        return self._pages("/audit", query, _AnyPage, limit)
+        return self._pages("/audit", query, AnyPage, limit)
 
     # ---- the rest
 
     def nodes(self) -> list[NodeView]:
         """The nodes that gave a sign of life within the last day."""
-        return _decode(self._call("GET", "/nodes"), _NodesPage).items
+        return _decode(self._call("GET", "/nodes"), NodesPage).items
 
     def problems(self) -> dict[str, str]:
         """Why the server is not ready, by part; empty where it is."""
         answer = self._transport.request("GET", "/readyz", also=(503,))
-        return _decode(answer, _Readiness).problems
+        return _decode(answer, Readiness).problems
 
     def stats(self) -> dict[str, Any]:
         """Counts by queue."""

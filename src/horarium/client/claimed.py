@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from horarium.client.api import Client, Report
+from horarium.client.answers import Report
+from horarium.client.api import Client
 from horarium.client.lines import Lines
 from horarium.clock import to_datetime
 from horarium.model import ERROR_CHARS_MAX, RESULT_BYTES_MAX

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from horarium.client.api import SETTLE_MAX, Report
+from horarium.client.answers import Report
+from horarium.client.api import SETTLE_MAX
 from horarium.client.claimed import ClaimedRun, report_of
 from horarium.clock import Clock
 

@@ -17,7 +17,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from horarium.client.api import CLAIM_MAX, WAIT_SECONDS_MAX, Client, Report
+from horarium.client.answers import Report
+from horarium.client.api import CLAIM_MAX, WAIT_SECONDS_MAX, Client
 from horarium.client.beats import Beats
 from horarium.client.claimed import ClaimedRun, Failure, completed, failed, report_of
 from horarium.client.held import Held

@@ -155,7 +155,7 @@ def _has_begun(run: Run, at: Instant) -> bool:
 
 def _outlives_pause(run: Run, job: Job) -> bool:
     paused_at = job.paused_at
-    return not job.enabled and paused_at is not None and run.created_at <= paused_at and is_ahead(run, paused_at)
+    return not job.enabled and paused_at is not None and is_ahead(run, paused_at)
 
 
 def _superseded(job: Job, unfinished: Sequence[Run], now: Instant) -> Set[str]:

@@ -8,9 +8,7 @@ message.
 from __future__ import annotations
 
 import re
-import sys
 from functools import cache
-from ipaddress import ip_address, ip_network
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -28,8 +26,6 @@ ROLES: tuple[Role, ...] = get_args(Role)
 Text = Annotated[str, Meta(min_length=1, max_length=2_048)]
 Key = Annotated[str, Meta(min_length=1, max_length=1_024, pattern=r"^[\x21-\x7e]+$")]
 
-KEY_CHARS_MIN = 16
-"""The shortest API key of a server that other machines reach."""
 ProxyNetwork = Annotated[str, Meta(pattern=r"^[0-9A-Fa-f.:]+(/[0-9]{1,3})?$", max_length=50)]
 HostName = Annotated[str, Meta(pattern=r"^(\*\.)?[A-Za-z0-9_.:\[\]-]+$", max_length=255)]
 DoorName = Literal["rrule-scheduler", "simple-scheduler", "scrape-scheduler"]
@@ -306,58 +302,6 @@ class Settings(Struct, frozen=True, kw_only=True):
             buses[name] = url
         return buses
 
-    def check(self) -> None:
-        """Refuse values that are right in themselves but wrong together. Raises InvalidSetting."""
-        if self.processes != 1:
-            self._check_shareable()
-        _ = self.buses
-        if (self.tls_cert is None) != (self.tls_key is None):
-            given, missing = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
-            raise InvalidSetting(f"{missing}: is missing; {given} needs it beside it", field=missing)
-        if self.oidc_issuer is not None and self.oidc_audience is None:
-            raise InvalidSetting(
-                "oidc_audience: is missing; say what `aud` of an access token must hold, or `any` to accept every "
-                "token of the issuer",
-                field="oidc_audience",
-            )
-        if "simple-scheduler" in self.doors and self.oidc_issuer is None:
-            raise InvalidSetting(
-                "oidc_issuer: is missing; the door for simple-scheduler's clients takes the access tokens of an issuer",
-                field="oidc_issuer",
-            )
-        for each in self.trusted_proxies:
-            try:
-                ip_network(each, strict=False)
-            except ValueError:
-                raise InvalidSetting(f"trusted_proxies: {each!r} is no network", field="trusted_proxies") from None
-        if "api" in self.roles and not is_loopback(self.host):
-            self._check_keys()
-
-    def _check_shareable(self) -> None:
-        alone = [url for url in (self.store, *self.buses.values()) if url.startswith("memory:")]
-        if alone:
-            raise InvalidSetting(
-                f"processes: {self.processes} processes can't share {alone[0]}, which is in the memory of one; give a "
-                "store or bus that is outside, or leave processes out",
-                field="processes",
-            )
-        if sys.platform == "win32":
-            raise InvalidSetting("processes: on Windows there is one process; leave it out", field="processes")
-
-    def _check_keys(self) -> None:
-        if not self.api_keys and self.oidc_issuer is None:
-            raise InvalidSetting(
-                f"host: {self.host!r} lets other machines in, but no API key is set; add --api-key KEY "
-                "(or HORARIUM_API_KEYS), or listen on 127.0.0.1",
-                field="host",
-            )
-        if any(len(key) < KEY_CHARS_MIN for key in self.api_keys):
-            raise InvalidSetting(
-                f"api_keys: a key has fewer than {KEY_CHARS_MIN} characters, and {self.host!r} lets other machines "
-                "in; give a long one, e.g. from `openssl rand -hex 32`",
-                field="api_keys",
-            )
-
 
 class Setting(Struct, frozen=True):
     """One line of the table."""
@@ -441,17 +385,6 @@ def _expected(kind: Any, metas: list[Meta]) -> str:
     if get_origin(kind) is tuple:
         return "one or more of " + ", ".join(ROLES) + ", separated by commas"
     return "a text that is not empty"
-
-
-# ---- the page of settings --------------------------------------------------------------------------------------------
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a listener on that address."""
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 _PASSWORD = re.compile(r"(://[^/?#:]*:).*(@)")

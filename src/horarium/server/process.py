@@ -21,7 +21,8 @@ from horarium.errors import CallerError, HorariumError, InvalidSetting, Outage, 
 from horarium.interrupts import SIGNALS, ignore_signals
 from horarium.node.backends import make_backend
 from horarium.node.runtime import Options, Runtime, default_node_name
-from horarium.server.config import Settings, is_loopback
+from horarium.server.checks import is_loopback
+from horarium.server.config import Settings
 from horarium.server.crowd import Crowd
 from horarium.server.http import HttpServer, make_server
 from horarium.server.listening import greeting, listen, own_url, tls_context

@@ -35,6 +35,7 @@ ON = {
     "job-4": {"recovered": [{"trigger": "job-2"}], "cancelled": [{"notify": "chat", "after": 2}]},
 }
 """What follows from the runs of each job. No job follows from itself, so every chain has an end."""
+CHANNELS = ("chat", "ops")
 QUEUES = ("notify", "follow")
 CHAIN, RETRY = "follow/", "retry/"
 TIMED = (Occasion.LATE, Occasion.OVERDUE)

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from itertools import count as counted
 from random import Random
 from typing import Any
 
@@ -17,11 +18,13 @@ from horarium.access.roles import Role, principal
 from horarium.clock import SECOND, to_datetime
 from horarium.errors import HorariumError
 from horarium.model import Cause, Job, Run, State, uuid7
+from horarium.model.channels import WebhookChannel
 from horarium.operations.facade import Operations
 from horarium.operations.runs.bulk import CANCELLED, Selection
 from horarium.operations.runs.runs import RETRIED
 from horarium.policies import Overlap
 from horarium.rules.pinging import Ping, Sign
+from horarium.testing.simulate.follow_ups import CHANNELS
 from horarium.testing.simulate.node import SimulatedNode
 from horarium.testing.simulate.watch import SEEN, Books
 from horarium.testing.simulate.workload import (
@@ -145,10 +148,24 @@ class People(RunPeople):
         self._crowding = (self._burst, self._trigger, self._cancel) if is_crowded else ()
 
     async def define(self, count: int) -> None:
-        """The first jobs."""
+        """The channels that jobs tell, and the first jobs."""
+        for channel in CHANNELS:
+            for seconds in counted():
+                await asyncio.sleep(seconds)
+                if await self._add_channel(channel):
+                    break
         for name in NAMES[:count]:
             if (node := self._nodes()) is not None:
                 await self._try(self._put, node, name)
+
+    async def _add_channel(self, name: str) -> bool:
+        if (node := self._nodes()) is None:
+            return False
+        with suppress(HorariumError):
+            channel = WebhookChannel(url="https://example.org/", system=False)
+            await node.call(self._operations(node).channels.put(name, channel))
+            return True
+        return False
 
     async def act(self) -> None:
         """Something, to some job."""

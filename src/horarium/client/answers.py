@@ -1,0 +1,92 @@
+"""What the calls of a client take and answer."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+from horarium.client.transport import Problem
+from horarium.errors import HorariumError
+from horarium.wire.views import JobView, NodeView, RunView
+
+
+class Fires(Struct):
+    """Fire times, and the rule in words."""
+
+    fires: list[datetime]
+    words: str
+
+
+class Pulse(Struct):
+    """The answer to a heartbeat: until when the lease now lasts, and whether a cancel was asked."""
+
+    cancel_requested: bool
+    expires_at: datetime
+
+
+class Report(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one claimed run ended, for `settle`. `outcome`: completed, failed, deferred, released or cancelled."""
+
+    id: str
+    token: int
+    outcome: str
+    result: Any = UNSET
+    error: str | UnsetType = UNSET
+    retryable: bool = True
+    retry_after_seconds: float | UnsetType = UNSET
+    until: datetime | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+
+
+class Imported(Struct, frozen=True):
+    """The result for one job of an import. `outcome`: created, updated, unchanged or failed; `error`: why it failed.
+    `warning`: it may not do as it was meant to."""
+
+    name: str
+    outcome: str
+    error: HorariumError | None = None
+    warning: str | None = None
+
+
+class ImportedLine(Struct):
+    name: str
+    outcome: str
+    problem: Problem | None = None
+    warning: str | None = None
+
+
+class Runs(Struct):
+    runs: list[RunView]
+
+
+class Backfilled(Struct):
+    """The runs that a backfill made, and what it did not get to."""
+
+    runs: list[RunView]
+    left: int = 0
+    next_start: datetime | None = None
+
+
+class JobsPage(Struct):
+    items: list[JobView]
+    next_cursor: str | None = None
+
+
+class RunsPage(Struct):
+    items: list[RunView]
+    next_cursor: str | None = None
+
+
+class AnyPage(Struct):
+    items: list[dict[str, Any]]
+    next_cursor: str | None = None
+
+
+class Readiness(Struct):
+    problems: dict[str, str]
+
+
+class NodesPage(Struct):
+    items: list[NodeView]

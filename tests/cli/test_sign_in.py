@@ -82,7 +82,7 @@ class Terminal:
             finally:
                 begun.kill()
         assert begun.returncode == status, error
-        return out if status == 0 else error
+        return out if status == 0 else told + error
 
     def age(self) -> None:
         """Make the access token be about to end."""

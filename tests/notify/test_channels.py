@@ -164,7 +164,9 @@ async def test_a_message_that_was_not_taken_is_sent_again_and_is_the_same_messag
 
 async def test_a_channel_that_is_missing_is_waited_for_and_named() -> None:
     async with running() as scheduler:
+        await scheduler.put_channel("nobody", {"type": "webhook", "url": "https://example.org/"})
         await a_job(scheduler, "nightly", {"failed": [{"notify": "nobody"}]})
+        await scheduler.delete_channel("nobody")
         await scheduler.trigger_job("nightly")
 
         async def says() -> bool:

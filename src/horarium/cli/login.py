@@ -133,10 +133,10 @@ def _by_device(asking: ClientAtIssuer, found: Discovery, goes: str) -> Tokens:
     from horarium.client.sign_in import ask_for_device, wait_for_device
 
     device = ask_for_device(asking, found)
+    say(goes, err=True)
     say(f"Open {device.verification_uri} and enter the code {device.user_code}", err=True)
     if device.verification_uri_complete:
         say(f"or open {device.verification_uri_complete}", err=True)
-    say(goes, err=True)
     return wait_for_device(asking, found, device)
 
 
@@ -148,8 +148,8 @@ def _by_browser(asking: ClientAtIssuer, found: Discovery, goes: str, port: int, 
     flow = CodeFlow(asking, found, port)
     listener = Listener(flow.state, port)
     try:
-        say(f"Open this page to sign in: {flow.url}", err=True)
         say(goes, err=True)
+        say(f"Open this page to sign in: {flow.url}", err=True)
         if not no_browser:
             webbrowser.open(flow.url)
         return flow.tokens(listener.wait(WAIT_SECONDS))

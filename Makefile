@@ -6,6 +6,7 @@
 # make cockroach  the contract of stores on a real CockroachDB, which is built once
 # make proof   real processes against real time: killed, paused and cut off for minutes; wants a quiet machine
 # make mutants breaks triggers/ and rules/ at random places: the tests must see each break
+# make dist    a release in dist/: source distribution, wheel, bill of materials, checksums
 # make bench   the benchmarks, beside their raw drivers
 
 PYTHON ?= python3
@@ -16,7 +17,7 @@ STAMP := $(VENV)/.installed
 # Processes that tests start would compile every module again where Python is told to write nothing down.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo serve test quick check cockroach proof mutants bench servers clean
+.PHONY: demo serve test quick check cockroach proof mutants dist bench servers clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -59,6 +60,9 @@ check: $(STAMP)
 
 mutants: $(STAMP)
 	$(BIN)/python tools/mutants.py
+
+dist: $(STAMP)
+	$(BIN)/python tools/dist.py
 
 bench: $(STAMP)
 	$(BIN)/python -m bench

@@ -158,10 +158,13 @@ class Api:
 class Server(Api):
     """`python -m horarium serve` in a process of its own. `log` is what it wrote to stderr so far."""
 
-    def __init__(self, store: str, *flags: str, env: Mapping[str, str] | None = None, key: str | None = None) -> None:
+    def __init__(
+        self, store: str, *flags: str, env: Mapping[str, str] | None = None, key: str | None = None,
+        python: Path | str = sys.executable,
+    ) -> None:  # fmt: skip
         self.store = store
         self.log: list[str] = []
-        command = [sys.executable, "-m", "horarium", "serve", "--port", "0", "--store", store, *flags]
+        command = [str(python), "-m", "horarium", "serve", "--port", "0", "--store", store, *flags]
         self.process = subprocess.Popen(command, env=environment(env), stderr=subprocess.PIPE, text=True)
         super().__init__(self._listening(), key)
         self._reader = threading.Thread(target=self._read, daemon=True)

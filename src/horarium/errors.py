@@ -141,9 +141,11 @@ class CalendarInUse(Conflict):
 
 
 class Outage(HorariumError):
-    """Something that we depend on does not answer. Nothing is lost; it is tried again."""
+    """Something that we depend on does not answer. Nothing is lost; it is tried again. `retry_after_seconds`: how long
+    a server asked us to wait."""
 
     code = "outage"
+    retry_after_seconds = 0.0
 
 
 class StoreUnavailable(Outage):

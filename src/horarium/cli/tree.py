@@ -26,6 +26,7 @@ COMMANDS = {
     "worker": "horarium.cli.worker:worker",
     "store": "horarium.cli.store:store",
     "door": "horarium.cli.door:door",
+    "conformance": "horarium.cli.conformance:conformance",
     "completion": "horarium.cli.completion:completion",
 }
 SUMMARIES = {
@@ -50,6 +51,7 @@ SUMMARIES = {
     "worker": "Perform runs with a Python function, or as shell commands.",
     "store": "Prepare, check or copy a store.",
     "door": "Take over from another scheduler.",
+    "conformance": "Whether a worker in any language keeps to the protocol.",
     "completion": "Print the completion script of a shell.",
 }
 
@@ -60,7 +62,7 @@ cli = Lazy(
     sections={
         "Jobs and runs": ("job", "run", "calendar", "channel", "preview", "upcoming", "status"),
         "Server": ("serve", "api", "planner", "dispatcher", "rescuer", "pruner", "store", "door"),
-        "Workers": ("worker",),
+        "Workers": ("worker", "conformance"),
         "Access": ("login", "logout", "whoami", "key", "audit"),
         "This command": ("completion",),
     },

@@ -69,4 +69,5 @@ def wait_out(what: str, error: HorariumError, failures: int, stopping: threading
     """Say once that the server is out, and wait before the next try."""
     if failures == 1:
         log.warning("%s: %s; trying again", what, error)
-    stopping.wait(min(BACKOFF_SECONDS * 2 ** min(failures - 1, 10), BACKOFF_SECONDS_MAX))
+    asked = error.retry_after_seconds if isinstance(error, Outage) else 0.0
+    stopping.wait(max(asked, min(BACKOFF_SECONDS * 2 ** min(failures - 1, 10), BACKOFF_SECONDS_MAX)))

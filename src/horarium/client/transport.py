@@ -194,7 +194,10 @@ class Transport:
         if answer.status < 300 or answer.status in asked.also:
             return answer, None
         again = answer.status == 429 or (answer.status in (502, 503, 504) and asked.repeatable)
-        return error_of(answer, self.url), self._retry_after(answer, attempt) if again else None
+        error = error_of(answer, self.url)
+        if isinstance(error, Outage):
+            error.retry_after_seconds = _asked_wait(answer)
+        return error, max(_asked_wait(answer), self._backoff(attempt)) if again else None
 
     def _once(self, asked: _Asked) -> Answer:
         connection = self._connection(asked.seconds)
@@ -251,11 +254,6 @@ class Transport:
         chance = int.from_bytes(self._entropy(4), "big") / (1 << 32)
         return float(min(BACKOFF_SECONDS * 2 ** (attempt - 1), BACKOFF_SECONDS_MAX)) * (0.5 + chance / 2)
 
-    def _retry_after(self, answer: Answer, attempt: int) -> float:
-        text = answer.headers.get("retry-after", "").strip()
-        asked = float(text) if text.isascii() and text.isdigit() and len(text) < 7 else 0.0
-        return max(min(asked, RETRY_AFTER_SECONDS_MAX), self._backoff(attempt))
-
     def new_key(self) -> str:
         """A key that no other request has."""
         return self._entropy(16).hex()
@@ -266,6 +264,13 @@ class Transport:
             idle, self._idle = self._idle, []
         for connection, _ in idle:
             connection.close()
+
+
+def _asked_wait(answer: Answer) -> float:
+    """`Retry-After`, in bounds."""
+    text = answer.headers.get("retry-after", "").strip()
+    asked = float(text) if text.isascii() and text.isdigit() and len(text) < 7 else 0.0
+    return min(asked, RETRY_AFTER_SECONDS_MAX)
 
 
 def segment(text: str) -> str:

@@ -109,8 +109,12 @@ async def test_every_page_of_the_table_is_opened_by_these_tests(api: Api) -> Non
 
 async def test_what_is_wrong_comes_first(api: Api, visitor: Visitor) -> None:
     await visitor.open("/")
-    assert "All is well" in visitor.text
+    assert "All is well" not in visitor.text, "there is nothing of which that could be said"
     await api.add_job("aaa")
+    await visitor.open("/calendar")
+    api.clock.advance(2)
+    await visitor.open("/")
+    assert "All is well" in visitor.text
     await api.add_job("nightly")
     await a_failed_run(api, "nightly", "ValueError: no price")
     api.clock.advance(2)
@@ -130,8 +134,10 @@ async def test_runs_that_wait_make_their_job_late_and_their_queue_unserved(api: 
     await api.post("/jobs/poll/trigger")
     api.clock.advance(300)
     await visitor.open("/")
-    assert "poll is 5 m late" in visitor.text
-    assert "Queue pull/work is served by no worker" in visitor.text
+    assert "Queue pull/work is served by no worker 1 run of 1 late job waits there" in visitor.text, visitor.text
+    assert "poll is 5 m late" not in visitor.text, "one cause is one line"
+    await visitor.open("/jobs?show=late")
+    assert "Late by 5 m" in visitor.text
     await visitor.open("/queues")
     assert "By no worker" in visitor.text
 

@@ -1,34 +1,46 @@
-"""Faults, worst first: jobs that fail, runs that are late, queues that no worker serves, nodes that are lost.
+"""Faults, worst first: alerts that reach nobody, jobs that fail, lost nodes, queues that no worker serves, late runs.
+One cause is one line: the late runs of a queue without workers belong to the line of that queue.
 
-Each look is a bounded question: the newest failures of a day, the oldest runs that wait, the counts by queue, the
-nodes. So it costs the same beside five million runs as beside five.
+Each look is a bounded question: the jobs whose health says that they fail, the runs that wait, the counts by queue, the
+nodes. So it costs the same beside five million runs as beside five. A count that met its bound says "at least".
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
 
+import msgspec
 from msgspec import Struct
 
 from horarium.clock import DAY, MINUTE, SECOND, Instant
 from horarium.dashboard.formats import counted, duration, span
-from horarium.dashboard.marks import FAILED, LATE, LATE_AFTER, LOST, Mark, first_line, mark_of
+from horarium.dashboard.marks import FAILED, LATE, LATE_AFTER, LOST, Mark, error_line, mark_of
 from horarium.model import Health, Job, Node, Run, State
+from horarium.model.targets import NOTIFY_QUEUE
 from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX, JobFilter, Page, QueueStats, RunFilter, Stats
 
 PENDING_STATES = frozenset({State.PENDING})
+ENDED_STATES = frozenset({State.COMPLETED, State.FAILED})
 LOOKED_BACK = DAY
 JOBS_SHOWN_MAX = 20
+QUEUES_SHOWN_MAX = 10
+FAILING_MAX = 1_000
+"""Failing jobs that are counted; of more it is said that there are at least so many."""
+LATE_PAGES_MAX = 5
+"""Pages of waiting runs that are searched for late ones."""
 LAST_RUNS = 10
 LOST_AFTER = 45 * SECOND
 """A node that gave no sign for this long, and did not say that it stops, is lost."""
 
 
 class Trouble(Struct, frozen=True):
-    """One thing that needs attention. `kind`: failing, late, unserved or lost. `badge`: the same beside a
-    job's name. `runs`: the last ones, newest first."""
+    """One thing that needs attention. `kind`: failing, late, unserved, lost, undelivered, or more (a line that stands
+    for `stands_for` others). `runs`: the last ones, newest first."""
 
     kind: str
     subject: str
@@ -37,36 +49,48 @@ class Trouble(Struct, frozen=True):
     mark: Mark
     link: str
     button: str
-    badge: str = ""
-    job: str | None = None
     runs: tuple[Run, ...] = ()
+    stands_for: int = 1
+
+
+class Badge(Struct, frozen=True):
+    """A word about a fault beside the name of a job."""
+
+    mark: Mark
+    text: str
 
 
 class Attention(Struct, frozen=True):
-    """All that is wrong, and the counts that it was found with."""
+    """All that is wrong, and the counts that it was found with. `failing`, `late`: the badge of each such job by its
+    name, worst first; `partial`: there may be more of them."""
 
     troubles: tuple[Trouble, ...]
     stats: Stats
     nodes: tuple[Node, ...]
     paused: Page[Job]
+    failing: dict[str, Badge] = {}
+    late: dict[str, Badge] = {}
+    partial: frozenset[str] = frozenset()
 
-    def of_kind(self, kind: str) -> list[Trouble]:
-        """Those of one kind."""
-        return [trouble for trouble in self.troubles if trouble.kind == kind]
+    @property
+    def count(self) -> int:
+        """How many things need attention: a line that stands for several counts as so many."""
+        return sum(trouble.stands_for for trouble in self.troubles)
+
+    @property
+    def badges(self) -> dict[str, Badge]:
+        """The worst of each job, by its name, worst first."""
+        return {**self.failing, **{name: badge for name, badge in self.late.items() if name not in self.failing}}
+
+    def jobs_words(self, kind: str) -> str:
+        """How many jobs fail, or are late."""
+        jobs = self.failing if kind == "failing" else self.late
+        return f"{len(jobs):,}{'+' if kind in self.partial else ''}"
 
     @property
     def paused_words(self) -> str:
         """How many jobs are paused, as far as they are counted."""
         return f"{len(self.paused.items)}{'+' if self.paused.next_after is not None else ''}"
-
-    @property
-    def by_job(self) -> dict[str, Trouble]:
-        """The worst of each job."""
-        found: dict[str, Trouble] = {}
-        for trouble in self.troubles:
-            if trouble.job is not None:
-                found.setdefault(trouble.job, trouble)
-        return found
 
 
 def counts_of(attention: Attention) -> dict[str, tuple[str, bool]]:
@@ -75,7 +99,7 @@ def counts_of(attention: Attention) -> dict[str, tuple[str, bool]]:
     running, unserved = sum(queue.running for queue in stats.queues), sum(queue.unserved for queue in stats.queues)
     counts = {"jobs": (f"{stats.jobs:,}", False)}
     if attention.troubles:
-        counts["overview"] = (f"{len(attention.troubles)}", True)
+        counts["overview"] = (f"{attention.count:,}{'+' if attention.partial else ''}", True)
     if running:
         counts["runs"] = (f"{running:,} running", False)
     if unserved:
@@ -104,32 +128,69 @@ class Watching:
     async def _look(self) -> Attention:
         operations, now = self._operations, self._operations.clock.now()
         paused = JobFilter(enabled=False, finished=False)
-        stats, nodes, failing, late, resting = await asyncio.gather(
+        stats, nodes, failing, waiting, undelivered, resting = await asyncio.gather(
             operations.stats(),
             operations.nodes(),
             self._failing(now),
-            self._late(now),
+            self._waiting(now),
+            self._undelivered(now),
             operations.store.list_jobs(paused, None, PAGE_MAX),
         )
-        troubles = [*failing, *_lost(nodes, now), *_unserved(stats.queues, now), *late]
-        return Attention(tuple(troubles), stats, tuple(nodes), resting)
+        late, more_late = waiting
+        unserved = [queue for queue in stats.queues if queue.unserved]
+        troubles = [
+            *undelivered,
+            *await self._worst(failing, now),
+            *_lost(nodes, now),
+            *_unserved(unserved, late, now),
+            *_late(late, {queue.queue for queue in unserved}, now),
+        ]
+        partial = {"failing"} if len(failing) >= FAILING_MAX else set()
+        return Attention(
+            tuple(troubles),
+            stats,
+            tuple(nodes),
+            resting,
+            failing={name: Badge(FAILED, _streak(health)) for name, health in failing.items()},
+            late={name: Badge(LATE, f"Late by {duration(now - run.due_at)}") for name, run in late.items()},
+            partial=frozenset(partial | ({"late"} if more_late else set())),
+        )
 
-    async def _failing(self, now: Instant) -> list[Trouble]:
-        failing = await self._operations.store.failing_jobs(PAGE_MAX)
+    async def _failing(self, now: Instant) -> dict[str, Health]:
+        """Jobs whose last runs failed, those that fail for longest first."""
+        failing = await self._operations.store.failing_jobs(FAILING_MAX)
         jobs = await self._operations.store.get_jobs_by_id(list(failing))
         found = {job.name: failing[job.id] for job in jobs if job is not None and _matters(job, failing[job.id], now)}
-        worst = sorted(found, key=lambda name: (-found[name].failures_in_a_row, name))[:JOBS_SHOWN_MAX]
-        lasts = await last_runs_of(self._operations, worst, LAST_RUNS)
-        return [_failing(name, found[name], lasts[name], now) for name in worst]
+        return dict(sorted(found.items(), key=lambda item: (-item[1].failures_in_a_row, item[0])))
 
-    async def _late(self, now: Instant) -> list[Trouble]:
-        where = RunFilter(states=PENDING_STATES, until=max(now - LATE_AFTER, 1))
-        page = await self._operations.store.list_runs(where, None, PAGE_MAX)
-        late = [run for run in page.items if run.job is not None and run.due_at <= now - LATE_AFTER]
+    async def _worst(self, failing: dict[str, Health], now: Instant) -> list[Trouble]:
+        worst = list(failing)[:JOBS_SHOWN_MAX]
+        lasts = await last_runs_of(self._operations, worst, LAST_RUNS)
+        shown = [_failing(name, failing[name], lasts[name], now) for name in worst]
+        return [*shown, *_and_more(len(failing) - len(worst), "failing", "fail", FAILED)]
+
+    async def _waiting(self, now: Instant) -> tuple[dict[str, Run], bool]:
+        """The oldest late run of each job, the latest first; and whether there may be late runs beyond those read."""
+        where, after = RunFilter(states=PENDING_STATES, until=max(now - LATE_AFTER, 1)), None
         oldest: dict[str, Run] = {}
-        for run in late:
-            oldest[run.job or ""] = run
-        return [_late(name, run, now) for name, run in list(oldest.items())[:JOBS_SHOWN_MAX]]
+        for _ in range(LATE_PAGES_MAX):
+            page = await self._operations.store.list_runs(where, after, PAGE_MAX)
+            late = (run for run in page.items if run.job is not None and run.due_at <= now - LATE_AFTER)
+            oldest.update((run.job or "", run) for run in late)
+            after = page.next_after
+            if after is None:
+                break
+        return dict(sorted(oldest.items(), key=lambda item: (item[1].due_at, item[0]))), after is not None
+
+    async def _undelivered(self, now: Instant) -> list[Trouble]:
+        """Channels of which the newest message could not be delivered: nobody hears of all the rest."""
+        where = RunFilter(queue=NOTIFY_QUEUE, states=ENDED_STATES, since=max(now - LOOKED_BACK, 1))
+        page = await self._operations.store.list_runs(where, None, PAGE_MAX)
+        newest: dict[str, Run] = {}
+        for run in sorted(page.items, key=lambda run: run.finished_at or 0, reverse=True):
+            newest.setdefault(channel_of(run), run)
+        dead = [(name, run) for name, run in newest.items() if run.state is State.FAILED]
+        return [_undelivered(name, run, now) for name, run in dead[:JOBS_SHOWN_MAX]]
 
 
 async def last_runs(operations: Operations, job: str, count: int) -> tuple[Run, ...]:
@@ -152,56 +213,114 @@ def _matters(job: Job, health: Health, now: Instant) -> bool:
     return job.deleted_at is None and (job.active or (last is not None and now - last.finished_at < LOOKED_BACK))
 
 
+def channel_of(notification: Run) -> str:
+    """The channel that a run of the queue `notify` tells."""
+    body: Any = msgspec.json.decode(notification.payload) if notification.payload else None
+    return str(body.get("channel", "")) if isinstance(body, dict) else ""
+
+
+def _streak(health: Health) -> str:
+    streak = health.failures_in_a_row
+    return f"Failing, {streak:,} in a row" if streak > 1 else "Failed"
+
+
 def _failing(name: str, health: Health, runs: Sequence[Run], now: Instant) -> Trouble:
     streak, last = health.failures_in_a_row, health.last_run
     assert last is not None
-    again = f"{streak} in a row" if streak > 1 else "once"
     failed = next((run for run in runs if run.state is State.FAILED), None)
-    since = f"Last {span(now - (last.finished_at if failed is None else failed.finished_at or now))} ago"
+    began = "" if health.failing_since is None or streak < 2 else f", the first {span(now - health.failing_since)} ago"
+    since = f"Last {span(now - (last.finished_at if failed is None else failed.finished_at or now))} ago{began}"
     return Trouble(
         kind="failing",
         subject=name,
-        what=f"failed {again}",
-        why=f"{since}: {first_line(last.error if failed is None else failed.error)}",
+        what=f"failed {streak:,} in a row" if streak > 1 else "failed once",
+        why=f"{since}: {error_line(last.error if failed is None else failed.error)}",
         mark=FAILED if failed is None else mark_of(failed, now),
-        badge=f"Failing, {again}" if streak > 1 else "Failed",
         link=f"/jobs/{name}",
         button="Open job",
-        job=name,
         runs=tuple(runs),
     )
 
 
-def _late(name: str, run: Run, now: Instant) -> Trouble:
+def _late(late: dict[str, Run], unserved: set[str], now: Instant) -> list[Trouble]:
+    """Late jobs, but those of queues that no worker serves: these have a line of their own."""
+    names = [name for name, run in late.items() if run.queue not in unserved]
+    shown = [
+        Trouble(
+            kind="late",
+            subject=name,
+            what=f"is {duration(now - late[name].due_at)} late",
+            why=f"Its run waits in {late[name].queue} and no worker has taken it",
+            mark=LATE,
+            link=f"/runs/{late[name].id}",
+            button="Open run",
+        )
+        for name in names[:JOBS_SHOWN_MAX]
+    ]
+    return [*shown, *_and_more(len(names) - len(shown), "late", "are late", LATE)]
+
+
+def _and_more(others: int, kind: str, verb: str, mark: Mark) -> list[Trouble]:
+    if others <= 0:
+        return []
+    what = verb if others > 1 else {"fail": "fails", "are late": "is late"}[verb]
+    return [
+        Trouble(
+            kind="more",
+            subject=f"{counted(others, 'more job')}",
+            what=what,
+            why="They are in the list of jobs",
+            mark=mark,
+            link=f"/jobs?show={kind}",
+            button="Open jobs",
+            stands_for=others,
+        )
+    ]
+
+
+def _undelivered(channel: str, run: Run, now: Instant) -> Trouble:
     return Trouble(
-        kind="late",
-        subject=name,
-        what=f"is {duration(now - run.due_at)} late",
-        why=f"Its run waits in {run.queue} and no worker has taken it",
-        mark=LATE,
-        badge=f"Late by {duration(now - run.due_at)}",
+        kind="undelivered",
+        subject=f"Channel {channel}",
+        what="could not be told",
+        why=f"Last {span(now - (run.finished_at or now))} ago: {error_line(run.error)}",
+        mark=FAILED,
         link=f"/runs/{run.id}",
         button="Open run",
-        job=name,
     )
 
 
-def _unserved(queues: Sequence[QueueStats], now: Instant) -> list[Trouble]:
+def _unserved(queues: Sequence[QueueStats], late: dict[str, Run], now: Instant) -> list[Trouble]:
+    jobs = Counter(run.queue for run in late.values())
     found = []
-    for queue in queues:
-        if queue.unserved:
-            waited = f", the oldest for {span(now - queue.oldest_due_at)}" if queue.oldest_due_at is not None else ""
-            found.append(
-                Trouble(
-                    kind="unserved",
-                    subject=f"Queue {queue.queue}",
-                    what="is served by no worker",
-                    why=f"{counted(queue.due, 'run')} wait there{waited}",
-                    mark=LATE,
-                    link=f"/runs?queue={queue.queue}&state=pending",
-                    button="Open runs",
-                )
+    for queue in queues[:QUEUES_SHOWN_MAX]:
+        whose = f" of {counted(jobs[queue.queue], 'late job')}" if jobs[queue.queue] else ""
+        verb = "waits" if queue.due == 1 else "wait"
+        waited = f", the oldest for {span(now - queue.oldest_due_at)}" if queue.oldest_due_at is not None else ""
+        found.append(
+            Trouble(
+                kind="unserved",
+                subject=f"Queue {queue.queue}",
+                what="is served by no worker",
+                why=f"{counted(queue.due, 'run')}{whose} {verb} there{waited}",
+                mark=LATE,
+                link=f"/runs?queue={quote(queue.queue, safe='')}&state=pending",
+                button="Open runs",
             )
+        )
+    if others := queues[QUEUES_SHOWN_MAX:]:
+        found.append(
+            Trouble(
+                kind="more",
+                subject=counted(len(others), "more queue"),
+                what="is served by no worker" if len(others) == 1 else "are served by no worker",
+                why=f"{counted(sum(queue.due for queue in others), 'run')} wait there",
+                mark=LATE,
+                link="/queues",
+                button="Open queues",
+                stands_for=len(others),
+            )
+        )
     return found
 
 

@@ -88,7 +88,7 @@ def why(run: Run, now: Instant) -> str:
         case State.PENDING:
             return f"It waits for a worker of {run.queue}, {duration(now - run.due_at)} so far."
         case State.FAILED:
-            return f"Attempt {run.attempt}: {first_line(run.error)}" if run.attempt else first_line(run.error)
+            return f"Attempt {run.attempt}: {error_line(run.error)}" if run.attempt else error_line(run.error)
     fires = f"{run.fires:,} fire times: " if run.fires > 1 else ""
     return fires + (first_line(run.error) or (run.history[-1].message if run.history else str(run.disposition or "")))
 
@@ -97,6 +97,14 @@ def first_line(text: str | None, most: int = 160) -> str:
     """How an error begins."""
     line = (text or "").strip().partition("\n")[0]
     return line if len(line) <= most else line[: most - 1] + "\u2026"
+
+
+def error_line(text: str | None, most: int = 160) -> str:
+    """The line of an error that says it: the last of a traceback, else the first."""
+    lines = [line for line in (text or "").strip().splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].lstrip().startswith(("Traceback (most recent call last)", 'File "')):
+        return first_line(lines[-1].strip(), most)
+    return first_line(text, most)
 
 
 def summed_up(marks: Sequence[Mark]) -> str:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
-
 from horarium.access.roles import Scope
+from horarium.dashboard.attention import channel_of
 from horarium.dashboard.marks import mark_of
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.model import Run
@@ -57,9 +54,7 @@ class Channels:
         page = await self._operations.store.list_runs(RunFilter(queue=NOTIFY_QUEUE), None, PAGE_MAX)
         found: dict[str, Run] = {}
         for run in page.items:
-            body: Any = msgspec.json.decode(run.payload) if run.payload else None
-            if isinstance(body, dict) and isinstance(body.get("channel"), str):
-                found.setdefault(body["channel"], run)
+            found.setdefault(channel_of(run), run)
         return found
 
     async def test(self, visit: Visit) -> Answer:

@@ -105,7 +105,7 @@ class Jobs:
             return replace(others, jobs=[*page.items, *others.jobs])
         first: list[Job] = []
         if after is None and not search and not only and visit.text("sort") != "name":
-            ill = await self._operations.store.get_jobs(list(attention.by_job)[:SHOWN])
+            ill = await self._operations.store.get_jobs(list(attention.badges)[:SHOWN])
             first = [job for job in ill if job is not None]
         names_first = {job.name for job in first}
         rest = [job for job in page.items if job.name not in names_first]
@@ -140,15 +140,15 @@ class Jobs:
         if only == "running":
             page = await self._operations.store.list_runs(RunFilter(states=CLAIMED), None, PAGE_MAX)
             return list(dict.fromkeys(run.job for run in page.items if run.job is not None))
-        return [trouble.job for trouble in attention.of_kind(only) if trouble.job is not None]
+        return list(attention.failing if only == "failing" else attention.late)
 
     async def _chips(self, attention: Attention, search: str, only: str) -> list[dict[str, Any]]:
         stats = attention.stats
         running = sum(queue.running for queue in stats.queues)
         chips: list[tuple[str, str, str, Mark | None]] = [
             ("", "All", f"{stats.jobs:,}", None),
-            ("failing", "Failing", f"{len(attention.of_kind('failing'))}", FAILED),
-            ("late", "Late", f"{len(attention.of_kind('late'))}", LATE),
+            ("failing", "Failing", attention.jobs_words("failing"), FAILED),
+            ("late", "Late", attention.jobs_words("late"), LATE),
             ("running", "Running", f"{running:,}", RUNNING),
             ("paused", "Paused", attention.paused_words, PAUSED),
         ]
@@ -201,7 +201,7 @@ def _link(visit: Visit, search: str, only: str, found: Found) -> str:
 def _row(job: Job, runs: tuple[Run, ...], attention: Attention, visit: Visit) -> dict[str, Any]:
     return {
         "job": job,
-        "trouble": attention.by_job.get(job.name),
+        "badge": attention.badges.get(job.name),
         "words": words_of(job),
         "strip": small(job, runs, visit.now),
         "took": _took(runs),
@@ -232,10 +232,11 @@ def _took(runs: tuple[Run, ...]) -> int | None:
 
 def _summary(attention: Attention) -> str:
     stats = attention.stats
-    ill, paused = len(attention.by_job), len(attention.paused.items)
+    ill, paused = len(attention.badges), len(attention.paused.items)
     parts = [f"{counted(stats.jobs, 'job')}."]
     if ill:
-        parts.append(f"{ill} {'needs' if ill == 1 else 'need'} attention{',' if paused else '.'}")
+        least = "At least " if attention.partial else ""
+        parts.append(f"{least}{ill:,} {'needs' if ill == 1 else 'need'} attention{',' if paused else '.'}")
     if paused:
         parts.append(f"{attention.paused_words} {'is' if paused == 1 else 'are'} paused.")
     return " ".join(parts)

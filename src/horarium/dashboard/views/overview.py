@@ -78,18 +78,28 @@ class Overview:
 
 
 def _verdict(attention: Attention) -> str:
-    count = len(attention.troubles)
+    count = attention.count
+    if not attention.stats.jobs and not count:
+        return "No job yet"
     if not count:
         return "All is well"
-    return f"{in_words(count)} {'thing needs' if count == 1 else 'things need'} attention"
+    number = f"At least {count:,}" if attention.partial else in_words(count)
+    return f"{number} {'thing needs' if count == 1 else 'things need'} attention"
 
 
 def _summary(attention: Attention) -> str:
-    stats = attention.stats
+    stats, paused = attention.stats, attention.paused
     if not stats.jobs:
-        return "There is no job yet."
-    ill, paused = len(attention.by_job), len(attention.paused.items)
-    parts = [f"{max(stats.jobs - ill - paused, 0):,} of {counted(stats.jobs, 'job')} are well"]
-    if paused:
-        parts.append(f"{attention.paused_words} {'is' if paused == 1 else 'are'} paused on purpose")
+        return "There is nothing to run."
+    ill = attention.badges
+    if attention.partial:
+        parts = [f"At least {len(ill):,} of {counted(stats.jobs, 'job')} are not well"]
+    else:
+        resting = len({job.name for job in paused.items} - ill.keys())
+        # Of more paused jobs than are listed, those that are enabled and not ill are known to be well.
+        well = stats.jobs - len(ill) - resting if paused.next_after is None else stats.jobs_enabled - len(ill)
+        well = max(well, 0)
+        parts = [f"{well:,} of {counted(stats.jobs, 'job')} {'is' if well == 1 else 'are'} well"]
+    if paused.items:
+        parts.append(f"{attention.paused_words} {'is' if attention.paused_words == '1' else 'are'} paused on purpose")
     return ", ".join(parts) + "."

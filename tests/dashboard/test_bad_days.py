@@ -1,0 +1,127 @@
+"""The verdict on bad days: exact at any size, one line for one cause, and never well while something fails."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from horarium.clock import MINUTE, SECOND, Instant
+from horarium.model import Health, LastRun, Run, State, uuid7
+from horarium.model.targets import NOTIFY_QUEUE
+from tests.api.conftest import Api
+from tests.dashboard.visitor import Visitor
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def api() -> Api:
+    return Api(pages=True)
+
+
+@pytest.fixture
+def visitor(api: Api) -> Visitor:
+    return Visitor(api)
+
+
+async def fail(api: Api, names: list[str], streak: int = 3) -> None:
+    """As if the last runs of these jobs had failed."""
+    now = api.clock.now()
+    jobs = [job for job in await api.store.get_jobs(names) if job is not None]
+    await api.store.add_health(
+        {
+            job.id: Health(LastRun(uuid7(now, b"last" * 3), State.FAILED, now, "no"), None, streak, now - MINUTE)
+            for job in jobs
+        }
+    )
+
+
+def told(number: int, channel: str, at: Instant, state: State, error: str | None = None) -> Run:
+    """A notification that has come to its end."""
+    return Run(
+        id=uuid7(at, number.to_bytes(10, "big")), queue=NOTIFY_QUEUE, job=None, job_id=None, fire_at=at, due_at=at,
+        created_at=at, state=state, attempt=15, token=15, started_at=at, finished_at=at, error=error,
+        payload=msgspec.json.encode({"channel": channel, "event": {}}),
+    )  # fmt: skip
+
+
+async def test_sixty_failing_jobs_are_sixty(api: Api, visitor: Visitor) -> None:
+    names = [f"job-{number:03}" for number in range(62)]
+    for name in names:
+        await api.add_job(name)
+    await fail(api, names[:60])
+    await visitor.open("/")
+    assert "60 things need attention" in visitor.text
+    assert "2 of 62 jobs are well" in visitor.text
+    assert "40 more jobs fail" in visitor.text
+    await visitor.open("/jobs?show=failing")
+    assert "Failing 60" in visitor.text
+    assert visitor.text.count("Failing, 3 in a row") == 60
+
+
+async def test_a_count_that_met_its_bound_says_at_least(
+    api: Api, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("horarium.dashboard.attention.FAILING_MAX", 5)
+    names = [f"job-{number}" for number in range(8)]
+    for name in names:
+        await api.add_job(name)
+    await fail(api, names)
+    await visitor.open("/")
+    assert "At least 5 things need attention" in visitor.text
+    assert "At least 5 of 8 jobs are not well" in visitor.text
+    await visitor.open("/jobs")
+    assert "Failing 5+" in visitor.text
+
+
+async def test_a_long_streak_says_its_length_and_its_beginning(api: Api, visitor: Visitor) -> None:
+    await api.add_job("busy")
+    await fail(api, ["busy"], streak=230)
+    await visitor.open("/")
+    assert "failed 230 in a row" in visitor.text
+    assert "the first 1 m ago" in visitor.text
+
+
+async def test_a_channel_that_could_not_be_told_comes_first(api: Api, visitor: Visitor) -> None:
+    now = api.clock.now()
+    await api.add_job("ill")
+    await fail(api, ["ill"])
+    await api.store.add_runs(
+        [
+            told(1, "pager", now - 5 * MINUTE, State.COMPLETED),
+            told(2, "pager", now - 2 * MINUTE, State.FAILED, "connection refused"),
+            told(3, "mail", now - 3 * MINUTE, State.FAILED, "no such host"),
+            told(4, "mail", now - SECOND, State.COMPLETED),
+        ]
+    )
+    await visitor.open("/")
+    assert "Channel pager could not be told Last 2 m ago: connection refused" in visitor.text
+    assert visitor.text.index("Channel pager") < visitor.text.index("ill failed 3 in a row")
+    assert "Channel mail" not in visitor.text, "it works again"
+
+
+async def test_the_last_line_of_a_traceback_is_quoted(api: Api, visitor: Visitor) -> None:
+    await api.add_job("job")
+    await api.post("/jobs/job/trigger")
+    (run,) = await api.claim()
+    error = 'File "/srv/app/module_0.py", line 0, in f\n    raise ValueError("no price")\nValueError: no price\n'
+    await api.post(f"/runs/{run['id']}/fail", {"token": run["lease"]["token"], "error": error, "retryable": False})
+    await visitor.open("/")
+    assert "ago: ValueError: no price" in visitor.text
+
+
+async def test_three_hundred_queues_without_workers_are_eleven_lines(api: Api, visitor: Visitor) -> None:
+    await api.add_job("job")
+    now = api.clock.now()
+    await api.store.add_runs(
+        [
+            Run(id=uuid7(now, number.to_bytes(10, "big")), queue=f"pull/q{number:03}", job=None, job_id=None,
+                fire_at=now, due_at=now, created_at=now)
+            for number in range(300)
+        ]
+    )  # fmt: skip
+    api.clock.advance(120)
+    await visitor.open("/")
+    assert "300 things need attention" in visitor.text
+    assert "290 more queues are served by no worker" in visitor.text
+    assert visitor.page.count("Open runs") == 20, "ten lines, each with a button of that name"

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from horarium.errors import StoreUnavailable
 from horarium.ports import JOBS, Stats
 from horarium.services.polling.news import CALLER_LISTENERS_MAX, News
 from horarium.stores.wakeups import LocalSignal
@@ -55,3 +56,21 @@ async def test_one_caller_takes_a_part_of_the_places() -> None:
     news.close()
     await asyncio.gather(*waiting, return_exceptions=True)
     assert not news.full("key viewer")
+
+
+async def test_a_store_that_stops_answering_is_news() -> None:
+    answers, looked = True, asyncio.Event()
+
+    async def count() -> Stats:
+        looked.set()
+        if not answers:
+            raise StoreUnavailable("gone")
+        return Stats(0, 0, ())
+
+    news = News(count, LocalSignal(), lambda: 0)
+    told = news.listen()
+    first = asyncio.ensure_future(anext(told))
+    await looked.wait()
+    answers = False
+    assert await first == {"jobs", "runs"}
+    news.close()

@@ -42,6 +42,8 @@ VISIT = "horarium_visit"
 ZONE = "horarium_zone"
 SAID = "horarium_said"
 SAID_SECONDS = 60
+BY_SCRIPT = "x-form"
+"""A form that `app.js` sent carries this header."""
 COUNTS_AGE_MAX = 10.0
 FORM_BYTES_MAX = 1_200_000
 FORM_FIELDS_MAX = 2_000
@@ -261,14 +263,15 @@ class Site:
             undo = went.undo or ("", "")
             said = "|".join(quote(text, safe="") for text in (went.said, *undo))
             cookies.append(set_cookie(visit.request, SAID, said, seconds=SAID_SECONDS))
-        headers = [("location", went.to), *(("set-cookie", cookie) for cookie in cookies)]
-        return Ready(status=303, headers=headers)
+        # A form that is sent by a script goes on by itself: the page that it came from keeps all fields until then.
+        status, name = (204, "x-to") if BY_SCRIPT in visit.request.headers else (303, "location")
+        return Ready(status=status, headers=[(name, went.to), *(("set-cookie", cookie) for cookie in cookies)])
 
     def _to_sign_in(self, request: AnyRequest) -> Response:
         back = str(request.scope["path"]) + _query(request) if request.method == "GET" else "/"
         to = f"/sign-in?next={quote(back, safe='')}"
-        if "hx-request" in request.headers:
-            return Ready(status=401, headers=[("hx-redirect", to)])
+        if "hx-request" in request.headers or BY_SCRIPT in request.headers:
+            return Ready(status=401)
         if request.method == "GET" and request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             # A link on another site brings no cookie along; our own page does.
             return going_on(request, back)
@@ -277,6 +280,8 @@ class Site:
     def _broken(self, visit: Visit | None, request: AnyRequest, error: HorariumError) -> Response:
         status, heading = _refusal(error)
         values: dict[str, Any] = {"heading": heading, "error": error, "status": status}
+        if isinstance(error, Outage):
+            values["outage"] = True
         if visit is None:
             body = render("down.html", values)
         else:

@@ -135,15 +135,35 @@ if (news) news.addEventListener("click", () => {
   look(true);
 });
 
+function say(text, away) {
+  if (!live || live.textContent === text) return;
+  live.textContent = text;
+  live.classList.toggle("away", away);
+}
+
+// Since when the page may be out of date, and why. The line to the server and the store behind it fail one by one.
+let away = null;
+let unanswered = "";
+function sayStale(why) {
+  away = away || clockFormat.format(now());
+  unanswered = why;
+  say((why ? "Stale since " + away + ": " + why : "Reconnecting, as of " + away), true);
+}
+function sayLive() {
+  away = null;
+  unanswered = "";
+  say("Live", false);
+}
+
 async function look(asked) {
   if (looking || document.hidden || !regions().length) return;
   const leave = !asked && reading();
-  if (!asked && !leave && regions().some(busy)) { stale = true; return; }
   looking = true;
   stale = false;
   try {
     const answer = await fetch(location.href, { headers: { "X-Live": "1" }, redirect: "manual" });
     if (answer.ok) {
+      if (unanswered) sayLive();
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const places = document.getElementById("places");
       const counted = page.getElementById("places");
@@ -153,10 +173,12 @@ async function look(asked) {
       if (news) news.hidden = true;
       for (const region of regions()) {
         const fresh = page.getElementById(region.id);
+        if (fresh && "empty" in region.dataset && !("empty" in fresh.dataset)) { location.reload(); return; }
         const log = region.querySelector("[data-log]");
         const newer = fresh && log && fresh.querySelector("#log");
         if (newer) newer.replaceWith(log);
-        if (fresh && fresh.innerHTML !== region.innerHTML && (asked === true || !busy(region))) {
+        if (fresh && fresh.innerHTML !== region.innerHTML) {
+          if (asked !== true && busy(region)) { stale = true; continue; }
           const open = [...region.querySelectorAll("details")].map((one) => one.open);
           region.replaceChildren(...fresh.childNodes);
           [...region.querySelectorAll("details")].forEach((one, place) => { if (place in open) one.open = open[place]; });
@@ -164,6 +186,8 @@ async function look(asked) {
         }
       }
     } else if (answer.type === "opaqueredirect") location.reload();
+    else if (answer.status === 503) { stale = true; sayStale("the store does not answer"); }
+    else { stale = true; sayStale("the server answered " + answer.status); }
   } catch { stale = true; } finally { looking = false; looked = Date.now(); }
 }
 
@@ -174,22 +198,60 @@ function soon() {
   waiting = setTimeout(() => { waiting = 0; look(); }, pause);
 }
 
-function listen() {
-  if (!live) return;
-  let since = "";
-  const events = new EventSource("/events");
-  events.onopen = () => { live.textContent = "Live"; live.classList.remove("away"); if (since) soon(); since = ""; };
-  events.onerror = () => {
-    since = since || clockFormat.format(now());
-    live.textContent = "Reconnecting, as of " + since;
-    live.classList.add("away");
-    if (events.readyState === EventSource.CLOSED) setTimeout(listen, 3000);
+// One stream for all pages of this browser that are in view: the one that holds the lock listens and tells the others.
+// A browser without locks (clear text on another machine) gives each page in view a stream of its own.
+const others = "BroadcastChannel" in window ? new BroadcastChannel("horarium") : null;
+let stream = null;
+let release = null;
+let asking = null;
+let linked = false;
+
+function hear(word) {
+  if (word === "changed") soon();
+  else if (word === "live") { linked = true; if (away && !unanswered) { sayLive(); soon(); } else if (!away) say("Live", false); }
+  else if (word === "away") { linked = false; sayStale(""); }
+  else if (word === "who" && stream && linked) others.postMessage("live");
+}
+function tell(word) {
+  hear(word);
+  if (others) others.postMessage(word);
+}
+if (others) others.onmessage = (event) => hear(event.data);
+
+function open() {
+  stream = new EventSource("/events");
+  stream.onopen = () => tell("live");
+  stream.onerror = () => {
+    tell("away");
+    if (stream && stream.readyState === EventSource.CLOSED) setTimeout(() => { if (stream) open(); }, 3000);
   };
-  events.addEventListener("changed", soon);
-  addEventListener("pagehide", () => events.close());
+  stream.addEventListener("changed", () => tell("changed"));
 }
 
-document.addEventListener("visibilitychange", () => { if (!document.hidden) soon(); });
+function listen() {
+  if (!live || stream || asking || document.hidden) return;
+  if (!navigator.locks || !others) { open(); return; }
+  others.postMessage("who");
+  asking = new AbortController();
+  navigator.locks.request("horarium events", { signal: asking.signal }, () => {
+    asking = null;
+    open();
+    return new Promise((done) => { release = done; });
+  }).catch(() => { /* hidden before its turn came */ });
+}
+
+function hush() {
+  if (asking) asking.abort();
+  asking = null;
+  if (stream) stream.close();
+  stream = null;
+  if (release) release();
+  release = null;
+}
+
+addEventListener("pagehide", hush);
+addEventListener("pageshow", listen);
+document.addEventListener("visibilitychange", () => { if (document.hidden) hush(); else { listen(); soon(); } });
 setInterval(() => { if (stale || held && !reading()) soon(); }, 3000);
 
 // ---- the log of a run that goes on: lines as they are written, in view unless one has scrolled up
@@ -229,7 +291,7 @@ document.addEventListener("htmx:afterSwap", () => prepare());
 
 // ---- charts: what they say at one place, under the pointer or by the arrow keys
 
-function say(box, place) {
+function readOut(box, place) {
   const at = box.dataset.at.split(" ").map(Number);
   const to = Math.min(Math.max(place, 0), at.length - 1);
   let line = box.querySelector(".here");
@@ -245,7 +307,7 @@ function say(box, place) {
   box.querySelector(".readout").textContent = box.dataset.words.split("\n")[to];
 }
 
-function hush(box) {
+function endReading(box) {
   box.querySelector(".here")?.remove();
   box.querySelector(".readout").textContent = "";
   delete box.dataset.place;
@@ -258,15 +320,15 @@ function openPlace(box) {
 
 document.addEventListener("pointermove", (event) => {
   const box = event.target.closest?.("[data-chart]");
-  for (const other of document.querySelectorAll("[data-chart][data-place]")) if (other !== box && other !== document.activeElement) hush(other);
+  for (const other of document.querySelectorAll("[data-chart][data-place]")) if (other !== box && other !== document.activeElement) endReading(other);
   if (!box || !box.dataset.at) return;
   const area = box.querySelector("svg").getBoundingClientRect();
   const share = 100 * (event.clientX - area.left) / area.width;
   const away = box.dataset.at.split(" ").map((x) => Math.abs(Number(x) - share));
-  say(box, away.indexOf(Math.min(...away)));
+  readOut(box, away.indexOf(Math.min(...away)));
 });
 document.addEventListener("click", (event) => { const box = event.target.closest("[data-chart]"); if (box) openPlace(box); });
-document.addEventListener("focusout", (event) => { const box = event.target.closest("[data-chart]"); if (box) hush(box); });
+document.addEventListener("focusout", (event) => { const box = event.target.closest("[data-chart]"); if (box) endReading(box); });
 
 function alongChart(box, event) {
   if (!box.dataset.at) return false;
@@ -274,8 +336,8 @@ function alongChart(box, event) {
   const at = box.dataset.place === undefined ? last + 1 : Number(box.dataset.place);
   const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: last }[event.key];
   if (event.key === "Enter") openPlace(box);
-  else if (event.key === "Escape") hush(box);
-  else if (to !== undefined) say(box, to);
+  else if (event.key === "Escape") endReading(box);
+  else if (to !== undefined) readOut(box, to);
   else return false;
   return true;
 }
@@ -328,6 +390,102 @@ function fitTarget() {
 }
 
 document.addEventListener("change", (event) => { if (event.target.name === "target") fitTarget(); });
+
+// ---- the form of a job: nothing typed is lost by an error, a sign-in or a restart
+
+let form = document.querySelector("form[data-job-form]");
+const draftKey = "draft " + location.pathname;
+const UNSAVED = ["csrf", "was", "editing"];
+
+function fieldsOf(one) {
+  return [...new FormData(one)].filter(([name]) => !UNSAVED.includes(name));
+}
+
+function keepDraft() {
+  if (form) try { sessionStorage.setItem(draftKey, JSON.stringify(fieldsOf(form))); } catch { /* no room: the page has it still */ }
+}
+
+function putDraft() {
+  const kept = sessionStorage.getItem(draftKey);
+  if (!form || !kept || kept === JSON.stringify(fieldsOf(form))) return;
+  for (const [name, value] of JSON.parse(kept)) {
+    for (const field of form.querySelectorAll("[name=" + CSS.escape(name) + "]")) {
+      if (field.type === "radio") field.checked = field.value === value;
+      else if (field.type !== "submit") field.value = value;
+    }
+  }
+  const note = document.getElementById("draft");
+  note.querySelector("span").textContent = "This is the text that you had typed and not saved.";
+  note.hidden = false;
+  note.querySelector("button").onclick = () => { sessionStorage.removeItem(draftKey); location.reload(); };
+  fitTarget();
+}
+
+function askAgain() {
+  const preview = document.getElementById("preview");
+  preview.classList.add("unasked");
+  preview.querySelector("[data-unasked]").hidden = false;
+  for (const copy of preview.querySelectorAll("[data-copy]")) copy.disabled = true;
+  clearTimeout(askAgain.later);
+  askAgain.later = setTimeout(() => form && form.dispatchEvent(new Event("change", { bubbles: true })), 3000);
+}
+
+function notSaved(text, link) {
+  const line = document.getElementById("not-saved");
+  line.textContent = text + " Your text is kept. ";
+  if (link) {
+    const to = document.createElement("a");
+    to.href = "/sign-in?next=" + encodeURIComponent(location.pathname);
+    to.textContent = "Sign in";
+    line.append(to);
+  }
+  line.hidden = false;
+  line.scrollIntoView({ block: "nearest" });
+}
+
+// A form is bound to a session; one that was made before a new sign-in gets that of the new session.
+async function renewed() {
+  const answer = await fetch(location.pathname, { redirect: "error" });
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("form[data-job-form] [name=csrf]");
+  if (!fresh || fresh.value === form.elements.csrf.value) return false;
+  form.elements.csrf.value = fresh.value;
+  return true;
+}
+
+async function send(button) {
+  keepDraft();
+  const post = () => fetch(form.action, { method: "POST", body: new URLSearchParams(new FormData(form, button)), headers: { "X-Form": "1" } });
+  try {
+    let answer = await post();
+    if (answer.status === 403 && await renewed()) answer = await post();
+    if (answer.headers.has("x-to")) {
+      sessionStorage.removeItem(draftKey);
+      form = null;
+      location.href = answer.headers.get("x-to");
+    } else if (answer.status === 401) notSaved("Your session has ended.", true);
+    else if (answer.status === 503) notSaved("It was not saved: the store does not answer. Try again in a moment.");
+    else {
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (!page.querySelector("form[data-job-form]")) { notSaved("It was not saved: " + (page.querySelector(".broken p")?.textContent || answer.status)); return; }
+      document.getElementById("main").replaceChildren(...page.getElementById("main").childNodes);
+      form = document.querySelector("form[data-job-form]");
+      htmx.process(form);
+      prepare();
+      (form.querySelector("[aria-invalid=true]") || document.querySelector("main .error:not([hidden])"))?.focus();
+    }
+  } catch { notSaved("It was not saved: the server does not answer. Try again in a moment."); }
+}
+
+document.addEventListener("submit", (event) => {
+  if (event.target !== form) return;
+  event.preventDefault();
+  send(event.submitter);
+});
+document.addEventListener("click", (event) => { if (event.target.closest("[data-discard]")) { sessionStorage.removeItem(draftKey); form = null; } });
+document.addEventListener("input", (event) => { if (form && form.contains(event.target)) keepDraft(); });
+document.addEventListener("htmx:sendError", askAgain);
+document.addEventListener("htmx:responseError", (event) => { askAgain(); if (event.detail.xhr.status === 401) notSaved("Your session has ended.", true); });
+document.addEventListener("htmx:afterSwap", () => { document.getElementById("preview")?.classList.remove("unasked"); });
 
 // ---- keys
 
@@ -399,4 +557,5 @@ function prepare() {
 }
 
 prepare();
+putDraft();
 listen();

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from horarium.access.roles import Scope
 from horarium.api.problems import InvalidContent
@@ -33,6 +34,8 @@ from horarium.operations.facade import Operations
 from horarium.wire.definitions import JobDefinition, definition_of
 
 FIRES_SHOWN = 5
+EMPTY = "expected str of length >= 1"
+NEEDED = "This is needed."
 
 
 class Problems:
@@ -46,7 +49,7 @@ class Problems:
     def add(self, field: str, message: str) -> None:
         """One thing that is wrong; the first of each field is shown."""
         if field:
-            self.by_field.setdefault(field, message)
+            self.by_field.setdefault(field, NEEDED if message == EMPTY else message)
         else:
             self.rest.append(message)
 
@@ -116,8 +119,15 @@ class Editing:
     async def save(self, visit: Visit) -> Answer:
         job = await self._operations.jobs.get_job(visit.path_name)
         form, problems = {**_form(visit), "name": job.name}, Problems()
+        form, clashes = merged(_was(visit), form_of(job), form)
         definition = await self._definition(typed(form, _base(job)), problems)
-        if definition is not None:
+        for clash in clashes:
+            problems.add(clash.field, clash.said)
+        if clashes:
+            problems.add(
+                "", "Somebody else changed this job meanwhile. Below is yours: save it, or put theirs in its place."
+            )
+        if definition is not None and not clashes:
             try:
                 await self._operations.jobs.put_job(definition)
             except CallerError as error:
@@ -181,8 +191,55 @@ class Editing:
             "targets": TARGETS,
             "overlaps": OVERLAPS,
             "catch_ups": CATCH_UPS,
+            "was": "" if job is None else json.dumps(form_of(job), ensure_ascii=False),
         }
         return Shown("edit.html", {**values, **shown}, status)
+
+
+class Clash(Struct, frozen=True):
+    """A field that two people changed from one value to different ones."""
+
+    field: str
+    was: str
+    theirs: str
+
+    @property
+    def said(self) -> str:
+        """One sentence for the form."""
+        return f"It was {_quoted(self.was)} when you began, and is {_quoted(self.theirs)} now."
+
+
+def _quoted(text: str) -> str:
+    return f"\u201c{text}\u201d" if text.strip() else "empty"
+
+
+def merged(
+    was: dict[str, str] | None, theirs: dict[str, str], mine: dict[str, str]
+) -> tuple[dict[str, str], list[Clash]]:
+    """A form in which each field is as the one who changed it wants it, and the fields that both changed, as `mine`.
+    `was`: the form that `mine` began with; None: not known, and nothing is merged."""
+    if was is None:
+        return mine, []
+    same = {name for name in mine if _plain(mine[name]) == _plain(was.get(name, ""))}
+    both = [
+        Clash(name, was.get(name, ""), theirs[name])
+        for name in mine
+        if name not in same and _plain(theirs[name]) not in (_plain(was.get(name, "")), _plain(mine[name]))
+    ]
+    return {name: theirs[name] if name in same else mine[name] for name in mine}, both
+
+
+def _plain(text: str) -> str:
+    """As browsers send what stands in several lines."""
+    return text.replace("\r\n", "\n").strip()
+
+
+def _was(visit: Visit) -> dict[str, str] | None:
+    """The form as it was when the page was made, which it brings along."""
+    try:
+        return msgspec.json.decode(visit.text("was"), type=dict[str, str])
+    except msgspec.DecodeError:
+        return None
 
 
 def _form(visit: Visit) -> dict[str, str]:

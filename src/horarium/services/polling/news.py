@@ -98,7 +98,7 @@ class News:
 
     async def _watch(self) -> None:
         stop = self._signal.subscribe(JOBS, self._note_jobs)
-        seen, counts, looks = await self._seen_everywhere(), await self._counts(None), 0
+        seen, counts, looks = await self._seen_everywhere(), await self._counts(), 0
         again: set[str] = set()
         try:
             while self._listeners and not self._closed:
@@ -112,7 +112,7 @@ class News:
                     seen = all_seen
                     changed.add("runs")
                 if looks % COUNTED_EVERY == 0:
-                    before, counts = counts, await self._counts(counts)
+                    before, counts = counts, await self._counts()
                     if counts != before:
                         changed |= {"jobs", "runs"}
                 self._tell(changed | again)
@@ -131,9 +131,10 @@ class News:
                 kinds |= changed
                 waking.set()
 
-    async def _counts(self, before: Any) -> Any:
+    async def _counts(self) -> Any:
+        """None: the store does not answer. That is news too: who looks is told so."""
         try:
             stats = await self._count()
         except Outage:
-            return before
+            return None
         return stats.jobs, stats.jobs_enabled, stats.queues

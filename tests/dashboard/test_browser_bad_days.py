@@ -1,0 +1,136 @@
+"""The dashboard in a real browser while things fail: a store that stops, a server that is killed, twelve tabs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+
+from tests.dashboard.browsing import PATIENCE_MS, WIDE, chromium
+from tests.dashboard.test_browser import add_job, call
+from tests.servers.live import LiveServer, live_server
+from tests.servers.redis import Redis
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+expect.set_options(timeout=PATIENCE_MS)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    """One for all tests of this file."""
+    async with chromium() as launched:
+        yield launched
+
+
+async def opened(browser: Browser, url: str) -> Page:
+    context = await browser.new_context(base_url=url, viewport=WIDE)
+    page = await context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    return page
+
+
+async def test_a_store_that_stops_is_said_on_every_page_until_it_answers(browser: Browser) -> None:
+    redis = Redis("redis")
+    redis.start()
+    server = LiveServer(store=redis.url, pages=True)
+    server.start()
+    try:
+        add_job(server, "nightly")
+        page = await opened(browser, server.url)
+        await page.goto("/")
+        await expect(page.get_by_text("Live", exact=True)).to_be_visible()
+        form = await page.context.new_page()
+        await form.goto("/new-job")
+        await form.get_by_label("Name", exact=True).fill("typed")
+        await form.get_by_label("Rule", exact=True).fill("every day at 9am")
+        await form.get_by_label("Queue", exact=True).last.fill("work")
+        redis.kill()
+        await expect(page.get_by_text(re.compile("Stale since .*: the store does not answer"))).to_be_visible()
+        broken = await page.context.new_page()
+        await broken.goto("/jobs")
+        await expect(broken.get_by_role("heading", name="The store does not answer")).to_be_visible()
+        await expect(broken.get_by_text("Live", exact=True)).to_have_count(0)
+        await form.get_by_role("button", name="Create job").click()
+        await expect(form.get_by_text("It was not saved", exact=False)).to_be_visible()
+        await expect(form.get_by_label("Name", exact=True)).to_have_value("typed")
+        redis.start()
+        await expect(page.get_by_text("Live", exact=True)).to_be_visible()
+        await expect(broken.get_by_role("heading", name="Jobs")).to_be_visible()
+        await form.get_by_role("button", name="Create job").click()
+        await expect(form.get_by_role("heading", name="typed")).to_be_visible()
+        await page.context.close()
+    finally:
+        server.stop()
+        redis.stop()
+
+
+async def test_twelve_tabs_of_one_browser_are_all_live(browser: Browser) -> None:
+    with live_server(pages=True) as server:
+        page = await opened(browser, server.url)
+        tabs = [page, *[await page.context.new_page() for _ in range(11)]]
+        for tab in tabs:
+            await tab.goto("/jobs")
+            await expect(tab.get_by_text("Live", exact=True)).to_be_visible()
+        add_job(server, "seen-everywhere")
+        for tab in tabs:
+            await expect(tab.get_by_role("link", name="seen-everywhere")).to_be_visible()
+        await tabs[0].goto("/runs")
+        await tabs[0].close()
+        add_job(server, "seen-after-the-first-was-closed")
+        for tab in tabs[1:]:
+            await expect(tab.get_by_role("link", name="seen-after-the-first-was-closed")).to_be_visible()
+        await page.context.close()
+
+
+async def test_typed_text_outlives_a_session_and_a_server(browser: Browser) -> None:
+    with live_server(["first-key-1234"], pages=True) as server:
+        page = await opened(browser, server.url)
+        await sign_in(page, "/new-job")
+        await page.get_by_label("Name", exact=True).fill("kept")
+        await page.get_by_label("Queue", exact=True).last.fill("work")
+        await page.context.clear_cookies()
+        await page.get_by_label("Rule", exact=True).press_sequentially("every day at 9am")
+        await expect(page.get_by_text("Your session has ended.", exact=False)).to_be_visible()
+        await expect(page.get_by_text("Not asked again yet", exact=False)).to_be_visible()
+        await page.get_by_role("link", name="Sign in").click()
+        await sign_in(page)
+        await expect(page.get_by_label("Rule", exact=True)).to_have_value("every day at 9am")
+        await expect(page.get_by_text("the text that you had typed", exact=False)).to_be_visible()
+        server.stop()
+        await page.get_by_role("button", name="Create job").click()
+        await expect(page.get_by_text("the server does not answer", exact=False)).to_be_visible()
+        await expect(page.get_by_label("Name", exact=True)).to_have_value("kept")
+        server.start_again()
+        await page.reload()
+        await sign_in(page)
+        await expect(page.get_by_label("Name", exact=True)).to_have_value("kept")
+        await page.get_by_role("button", name="Create job").click()
+        await expect(page.get_by_role("heading", name="kept")).to_be_visible()
+        await page.goto("/new-job")
+        await expect(page.get_by_label("Name", exact=True)).to_have_value("")
+        await page.context.close()
+
+
+async def sign_in(page: Page, path: str = "") -> None:
+    if path:
+        await page.goto(path)
+    await page.get_by_label("Key", exact=False).first.fill("first-key-1234")
+    await page.get_by_role("button", name="Sign in", exact=False).click()
+
+
+async def test_a_refused_form_puts_the_focus_on_its_first_fault(browser: Browser) -> None:
+    with live_server(pages=True) as server:
+        page = await opened(browser, server.url)
+        await page.goto("/new-job")
+        await page.get_by_label("Rule", exact=True).fill("every day at 9am")
+        await page.get_by_role("button", name="Create job").click()
+        await expect(page.get_by_label("Name", exact=True)).to_be_focused()
+        await page.get_by_label("Name", exact=True).fill("mended")
+        await page.get_by_label("Queue", exact=True).last.fill("work")
+        await page.get_by_role("button", name="Create job").click()
+        await expect(page.get_by_role("heading", name="mended")).to_be_visible()
+        assert call(server, "GET", "/jobs/mended")["name"] == "mended"
+        await page.context.close()

@@ -1,0 +1,81 @@
+"""Two people who change one job: neither undoes the other unseen."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+
+from horarium.dashboard.views.edit import merged
+from tests.api.conftest import Api
+from tests.dashboard.visitor import Visitor
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def api() -> Api:
+    return Api(pages=True)
+
+
+def fields_of(page: str) -> dict[str, str | list[str]]:
+    """The fields of the form, as a browser sends them."""
+    inputs = re.findall(r'<input id="[^"]*" name="([^"]+)" type="text" value="([^"]*)"', page)
+    chosen = re.findall(r'<input type="radio" name="([^"]+)" value="([^"]*)" checked', page)
+    areas = re.findall(r'<textarea id="[^"]*" name="([^"]+)"[^>]*>([^<]*)</textarea>', page)
+    hidden = re.findall(r'<input type="hidden" name="(was|editing)" value="([^"]*)"', page)
+    picked = re.findall(r'<select id="[^"]*" name="([^"]+)">.*?<option value="([^"]*)" selected', page)
+    return {name: unescape(value) for name, value in (*inputs, *chosen, *areas, *hidden, *picked)}
+
+
+async def test_changes_of_different_fields_are_both_kept(api: Api) -> None:
+    await api.add_job("qq")
+    first, second = Visitor(api), Visitor(api)
+    await first.open("/jobs/qq/edit")
+    await second.open("/jobs/qq/edit")
+    mine, theirs = fields_of(first.page), fields_of(second.page)
+    assert (await second.post("/jobs/qq/edit", **{**theirs, "labels": "team=second"})).status == 303
+    assert (await first.post("/jobs/qq/edit", **{**mine, "attempts": "7"})).status == 303
+    job: Any = (await api.get("/jobs/qq")).json
+    assert job["labels"] == {"team": "second"}
+    assert job["retry"]["attempts_max"] == 7
+
+
+async def test_a_field_that_both_changed_is_shown_and_not_written(api: Api) -> None:
+    await api.add_job("qq", labels={"team": "old"})
+    first, second = Visitor(api), Visitor(api)
+    await first.open("/jobs/qq/edit")
+    await second.open("/jobs/qq/edit")
+    mine, theirs = fields_of(first.page), fields_of(second.page)
+    await second.post("/jobs/qq/edit", **{**theirs, "labels": "team=second"})
+    reply = await first.post("/jobs/qq/edit", **{**mine, "labels": "team=first"})
+    assert reply.status == 422
+    assert "Somebody else changed this job meanwhile" in first.text
+    assert "It was \u201cteam=old\u201d when you began, and is \u201cteam=second\u201d now." in first.text
+    again = fields_of(first.page)
+    assert again["labels"] == "team=first", "typed text stays"
+    assert (await first.post("/jobs/qq/edit", **again)).status == 303, "seen and saved again, it is meant"
+    job: Any = (await api.get("/jobs/qq")).json
+    assert job["labels"] == {"team": "first"}
+
+
+def test_a_merge_takes_each_field_from_who_changed_it() -> None:
+    was = {"a": "1", "b": "1", "c": "1", "d": "x\ny"}
+    theirs = {"a": "2", "b": "1", "c": "2", "d": "x\ny"}
+    mine = {"a": "1", "b": "3", "c": "2", "d": "x\r\ny"}
+    form, clashes = merged(was, theirs, mine)
+    assert form == {"a": "2", "b": "3", "c": "2", "d": "x\ny"}
+    assert clashes == []
+    _, clashes = merged(was, {**theirs, "b": "9"}, mine)
+    assert [(clash.field, clash.theirs) for clash in clashes] == [("b", "9")]
+
+
+async def test_an_empty_form_is_answered_in_words_for_people(api: Api) -> None:
+    visitor = Visitor(api)
+    await visitor.open("/new-job")
+    await visitor.post("/new-job", rule="every day at 9am", target="queue", kind="phrase")
+    assert "This is needed." in visitor.text
+    assert "expected str" not in visitor.text
+    await visitor.post("/preview-job", rule="tusday at", target="queue", kind="phrase", csrf=visitor.csrf)

@@ -20,7 +20,7 @@ def api() -> Api:
     return Api(pages=True)
 
 
-def fields_of(page: str) -> dict[str, str | list[str]]:
+def fields_of(page: str) -> dict[str, Any]:
     """The fields of the form, as a browser sends them."""
     inputs = re.findall(r'<input id="[^"]*" name="([^"]+)" type="text" value="([^"]*)"', page)
     chosen = re.findall(r'<input type="radio" name="([^"]+)" value="([^"]*)" checked', page)

@@ -9,6 +9,7 @@ from horarium.clock import MINUTE, SECOND, Instant
 from horarium.model import Health, LastRun, Run, State, uuid7
 from horarium.model.targets import NOTIFY_QUEUE
 from tests.api.conftest import Api
+from tests.dashboard.test_pages import a_failed_run
 from tests.dashboard.visitor import Visitor
 
 pytestmark = pytest.mark.slow
@@ -43,6 +44,41 @@ def told(number: int, channel: str, at: Instant, state: State, error: str | None
         created_at=at, state=state, attempt=15, token=15, started_at=at, finished_at=at, error=error,
         payload=msgspec.json.encode({"channel": channel, "event": {}}),
     )  # fmt: skip
+
+
+async def test_what_is_wrong_comes_first(api: Api, visitor: Visitor) -> None:
+    await visitor.open("/")
+    assert "All is well" not in visitor.text, "there is nothing of which that could be said"
+    await api.add_job("aaa")
+    await visitor.open("/calendar")
+    api.clock.advance(2)
+    await visitor.open("/")
+    assert "All is well" in visitor.text
+    await api.add_job("nightly")
+    await a_failed_run(api, "nightly", "ValueError: no price")
+    api.clock.advance(2)
+    await visitor.open("/")
+    assert "One thing needs attention" in visitor.text, visitor.text
+    assert "nightly failed once" in visitor.text
+    assert "ValueError: no price" in visitor.text
+    await visitor.open("/jobs")
+    assert visitor.text.index("nightly") < visitor.text.index("aaa")
+    api.clock.advance(7 * 86_400)
+    await visitor.open("/")
+    assert "nightly failed once" in visitor.text, "until it succeeds, however long ago it failed"
+
+
+async def test_runs_that_wait_make_their_job_late_and_their_queue_unserved(api: Api, visitor: Visitor) -> None:
+    await api.add_job("poll")
+    await api.post("/jobs/poll/trigger")
+    api.clock.advance(300)
+    await visitor.open("/")
+    assert "Queue pull/work is served by no worker 1 run of 1 late job waits there" in visitor.text, visitor.text
+    assert "poll is 5 m late" not in visitor.text, "one cause is one line"
+    await visitor.open("/jobs?show=late")
+    assert "Late by 5 m" in visitor.text
+    await visitor.open("/queues")
+    assert "By no worker" in visitor.text
 
 
 async def test_sixty_failing_jobs_are_sixty(api: Api, visitor: Visitor) -> None:

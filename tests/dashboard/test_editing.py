@@ -52,7 +52,7 @@ async def test_a_field_that_both_changed_is_shown_and_not_written(api: Api) -> N
     await second.post("/jobs/qq/edit", **{**theirs, "labels": "team=second"})
     reply = await first.post("/jobs/qq/edit", **{**mine, "labels": "team=first"})
     assert reply.status == 422
-    assert "Somebody else changed this job meanwhile" in first.text
+    assert "Another person changed this job meanwhile" in first.text
     assert "It was \u201cteam=old\u201d when you began, and is \u201cteam=second\u201d now." in first.text
     again = fields_of(first.page)
     assert again["labels"] == "team=first", "typed text stays"

@@ -107,41 +107,6 @@ async def test_every_page_of_the_table_is_opened_by_these_tests(api: Api) -> Non
                ("sign-in-done", "sign-out"))  # fmt: skip
 
 
-async def test_what_is_wrong_comes_first(api: Api, visitor: Visitor) -> None:
-    await visitor.open("/")
-    assert "All is well" not in visitor.text, "there is nothing of which that could be said"
-    await api.add_job("aaa")
-    await visitor.open("/calendar")
-    api.clock.advance(2)
-    await visitor.open("/")
-    assert "All is well" in visitor.text
-    await api.add_job("nightly")
-    await a_failed_run(api, "nightly", "ValueError: no price")
-    api.clock.advance(2)
-    await visitor.open("/")
-    assert "One thing needs attention" in visitor.text, visitor.text
-    assert "nightly failed once" in visitor.text
-    assert "ValueError: no price" in visitor.text
-    await visitor.open("/jobs")
-    assert visitor.text.index("nightly") < visitor.text.index("aaa")
-    api.clock.advance(7 * 86_400)
-    await visitor.open("/")
-    assert "nightly failed once" in visitor.text, "until it succeeds, however long ago it failed"
-
-
-async def test_runs_that_wait_make_their_job_late_and_their_queue_unserved(api: Api, visitor: Visitor) -> None:
-    await api.add_job("poll")
-    await api.post("/jobs/poll/trigger")
-    api.clock.advance(300)
-    await visitor.open("/")
-    assert "Queue pull/work is served by no worker 1 run of 1 late job waits there" in visitor.text, visitor.text
-    assert "poll is 5 m late" not in visitor.text, "one cause is one line"
-    await visitor.open("/jobs?show=late")
-    assert "Late by 5 m" in visitor.text
-    await visitor.open("/queues")
-    assert "By no worker" in visitor.text
-
-
 async def test_the_calendar_shows_what_seldom_runs_beside_what_runs_all_the_time(api: Api, visitor: Visitor) -> None:
     await api.add_job("nightly")
     await a_failed_run(api, "nightly")

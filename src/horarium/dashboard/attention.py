@@ -1,4 +1,4 @@
-"""Faults, worst first: alerts that reach nobody, jobs that fail, lost nodes, queues that no worker serves, late runs.
+"""Faults, worst first: undelivered alerts, jobs that fail, lost nodes, queues that no worker serves, late runs.
 One cause is one line: the late runs of a queue without workers belong to the line of that queue.
 
 Each look is a bounded question: the jobs whose health says that they fail, the runs that wait, the counts by queue, the
@@ -30,7 +30,7 @@ LOOKED_BACK = DAY
 JOBS_SHOWN_MAX = 20
 QUEUES_SHOWN_MAX = 10
 FAILING_MAX = 1_000
-"""Failing jobs that are counted; of more it is said that there are at least so many."""
+"""Failing jobs that are counted; the count of more is given as a lower bound."""
 LATE_PAGES_MAX = 5
 """Pages of waiting runs that are searched for late ones."""
 LAST_RUNS = 10
@@ -183,7 +183,7 @@ class Watching:
         return dict(sorted(oldest.items(), key=lambda item: (item[1].due_at, item[0]))), after is not None
 
     async def _undelivered(self, now: Instant) -> list[Trouble]:
-        """Channels of which the newest message could not be delivered: nobody hears of all the rest."""
+        """Channels of which the newest message could not be delivered."""
         where = RunFilter(queue=NOTIFY_QUEUE, states=ENDED_STATES, since=max(now - LOOKED_BACK, 1))
         page = await self._operations.store.list_runs(where, None, PAGE_MAX)
         newest: dict[str, Run] = {}

@@ -125,7 +125,7 @@ class Editing:
             problems.add(clash.field, clash.said)
         if clashes:
             problems.add(
-                "", "Somebody else changed this job meanwhile. Below is yours: save it, or put theirs in its place."
+                "", "Another person changed this job meanwhile. Below is yours: save it, or put theirs in its place."
             )
         if definition is not None and not clashes:
             try:
@@ -230,7 +230,7 @@ def merged(
 
 
 def _plain(text: str) -> str:
-    """As browsers send what stands in several lines."""
+    """Line ends as the server writes them."""
     return text.replace("\r\n", "\n").strip()
 
 

@@ -74,7 +74,7 @@ class Attention(Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """How many things need attention: a line that stands for several counts as so many."""
+        """How many things need attention, those in a line for several included."""
         return sum(trouble.stands_for for trouble in self.troubles)
 
     @property

@@ -35,6 +35,8 @@ FOR_OTHERS = {
     "_process_events": "overrides asyncio's",
     "_write_to_self": "overrides asyncio's",
     "teardown": "overrides Hypothesis's",
+    "pytest_addoption": "called by pytest",
+    "_horarium_memory": "a fixture of pytest, for every test",
 }
 """Names in the package that nothing in the package uses."""
 RULES_OF = ("testing/contract/machine.py", "testing/contract/belonging.py")

@@ -23,6 +23,8 @@ KNOWN = {
     "buses/nats_publisher.py": {"_flush_pending", "_send_command"},
     # Where another thread is at work: documented, for all its name.
     "delivery/blocking.py": {"_current_frames"},
+    # The timers of an event loop whose time stands still, and goes on by days.
+    "testing/virtual.py": {"_cancelled", "_scheduled", "_timer_cancelled_count"},
     # Types that a connection would ask the server for, one statement each.
     "stores/postgres/connect.py": {"_protocol"},
     # Idle connections that are dropped without an await, so that no call takes one of them meanwhile.

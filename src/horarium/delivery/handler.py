@@ -118,6 +118,11 @@ class HandlerDelivery:
         if self._captured is not None:
             logging.getLogger().addHandler(self._captured)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a thread is at work."""
+        return self._threads.busy > 0
+
     async def deliver(self, assignment: Assignment, control: Control) -> Outcome | None:
         run = assignment.run
         handler = self._handlers.get(run.queue.removeprefix("handler/"))
@@ -204,10 +209,10 @@ _STOPPED = Cancelled("its handler stopped when asked to")
 def _returned(context: RunContext, answer: Any) -> Outcome:
     """What returning means. A handler that has seen that it should stop, and returns, has stopped: it is
     unknown how much of the work it has left out."""
-    return _STOPPED if context._saw_cancel else _succeeded(answer)
+    return _STOPPED if context._saw_cancel else result_of(answer)
 
 
-def _succeeded(answer: Any) -> Outcome:
+def result_of(answer: Any) -> Outcome:
     if answer is None:
         return _NO_RESULT
     try:

@@ -83,6 +83,11 @@ class Threads:
         """How many there are, busy and idle."""
         return self._alive
 
+    @property
+    def busy(self) -> int:
+        """How many of them are at work."""
+        return self._alive - self._idle
+
     def call(self, function: Callable[[], T]) -> Call[T]:
         """Have it called at once, in a copy of the present context. To be used on the event loop. Raises RuntimeError
         where the system has no thread left; it is not called then."""

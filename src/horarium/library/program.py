@@ -77,6 +77,10 @@ class Program:
             )
         return name
 
+    def registered(self, given: object) -> Handler | None:
+        """The handler that is registered here, by its name or its function."""
+        return self._handlers.get(given if isinstance(given, str) else self._name_of(given) or "")
+
     def _name_of(self, function: object) -> str | None:
         return next((name for name, one in self._handlers.items() if one.function == function), None)
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
+from weakref import WeakSet
 
 from horarium.clock import Clock, to_instant
 from horarium.delivery.handler import HandlerFunction
@@ -49,6 +50,9 @@ from horarium.triggers import Trigger
 Function = TypeVar("Function", bound=HandlerFunction)
 
 LIBRARY_ROLES: tuple[Role, ...] = ("planner", "dispatcher", "rescuer", "pruner")
+
+MADE: WeakSet[Scheduler] = WeakSet()
+"""All that there are: a test moves them to a store in memory."""
 
 log = logging.getLogger("horarium")
 
@@ -83,6 +87,7 @@ class Scheduler(CalendarMethods, ChannelMethods, Looking, Enqueuing, ManyRuns):
         self._home = Home()
         self._stopped = asyncio.Event()
         self._program = Program(program, self._runtime.handlers, lambda: self._runtime.running)
+        MADE.add(self)
 
     # ---- life
 

@@ -26,6 +26,7 @@ from functools import update_wrapper
 from importlib import import_module
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+from weakref import WeakSet
 
 from horarium.clock import Clock
 from horarium.errors import Conflict, InvalidRequest
@@ -34,6 +35,8 @@ from horarium.library.fields import SchedulerOptions
 from horarium.library.scheduler import Scheduler
 from horarium.ports import Store
 
+MADE: WeakSet[SyncScheduler] = WeakSet()
+"""All that there are."""
 _OPEN: set[SyncScheduler] = set()
 _AT_EXIT: list[Callable[[], None]] = []
 
@@ -118,6 +121,7 @@ class SyncScheduler:
         self._thread: LoopThread | None = None
         self._pid = 0
         self._closed = False
+        MADE.add(self)
 
     # ---- life
 

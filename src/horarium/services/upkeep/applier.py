@@ -52,6 +52,11 @@ class Applier(Service):
     def looks(self) -> bool:
         return False
 
+    @property
+    def under_way(self) -> bool:
+        """Whether a change was begun here and is not done."""
+        return self._work is not None
+
     async def step(self, now: Instant) -> Instant | None:
         began = self._clock.monotonic()
         if self._work is None:

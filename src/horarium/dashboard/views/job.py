@@ -15,13 +15,13 @@ from horarium.dashboard.attention import last_runs
 from horarium.dashboard.charts import dot_chart
 from horarium.dashboard.differences import changes
 from horarium.dashboard.fields import as_command
-from horarium.dashboard.formats import duration
-from horarium.dashboard.marks import Mark, mark_of, why, worst_first
+from horarium.dashboard.formats import duration, span
+from horarium.dashboard.marks import Mark, error_line, mark_of, why, worst_first
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.strips import ahead_of, clock_changes, large
 from horarium.dashboard.times import instant_of
 from horarium.errors import InvalidRequest
-from horarium.model import Job, Run, encode_payload
+from horarium.model import Health, Job, Run, State, encode_payload
 from horarium.operations.facade import Operations
 from horarium.policies import CatchUpPolicy, Overlap
 from horarium.rules.compiled import words_of
@@ -90,11 +90,13 @@ class JobPages:
         view = job_view(job)
         explained = await self._explained(visit, job.name, zone)
         versions = await self._operations.versions.page(job, None, VERSIONS_SHOWN)
+        health = (await self._operations.store.job_health([job.id]))[job.id]
         return Shown(
             "job.html",
             {
                 "job": job,
                 "words": words_of(job),
+                "failing": _failing(health, visit.now),
                 "job_zone": zone,
                 "strip": large(job, runs[:STRIP_PAST], visit.now, zone),
                 "fires": list(zip(fires, clock_changes(fires, zone), strict=True)),
@@ -172,6 +174,17 @@ def zone_of_job(job: Job) -> str | None:
     return None
 
 
+def _failing(health: Health, now: Instant) -> tuple[str, str, str] | None:
+    """The last run, how often in a row runs failed, and the line of the last error; None: the last run did not fail."""
+    last = health.last_run
+    if not health.failures_in_a_row or last is None:
+        return None
+    streak = health.failures_in_a_row
+    since = "" if health.failing_since is None else f", the first {span(now - health.failing_since)} ago"
+    often = f"Failed {streak:,} times in a row{since}" if streak > 1 else f"Failed {span(now - last.finished_at)} ago"
+    return last.id, often, error_line(last.error)
+
+
 def run_row(run: Run, now: Instant) -> dict[str, Any]:
     """A run as a line of a table."""
     started = run.started_at
@@ -181,6 +194,7 @@ def run_row(run: Run, now: Instant) -> dict[str, Any]:
         "took": None if started is None or run.finished_at is None else run.finished_at - started,
         "late": None if started is None else max(started - run.due_at, 0),
         "by": run.worker or why(run, now),
+        "error": error_line(run.error) if run.state is State.FAILED else "",
     }
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from horarium.access.roles import Scope
-from horarium.api.reading import is_name, read_cursor, write_cursor
+from horarium.api.reading import is_name, is_run_id, read_cursor, write_cursor
 from horarium.clock import INSTANT_MAX
 from horarium.dashboard.attention import LAST_RUNS, Attention, Watching, last_runs_of
 from horarium.dashboard.formats import counted
@@ -57,8 +57,11 @@ class Jobs:
         ]
 
     async def show(self, visit: Visit) -> Answer:
-        attention = await self._watching.look()
         search, only = visit.text("q").strip(), visit.text("show")
+        wanted = search.lower()
+        if is_run_id(wanted) and (await self._operations.store.get_runs([wanted]))[0] is not None:
+            return Went(f"/runs/{wanted}")
+        attention = await self._watching.look()
         found = await self._found(visit, search, only, attention)
         runs = await last_runs_of(self._operations, [job.name for job in found.jobs], LAST_RUNS)
         rows = [_row(job, runs[job.name], attention, visit) for job in found.jobs]
@@ -119,7 +122,7 @@ class Jobs:
             page = await self._operations.store.list_jobs(every, after, PAGE_MAX)
             for job in page.items:
                 looked, after = looked + 1, job.name
-                if part.lower() in job.name.lower() and not job.name.startswith(part):
+                if _holds(part.casefold(), job) and not job.name.startswith(part):
                     found.append(job)
                     if len(found) == wanted:
                         break
@@ -190,6 +193,12 @@ class Jobs:
             await jobs.resume_job(name)
         else:
             await jobs.trigger_job(name)
+
+
+def _holds(part: str, job: Job) -> bool:
+    """Whether the name, the title or a label of a job has this text in it."""
+    texts = (job.name, job.title or "", *job.labels, *job.labels.values())
+    return any(part in text.casefold() for text in texts)
 
 
 def _link(visit: Visit, search: str, only: str, found: Found) -> str:

@@ -59,6 +59,9 @@ class Runs:
     # ---- the list
 
     async def show_all(self, visit: Visit) -> Answer:
+        wanted = visit.text("job").strip().lower()
+        if is_run_id(wanted) and (await self._operations.store.get_runs([wanted]))[0] is not None:
+            return Went(f"/runs/{wanted}")
         selected = read_filter(visit)
         states, job, error = selected.states, selected.chosen["job"], selected.chosen["error"]
         cursor = visit.text("cursor")
@@ -86,7 +89,7 @@ class Runs:
         for _ in range(LOOKS_MAX if error else 1):
             page = await self._operations.runs.list_runs(where, after, PAGE_MAX if error else SHOWN)
             for place, run in enumerate(page.items):
-                if error in (run.error or ""):
+                if error.casefold() in (run.error or "").casefold():
                     found.append(run)
                 if len(found) == SHOWN and place + 1 < len(page.items):
                     return found, run.id

@@ -319,7 +319,7 @@ def queue_topic(queue: str) -> Topic:
 
 class Signal(Protocol):
     """Wake-ups between services and nodes. They only cut latency: everything stays correct with all of them dropped.
-    Topics: `JOBS`, `CANCEL`, `APPLY`, `WRITTEN` and `queue_topic(NAME)`."""
+    Topics: `JOBS`, `CANCEL`, `APPLY`, `WRITTEN`, `queue_topic(NAME)`, and those of `operations.runs.waiting`."""
 
     def publish(self, topic: Topic) -> None:
         """Wake what listens. Never blocks, never raises."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from horarium.model import State
+from tests.waiting import until
 
 from .conftest import Api
 
@@ -24,6 +27,42 @@ async def test_an_unknown_run_is_not_found(refusing: Api, id: str) -> None:
         ("POST", "/complete", {"token": 1}), ("POST", "/fail", {"token": 1, "error": "x"}),
     ]:  # fmt: skip
         assert (await refusing.send(method, f"/runs/{id}{path}", body)).code == "not_found", path
+
+
+async def test_a_caller_waits_for_the_end_of_a_run(api: Api) -> None:
+    run = await api.add_run()
+    assert (await api.get(f"/runs/{run.id}?wait_seconds=0.01")).json["state"] == "pending"
+    waiting = asyncio.create_task(api.get(f"/runs/{run.id}?wait_seconds=60"))
+    await until(lambda: api.operations.waiting._waiting == 1)
+    (claimed,) = await api.claim()
+    await api.post(f"/runs/{run.id}/complete", {"token": claimed["lease"]["token"], "result": [1]})
+    assert ((await waiting).json["state"], (await waiting).json["result"]) == ("completed", [1])
+    assert (await api.get(f"/runs/{run.id}?wait_seconds=60")).json["state"] == "completed"
+    for wrong in ("61", "-1", "soon"):
+        assert (await api.get(f"/runs/{run.id}?wait_seconds={wrong}")).status == 422
+
+
+async def test_a_server_that_stops_lets_those_go_that_wait(api: Api) -> None:
+    run = await api.add_run()
+    waiting = asyncio.create_task(api.get(f"/runs/{run.id}?wait_seconds=60"))
+    await until(lambda: api.operations.waiting._waiting == 1)
+    api.operations.waiting.close()
+    assert (await waiting).json["state"] == "pending"
+    assert (await api.get(f"/runs/{run.id}?wait_seconds=60")).json["state"] == "pending"
+
+
+async def test_a_run_is_retried_with_another_payload(api: Api) -> None:
+    run = await api.add_run(payload=b'{"a":1}', state=State.FAILED)
+    again = (await api.post(f"/runs/{run.id}/retry", {"payload": {"a": 2}})).json
+    assert (again["payload"], again["id"] == run.id) == ({"a": 2}, False)
+    for same in (None, {}, {"payload": None}):
+        assert (await api.post(f"/runs/{run.id}/retry", same)).json["payload"] == {"a": 1}
+    assert (await api.post(f"/runs/{run.id}/retry", {"pay": 1})).status == 422
+    await api.add_job("job", target={"type": "queue", "queue": "work", "payload": 7})
+    planned = (await api.post("/jobs/job/trigger")).json["id"]
+    await api.post(f"/runs/{planned}/cancel")
+    assert (await api.post(f"/runs/{planned}/retry", {"payload": 8})).json["payload"] == 8
+    assert (await api.post(f"/runs/{planned}/retry")).json["payload"] is None  # the job's own
 
 
 async def test_runs_are_listed_newest_first_in_pages(api: Api) -> None:

@@ -1,4 +1,4 @@
-"""docs/library.md: its programs run as they stand."""
+"""docs/library.md, and pages beside it: their programs run as they stand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tests.blackbox.outside import environment
 from tests.handlers.conftest import done
 from tests.waiting import PATIENCE
 
-PAGE = (Path(__file__).parents[2] / "docs" / "library.md").read_text()
+PAGES = ("library.md", "results.md")
+PAGE = "\n".join((Path(__file__).parents[2] / "docs" / name).read_text() for name in PAGES)
 PROGRAMS: list[str] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 WHOLE = [program for program in PROGRAMS if "__main__" in program]
 PARTS = [program for program in PROGRAMS if "__main__" not in program]

@@ -146,10 +146,33 @@ async def test_a_finished_run_holds_its_key_until_it_is_forgotten() -> None:
         assert (await scheduler.enqueue("work", unique_key="short")).id != forgotten.id
 
 
+async def test_a_caller_waits_for_a_result() -> None:
+    async with Scheduler("memory://") as scheduler:
+
+        @scheduler.handler("double")
+        async def double(run: RunContext, n: int) -> int:
+            return 2 * n
+
+        run = await scheduler.enqueue("double", {"n": 4})
+        with pytest.raises(TimeoutError, match=r"is still pending: after 0\.01 s"):
+            await scheduler.wait_for(run.id, timeout=timedelta(seconds=0.01))
+        waiting = asyncio.create_task(scheduler.wait_for(run.id))
+        await scheduler.start()
+        assert (await waiting).result == b"8"
+        never = await scheduler.enqueue("double", {"n": 5}, delay=60)
+        waiting = asyncio.create_task(scheduler.wait_for(never.id))
+        await until(lambda: scheduler._operations.waiting._waiting)
+        await scheduler.stop()
+        with pytest.raises(TimeoutError, match="still pending: the scheduler stopped"):
+            await waiting
+
+
 async def test_a_retried_run_is_a_new_one_without_the_key(still: Scheduler) -> None:
     async with still:
         first = await still.enqueue("x", {"n": 1}, unique_key="k")
         await still.cancel_run(first.id)
+        other = await still.retry_run(first.id, {"n": 2})
+        assert other.payload == b'{"n":2}'
         again = await still.retry_run(first.id)
         assert (again.unique_key, again.payload, again.state) == (None, b'{"n":1}', State.PENDING)
         assert (await still.enqueue("x", unique_key="k")).id == first.id

@@ -35,8 +35,7 @@ def scheduler() -> Iterator[SyncScheduler]:
 
 def over(scheduler: SyncScheduler, run: Run) -> Run:
     """The run, once it is finished."""
-    eventually(lambda: scheduler.get_run(run.id).finished)
-    return scheduler.get_run(run.id)
+    return scheduler.wait_for(run.id, PATIENCE)
 
 
 def test_every_public_method_of_the_scheduler_is_there_with_its_parameters() -> None:

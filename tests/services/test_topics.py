@@ -12,6 +12,8 @@ TOPICS = {
     "jobs": r'JOBS|"jobs"',
     "cancel": r'CANCEL|"cancel"',
     "apply": "APPLY",
+    "awaited": "AWAITED",
+    "ended": "ENDED",
     "queue": r'queue_topic\(|f"queue:',
 }
 

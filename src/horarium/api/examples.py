@@ -69,6 +69,7 @@ RETRIES = (
     Example("how many there are", {"state": "failed", "error_contains": "connection refused", "dry_run": True}),
 )
 CANCELS = (Example("a queue", {"queue": "images", "reason": "the wrong images"}),)
+PAYLOADS = (Example("another payload", {"payload": {"width": 320}}), Example("the same", {}))
 REASONS = (Example("a reason", {"reason": "wrong customer"}),)
 BACKFILLS = (Example("a day", {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}),)
 HISTORIES = (

@@ -12,6 +12,7 @@ from horarium.api.schemas import Cursor, PageQuery, Since, Token, Until
 from horarium.model import Disposition
 from horarium.operations.runs.logs import LINES_MAX
 from horarium.operations.runs.logs import WAIT_SECONDS_MAX as LOG_WAIT_SECONDS_MAX
+from horarium.operations.runs.waiting import RUN_WAIT_SECONDS_MAX
 from horarium.wire.definitions import Moment
 from horarium.wire.views import RunView
 
@@ -26,6 +27,15 @@ class ExplainQuery(PageQuery, forbid_unknown_fields=True, kw_only=True):
     at: Annotated[datetime, Meta(tz=True, description="The instant (RFC 3339).")] | UnsetType = UNSET
     since: Since | UnsetType = UNSET
     until: Until | UnsetType = UNSET
+
+
+class WaitQuery(Struct, forbid_unknown_fields=True):
+    """Whether to wait for the end of a run (long poll)."""
+
+    wait_seconds: Annotated[
+        float,
+        Meta(ge=0, le=RUN_WAIT_SECONDS_MAX, description="How long to wait for its end where it is not over yet."),
+    ] = 0.0
 
 
 class LogQuery(Struct, forbid_unknown_fields=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from msgspec import UNSET, UnsetType
@@ -11,11 +10,12 @@ from msgspec import UNSET, UnsetType
 from horarium.access.roles import Scope
 from horarium.api import examples
 from horarium.api.endpoints import Answer, Call, Endpoint, answer
-from horarium.api.looking_schemas import LineView, LogQuery, LogView
+from horarium.api.looking_schemas import LineView, LogQuery, LogView, WaitQuery
 from horarium.api.problems import Fault, InvalidContent
-from horarium.api.reading import BodyReader, is_run_id, read_cursor, read_object, run_id, write_cursor
-from horarium.api.schemas import CancelRequest, RunPage, RunQuery
+from horarium.api.reading import BodyReader, is_run_id, read_cursor, run_id, write_cursor
+from horarium.api.schemas import CancelRequest, RetryRequest, RunPage, RunQuery
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, Instant, to_datetime, to_instant
+from horarium.model import encode_payload
 from horarium.model.targets import PLAIN_QUEUES
 from horarium.operations.bounds.reaching import list_runs
 from horarium.operations.facade import Operations
@@ -77,7 +77,8 @@ class Runs:
         return answer(RunPage(runs, write_cursor("runs", more)))
 
     async def get(self, call: Call) -> Answer:
-        return answer(run_view(await self._operations.runs.get_run(run_id(call.request))))
+        run = await self._operations.waiting.until_over(run_id(call.request), call.query.wait_seconds)
+        return answer(run_view(run))
 
     async def log(self, call: Call) -> Answer:
         query: LogQuery = call.query
@@ -93,7 +94,10 @@ class Runs:
         return answer(run_view(await self._operations.runs.cancel_run(run_id(call.request), reason)))
 
     async def retry(self, call: Call) -> Answer:
-        run = await self._operations.runs.retry_run(run_id(call.request))
+        payload = encode_payload(call.body.payload) if call.body else None
+        if payload is not None:
+            call.principal.require(Scope.RUNS_DEFINE)
+        run = await self._operations.runs.retry_run(run_id(call.request), payload)
         return answer(run_view(run), 201, [("location", f"/api/v1/runs/{run.id}")])
 
     def endpoints(self) -> list[Endpoint]:
@@ -108,7 +112,10 @@ class Runs:
             Endpoint(
                 method="GET", path="/runs/{id}", name="getRun", tag="runs", handle=self.get,
                 scope=Scope.RUNS_READ,
-                summary="Show a run", answers={200: (RunView, "The run")}, problems=("not_found",),
+                summary="Show a run, or wait for its end",
+                description="With `wait_seconds`, the answer comes as soon as the run is over (long poll), or after "
+                "that time with the run as it then is.",
+                query=WaitQuery, answers={200: (RunView, "The run")}, problems=("not_found",),
             ),
             Endpoint(
                 method="GET", path="/runs/{id}/log", name="getRunLog", tag="runs", handle=self.log,
@@ -132,8 +139,9 @@ class Runs:
                 method="POST", path="/runs/{id}/retry", name="retryRun", tag="runs", handle=self.retry,
                 scope=Scope.RUNS_WRITE,
                 summary="Do the work of a run again",
-                description="A new run, for one that failed, was cancelled or was skipped. The old one stays as it is.",
-                body=dict[str, Any], read=read_object, optional_body=True,
+                description="A new run, for one that failed, was cancelled or was skipped. The old one stays as it is. "
+                "A `payload` takes the place of the old one's; that needs the scope `runs:define` too.",
+                body=RetryRequest, read=BodyReader(RetryRequest), optional_body=True, examples=examples.PAYLOADS,
                 answers={201: (RunView, "The new run")},
                 problems=("not_found", "state_conflict", "conflict"),
             ),

@@ -167,6 +167,10 @@ class TriggerRequest(Struct, forbid_unknown_fields=True):
     payload: Any = None
 
 
+class RetryRequest(TriggerRequest, forbid_unknown_fields=True):
+    """`payload` takes the place of the payload, args or body of the run that is retried."""
+
+
 class ImportRequest(Struct, forbid_unknown_fields=True):
     """Jobs, each read as a `JobDefinition`, for itself. `dry_run`: answer the effects, and write nothing."""
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from msgspec import UNSET
 
 from horarium.cli.fields import DURATION, INSTANT, policies_of, target_of
 from horarium.cli.grouped import group, parameters
 from horarium.cli.job_define import COMMAND_OPTIONS, POLICY_OPTIONS, TARGET_OPTIONS, WithCommand, in_flags, with_command
-from horarium.cli.output import beside, print_json, say
+from horarium.cli.output import beside, json_text, one_line, print_json, say
 from horarium.cli.shell import connect, server_options
 
 WHEN_OPTIONS = [
     click.option("--at", type=INSTANT, metavar="INSTANT", help="Due at this instant; left out: now."),
     click.option("--delay", type=DURATION, metavar="DURATION", help="Due after this, such as 5m."),
+    click.option("--wait", is_flag=True, help="Wait until it is over; the exit status is 0 if it completed, else 1."),
     click.option("--key", metavar="TEXT", help="Asking again with the same key gives the same run."),
 ]
 POLICIES = (
@@ -58,14 +60,16 @@ After -- comes a program with its arguments, which `horarium worker --queue shel
 Examples:
   horarium run add --queue images --payload '{"width": 640}'
   horarium run add --http https://example.com/report --delay 5m --attempts 5
+  horarium run add --queue images --payload '{"width": 640}' --wait
   horarium run add --handler report --args '{"month": 3}' --at 2026-12-31T23:59:00Z --key report-3
 """,
 )
 @_run_options
 @server_options
 def add(
-    at: str | None, delay: float | None, key: str | None, url: str, api_key: str | None, as_json: bool, **flags: Any
-) -> None:
+    at: str | None, delay: float | None, wait: bool, key: str | None, url: str, api_key: str | None, as_json: bool,
+    **flags: Any,
+) -> int:  # fmt: skip
     if at is not None and delay is not None:
         raise click.UsageError("give --at or --delay, not both")
     target = target_of(with_command(flags))
@@ -75,9 +79,16 @@ def add(
     given = {name: value for name, value in fields.items() if value is not None}
     with connect(url, api_key) as client, in_flags():
         run, new = client.add_run(target, **given)
+        if not as_json:
+            holds = f"is {run.state}, due {beside(run.due_at)}" if new else f"holds that key; it is {run.state}"
+            say(f"Run {run.id} {holds}.")
+        if wait:
+            run = client.wait_for(run.id)
+            if not as_json:
+                why = "" if run.error is None else f": {one_line(run.error)}"
+                say(f"Run {run.id} is {run.state}{why}.")
+                if run.result not in (None, UNSET):
+                    say(json_text(run.result))
     if as_json:
         print_json(run)
-    elif new:
-        say(f"Run {run.id} is {run.state}, due {beside(run.due_at)}.")
-    else:
-        say(f"Run {run.id} holds that key; it is {run.state}.")
+    return 1 if wait and run.state != "completed" else 0

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+from msgspec import UNSET
 
-from horarium.cli.fields import since_moment
+from horarium.cli.fields import JSON, since_moment
 from horarium.cli.output import print_json, say
 from horarium.cli.run import STATES, find_run
 from horarium.cli.shell import connect, server_options
@@ -67,15 +68,19 @@ def cancel(run_id: str | None, reason: str | None, url: str, api_key: str | None
     help="Do the work of failed, cancelled or skipped runs again, as new runs.\n\nOne run by its ID, or all that fit "
     "the flags (failed ones, unless --state says otherwise): their number is shown first. A run that was retried so is "
     "not retried again.\n\n"
-    "\b\nExamples:\n  horarium run retry 0196f0c2-...\n  horarium run retry --job nightly --state failed --since 2d\n"
+    "\b\nExamples:\n  horarium run retry 0196f0c2-...\n  horarium run retry 0196f0c2-... --payload '{\"width\": 320}'\n"
+    "  horarium run retry --job nightly --state failed --since 2d\n"
     "  horarium run retry --error-contains 'connection refused' --since 1h --per-second 5"
 )
 @_options
+@click.option("--payload", type=JSON, metavar="JSON", help="With an ID: in place of the payload that the run had.")
 @server_options
-def retry(run_id: str | None, url: str, api_key: str | None, as_json: bool, **flags: Any) -> None:
+def retry(run_id: str | None, payload: Any, url: str, api_key: str | None, as_json: bool, **flags: Any) -> None:
+    if payload is not None and run_id is None:
+        raise click.UsageError("--payload goes with the ID of a run")
     with connect(url, api_key) as client:
         if _one(run_id, flags):
-            run = client.retry_run(find_run(client, run_id or ""))
+            run = client.retry_run(find_run(client, run_id or ""), UNSET if payload is None else payload)
             _show(run, f"Run {run.id} takes over; it is {run.state}.", as_json)
         else:
             _many(client.retry_runs, flags, "retried", as_json)

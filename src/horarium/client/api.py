@@ -221,18 +221,22 @@ class Client(Watching, ManyRuns):
         }
         return self._pages("/runs", query, RunsPage, limit)
 
-    def get_run(self, run_id: str) -> RunView:
-        """The run of that id. Raises NotFound."""
-        return _decode(self._call("GET", f"/runs/{segment(run_id)}"), RunView)
+    def get_run(self, run_id: str, wait_seconds: float = 0.0) -> RunView:
+        """The run of that id; with `wait_seconds` (at most 60), once it is over or that time has passed. Raises
+        NotFound."""
+        path, query = f"/runs/{segment(run_id)}", {"wait_seconds": wait_seconds or None}
+        seconds = wait_seconds + 15.0 if wait_seconds else None
+        return _decode(self._call("GET", path, query=query, timeout_seconds=seconds), RunView)
 
     def cancel_run(self, run_id: str, reason: str | None = None) -> RunView:
         """Cancel a pending run at once; ask a running one to stop."""
         body = {} if reason is None else {"reason": reason}
         return _decode(self._post(f"/runs/{segment(run_id)}/cancel", body), RunView)
 
-    def retry_run(self, run_id: str) -> RunView:
-        """A new run for the work of one that failed or was cancelled."""
-        return _decode(self._post(f"/runs/{segment(run_id)}/retry", {}, repeatable=False), RunView)
+    def retry_run(self, run_id: str, payload: Any = UNSET) -> RunView:
+        """A new run for the work of one that failed or was cancelled; `payload`: in place of its own."""
+        body = {} if payload is UNSET else {"payload": payload}
+        return _decode(self._post(f"/runs/{segment(run_id)}/retry", body, repeatable=False), RunView)
 
     # ---- for workers
 

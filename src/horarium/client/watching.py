@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
@@ -9,12 +10,15 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from horarium.client.changing import UNFINISHED
 from horarium.client.transport import Answer, segment
 from horarium.errors import HorariumError
 from horarium.wire.views import RunView
 
 T = TypeVar("T")
 LOG_WAIT_SECONDS = 15.0
+RUN_WAIT_SECONDS = 50.0
+"""Of one request; another follows."""
 
 
 class Line(Struct, frozen=True):
@@ -62,6 +66,21 @@ class Watching:
 
     def _call(self, method: str, path: str, **how: Any) -> Answer:
         raise NotImplementedError
+
+    def get_run(self, run_id: str, wait_seconds: float = 0.0) -> RunView:
+        raise NotImplementedError
+
+    def wait_for(self, run_id: str, timeout: float | None = None) -> RunView:
+        """The run, once it is over. `timeout` in seconds; left out: wait on. Raises NotFound, and TimeoutError where it
+        is not over by then; the run goes on."""
+        began = time.monotonic()
+        while True:
+            left = RUN_WAIT_SECONDS if timeout is None else began + timeout - time.monotonic()
+            run = self.get_run(run_id, max(0.0, min(left, RUN_WAIT_SECONDS)))
+            if run.state not in UNFINISHED:
+                return run
+            if timeout is not None and time.monotonic() >= began + timeout:
+                raise TimeoutError(f"run {run_id} is still {run.state} after {timeout:g} s")
 
     def log(self, run_id: str, token: int, lines: Sequence[str | Line], *, within_seconds: float | None = None) -> None:
         """Add up to 1,000 lines to the log of a claimed run. Raises LeaseLost. `within_seconds`: one try only."""

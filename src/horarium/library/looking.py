@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from msgspec import Struct
 
 from horarium.clock import to_datetime, to_instant
 from horarium.errors import InvalidRequest
 from horarium.library.values import Run, Stats, stats_of
-from horarium.model import State, in_wall_time
+from horarium.model import State, in_wall_time, shown_state
 from horarium.operations.facade import Operations
 from horarium.operations.runs.logs import LINES_MAX
 from horarium.triggers.words import nearest, quote
@@ -56,6 +56,16 @@ class Looking:
     @property
     def _operations(self) -> Operations:
         raise NotImplementedError
+
+    async def wait_for(self, run_id: str, timeout: float | timedelta | None = None) -> Run:
+        """The run, once it is over: completed, failed, cancelled or skipped. `timeout` in seconds; left out: wait on.
+        Raises NotFound, and TimeoutError where it is not over by then; the run goes on."""
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        run = await self._operations.waiting.until_over(run_id, seconds)
+        if not run.finished:
+            over = "the scheduler stopped" if seconds is None else f"after {seconds:g} s"
+            raise TimeoutError(f"run {run_id} is still {shown_state(run)}: {over}")
+        return Run(run)
 
     async def run_log(self, run_id: str) -> list[LogLine]:
         """All that a run has said so far, as far as it is kept. Raises NotFound."""

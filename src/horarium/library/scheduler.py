@@ -383,6 +383,7 @@ class Scheduler(CalendarMethods, ChannelMethods, Looking, Enqueuing, ManyRuns):
         return Run(in_wall_time(cancelled, self._operations.clock))
 
     @in_name_of_actor
-    async def retry_run(self, run_id: str, *, actor: str | None = None) -> Run:
-        """A new run for the work of one that failed or was cancelled."""
-        return Run(await self._operations.runs.retry_run(run_id))
+    async def retry_run(self, run_id: str, payload: Any = None, *, actor: str | None = None) -> Run:
+        """A new run for the work of one that failed or was cancelled; `payload`: in place of its own."""
+        encoded = None if payload is None else encode("payload", payload)
+        return Run(await self._operations.runs.retry_run(run_id, encoded))

@@ -195,6 +195,7 @@ class SyncScheduler:
     add_run = blocking(Scheduler.add_run)
     add_runs = blocking(Scheduler.add_runs)
     get_run = blocking(Scheduler.get_run)
+    wait_for = blocking(Scheduler.wait_for)
     run_log = blocking(Scheduler.run_log)
     explain = blocking(Scheduler.explain)
     list_runs = blocking(Scheduler.list_runs)

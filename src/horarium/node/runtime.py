@@ -147,6 +147,7 @@ class Runtime:
         """Disconnect. Runs under way are drained first."""
         if self.running:
             await self.stop()
+        self.operations.waiting.close()
         if self._assembly is not None:
             for delivery in self._assembly.deliveries:
                 await delivery.close()
@@ -167,6 +168,7 @@ class Runtime:
         async with self._starting:
             if self._loops is None:
                 self._hurried.clear()
+                self.operations.waiting.open()
                 if self._assembly is not None:
                     for delivery in self._assembly.deliveries:
                         await delivery.close()
@@ -198,6 +200,7 @@ class Runtime:
         outcomes written while runs finish."""
         self.claims.close()
         self.operations.logs.close()
+        self.operations.waiting.close()
         self.news.close()
         await loops.end("planner", "costly", "claims")
         for dispatcher in assembly.dispatchers:

@@ -7,7 +7,7 @@ writes if nothing changed meanwhile; where it lost a race it reads again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from horarium.clock import SECOND, Clock
@@ -28,6 +28,7 @@ from horarium.operations.runs.logs import Logs
 from horarium.operations.runs.one_offs import OneOffs
 from horarium.operations.runs.pings import Pings
 from horarium.operations.runs.runs import RunOperations
+from horarium.operations.runs.waiting import Waiting
 from horarium.operations.settling.claiming import Claiming
 from horarium.operations.settling.following import Following
 from horarium.operations.settling.reconciling import Reconciler
@@ -61,7 +62,13 @@ class Operations:
         self.store, self.clock, self.signal = store, clock, signal
         following, versions = Following(store), Versions(store)
         self.reconciler = Reconciler(context, following)
-        self.settling = Settling(context, self.reconciler, following, settled)
+        waiting = Waiting(context)
+
+        def told(runs: Sequence[Run], jobs: Mapping[str, Job]) -> None:
+            waiting.settled(runs)
+            settled(runs, jobs)
+
+        self.settling = Settling(context, self.reconciler, following, told)
         changes = Changes(context, self.reconciler, versions, following)
         tracing = tracing or Tracing()
         triggering = Triggering(context, self.reconciler, tracing)
@@ -73,7 +80,7 @@ class Operations:
         self.importing = Importing(context, self.jobs, self.reconciler, versions, following)
         self.logs = Logs(context)
         self.pings = Pings(context, changes, self.settling, self.logs)
-        self.runs = RunOperations(context, self.jobs, self.settling, cancel_asked)
+        self.runs = RunOperations(context, self.jobs, self.settling, waiting, cancel_asked)
         self.one_offs = OneOffs(context, check_target, self.runs, tracing)
         self.bulk = Bulk(context, changes, triggering, self.settling, cancel_asked)
 
@@ -86,6 +93,11 @@ class Operations:
     def following(self) -> Following:
         """The follow-ups of changes."""
         return self.reconciler.following
+
+    @property
+    def waiting(self) -> Waiting:
+        """Callers that wait for runs to be over."""
+        return self.runs.waiting
 
     @property
     def claiming(self) -> Claiming:

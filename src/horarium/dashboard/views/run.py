@@ -12,7 +12,7 @@ import msgspec
 
 from horarium.access.roles import Scope
 from horarium.api.answers import Ready
-from horarium.api.reading import is_run_id
+from horarium.api.reading import decode_any, is_run_id
 from horarium.clock import Instant
 from horarium.dashboard.charts import life_of
 from horarium.dashboard.formats import precise
@@ -20,7 +20,7 @@ from horarium.dashboard.marks import FAILED, LOST, Mark, first_line, mark_of, wh
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.delivery.message import Reporting, build
 from horarium.errors import HorariumError, InvalidRequest, NotFound
-from horarium.model import Cause, Event, HttpTarget, Job, Occasion, Run, State, in_wall_time, timeline
+from horarium.model import Cause, Event, HttpTarget, Job, Occasion, Run, State, encode_payload, in_wall_time, timeline
 from horarium.model.logs import LogLine
 from horarium.operations.facade import Operations
 from horarium.operations.runs.logs import WAIT_SECONDS_MAX
@@ -84,6 +84,7 @@ class RunPages:
                 "progress": _shown(run_view(run).progress),
                 "attempts_max": _attempts_max(run, job),
                 "can_retry": run.state in RETRIED and visit.may(Scope.RUNS_WRITE),
+                "can_edit": visit.may(Scope.RUNS_DEFINE),
                 "can_cancel": not run.finished and run.state is not State.CANCELLING and visit.may(Scope.RUNS_WRITE),
                 "curl": as_curl(visit, run),
                 "log": lines,
@@ -129,7 +130,11 @@ class RunPages:
         return list(rows.values())
 
     async def retry(self, visit: Visit) -> Answer:
-        made = await self._operations.runs.retry_run(_run_id(visit))
+        text = visit.text("payload").strip()
+        payload = encode_payload(decode_any(text.encode())) if text else None
+        if payload is not None:
+            visit.principal.require(Scope.RUNS_DEFINE)
+        made = await self._operations.runs.retry_run(_run_id(visit), payload)
         return Went(f"/runs/{made.id}", "This is the new run.")
 
     async def cancel(self, visit: Visit) -> Answer:

@@ -15,6 +15,7 @@ from horarium.model import (
     BUS_QUEUES,
     CLAIMED,
     DEFAULT_RUN_POLICY,
+    PAYLOAD_BYTES_MAX,
     RESULT_BYTES_MAX,
     Cause,
     Job,
@@ -27,6 +28,7 @@ from horarium.model import (
 )
 from horarium.operations.bounds.limits import check_size
 from horarium.operations.jobs.jobs import JobOperations
+from horarium.operations.runs.waiting import Waiting
 from horarium.operations.runs.wrong_future import list_runs
 from horarium.operations.settling.settling import Settling, lease_lost
 from horarium.operations.writing.auditing import NOT_SAID, require_reach, told_asked, told_cancel, told_runs
@@ -50,8 +52,14 @@ class RunOperations:
     with claimed runs that were asked to stop, for those that this process performs."""
 
     def __init__(
-        self, context: Context, jobs: JobOperations, settling: Settling, cancel_asked: Callable[[Run], None]
+        self,
+        context: Context,
+        jobs: JobOperations,
+        settling: Settling,
+        waiting: Waiting,
+        cancel_asked: Callable[[Run], None],
     ) -> None:
+        self.waiting = waiting
         self._store, self._clock, self._signal, self._entropy = context
         self._jobs = jobs
         self._settling = settling
@@ -136,9 +144,11 @@ class RunOperations:
                 return changed
         raise contended(run_id)
 
-    async def retry_run(self, run_id: str) -> Run:
+    async def retry_run(self, run_id: str, payload: bytes | None = None) -> Run:
         """A new run for the work of one that failed or was cancelled, due now, with its attempts counted from the
-        start. The finished run stays as it is. Raises StateConflict for one that is not finished, or that completed."""
+        start. The finished run stays as it is. `payload`: in place of its own. Raises StateConflict for one that is not
+        finished, or that completed."""
+        check_size("payload", payload, PAYLOAD_BYTES_MAX)
         run = await self.get_run(run_id)
         require_reach(run)
         if run.state not in RETRIED:
@@ -147,9 +157,9 @@ class RunOperations:
             job = await self._job_of(run)
             if job is None or job.deleted_at is not None:
                 raise StateConflict(f"run {run_id}: its job {run.job!r} was deleted")
-            return await self._jobs.trigger_job(run.job, run.payload, retry_of=run_id)
+            return await self._jobs.trigger_job(run.job, payload or run.payload, retry_of=run_id)
         now = self._clock.now()
-        again = fresh_run(run, id=uuid7(now, self._entropy(10)), now=now)
+        again = fresh_run(replace(run, payload=payload or run.payload), id=uuid7(now, self._entropy(10)), now=now)
         await self.add_runs([again], {again.id: f"run.retry run/{run_id}"})
         return again
 

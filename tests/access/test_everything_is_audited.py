@@ -253,7 +253,7 @@ LIBRARY: list[tuple[Case, Step]] = [
 ]  # fmt: skip
 
 
-LOOKING = {
+LOOKING = {"wait_for", 
     "configure", "explain", "fires", "get_channel", "get_job", "get_run", "list_channels", "list_jobs", "list_runs",
     "run_log", "stats", "compare_calendar", "get_calendar", "list_calendars", "add_handler", "handler", "job",
 }  # fmt: skip

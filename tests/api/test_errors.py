@@ -204,9 +204,17 @@ async def test_what_nobody_expected_shows_nothing(
     monkeypatch.setattr(api.operations.jobs, "get_job", broken)
     with caplog.at_level(logging.ERROR, "horarium.api"):
         reply = await api.get("/jobs/job")
-    assert (reply.status, reply.code) == (500, "internal_error")
+        assert (reply.status, reply.code) == (500, "internal_error")
+        assert "GET /api/v1/jobs/job failed" in caplog.text
+        assert caplog.text.count("Traceback") == 1
+        for _ in range(5):
+            await api.get("/jobs/job")
+        assert caplog.text.count("Traceback") == 1, "one place is traced once a minute"
+        assert caplog.text.count("GET /api/v1/jobs/job failed: RuntimeError") == 5
+        api.clock.advance(61)
+        await api.get("/jobs/job")
+        assert caplog.text.count("Traceback") == 2
     assert b"canary" not in reply.body
-    assert "GET /api/v1/jobs/job failed" in caplog.text
 
 
 def test_a_broken_invariant_shows_nothing() -> None:

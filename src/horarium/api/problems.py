@@ -85,6 +85,9 @@ PROBLEMS: dict[str, tuple[int, str]] = {
 }
 """Code -> status, title."""
 
+TRACED_EVERY_SECONDS = 60.0
+PLACES_MAX = 100
+"""Places in the code that are remembered as having raised."""
 INTERNAL_DETAIL = "The request met a fault of the server. It is in the server's log; trying again may help."
 
 
@@ -256,21 +259,37 @@ class Refusals:
         self._clock = clock
         self._last: float | None = None
         self._more = 0
+        self._traced: dict[tuple[str, int], float] = {}
 
     def answer(self, request: HTTPConnection[Any], error: Exception) -> Ready:
         """The answer to an error. To a bug of ours: logged in full, shown not at all."""
         asked = f"{request.scope['method']} {request.scope['path']}"
         if not isinstance(error, HorariumError):
-            log.error("%s failed", asked, exc_info=error)
+            self._trace("%s failed", asked, error)
             return _answer(internal_problem())
         problem = problem_of(error)
         if problem.status == 500:
-            log.error("%s: broken invariant", asked, exc_info=error)
+            self._trace("%s: broken invariant", asked, error)
         elif isinstance(error, Outage) and not isinstance(error, TooManyWaiters | Stopping | Overloaded):
             self._note(asked, error)
         elif isinstance(error, BodyCutOff):
             log.debug("%s: %s", asked, error.message)
         return _answer(problem, _headers(problem, error))
+
+    def _trace(self, message: str, asked: str, error: Exception) -> None:
+        """Log a fault of ours: in full once a minute for each place that raises one, else in a line."""
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        place = ("", 0) if trace is None else (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+        now = self._clock.monotonic()
+        if now - self._traced.get(place, -TRACED_EVERY_SECONDS) < TRACED_EVERY_SECONDS:
+            log.error(message + ": %s, as in the traceback above", asked, type(error).__name__)
+            return
+        if len(self._traced) >= PLACES_MAX:
+            self._traced.clear()
+        self._traced[place] = now
+        log.error(message, asked, exc_info=error)
 
     def _note(self, asked: str, error: HorariumError) -> None:
         before, self._last = self._last, self._clock.monotonic()

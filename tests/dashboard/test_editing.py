@@ -79,3 +79,34 @@ async def test_an_empty_form_is_answered_in_words_for_people(api: Api) -> None:
     assert "This is needed." in visitor.text
     assert "expected str" not in visitor.text
     await visitor.post("/preview-job", rule="tusday at", target="queue", kind="phrase", csrf=visitor.csrf)
+
+
+async def test_the_form_makes_the_whole_of_a_job(api: Api) -> None:
+    await api.add_job("check")
+    visitor = Visitor(api)
+    await visitor.open("/new-job")
+    more = '{"priority": 5, "jitter_seconds": 10, "timeouts": {"start_seconds": 60}, "on": {"failed": [{"trigger": "check"}]}}'
+    made = {"name": "whole", "title": "All of it", "rule": "every day at 9am", "queue": "q", "time_limit": "30"}
+    assert (await visitor.post("/new-job", more=more, **made)).status == 303, visitor.text
+    job: Any = (await api.get("/jobs/whole")).json
+    assert (job["title"], job["priority"], job["jitter_seconds"]) == ("All of it", 5, 10)
+    assert job["timeouts"]["start_seconds"] == 60
+    assert job["timeouts"]["execution_seconds"] == 30
+    assert job["on"]["failed"][0]["trigger"] == "check"
+    await visitor.open("/jobs/whole/edit")
+    kept = fields_of(visitor.page)
+    assert '"jitter_seconds": 10' in kept["more"]
+    assert (await visitor.post("/jobs/whole/edit", **{**kept, "more": '{"priority": 7}'})).status == 303
+    job = (await api.get("/jobs/whole")).json
+    assert (job["priority"], job["jitter_seconds"], job["timeouts"]["execution_seconds"]) == (7, 0, 30)
+    reply = await visitor.post("/jobs/whole/edit", **{**kept, "more": '{"priority": "much"}'})
+    assert reply.status == 422
+    assert "priority" in visitor.text
+
+
+async def test_an_interval_that_can_not_be_read_is_told_as_it_was_typed(api: Api) -> None:
+    visitor = Visitor(api)
+    await visitor.open("/new-job")
+    await visitor.post("/preview-job", rule="1 fortnight", kind="interval", target="queue", csrf=visitor.csrf)
+    assert "1 fortnight" in visitor.text
+    assert "0.0" not in visitor.text

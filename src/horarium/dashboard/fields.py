@@ -1,7 +1,7 @@
 """The form of a job: from typed text to a definition, and back; and the same as JSON and as a command line.
 
-The form shows what most jobs need. What it does not show is kept: an edit begins with the stored definition and lays
-the fields of the form over it.
+The form has a field for each thing that most jobs need, and one with all others as JSON. An edit begins with the stored
+definition and lays the fields of the form over it.
 """
 
 from __future__ import annotations
@@ -41,12 +41,13 @@ CATCH_UPS = (
     (CatchUpPolicy.NONE.value, "Run none of them"),
 )
 FIELDS = (
-    "name", "labels", "kind", "rule", "timezone", "target", "url", "method", "headers", "handler", "queue", "bus",
-    "payload", "overlap", "attempts", "backoff", "time_limit", "catch_up",
+    "name", "title", "labels", "kind", "rule", "timezone", "target", "url", "method", "headers", "handler", "queue",
+    "bus", "payload", "overlap", "attempts", "backoff", "time_limit", "catch_up",
 )  # fmt: skip
 
 PLACES = {
-    "name": "name", "labels": "labels", "trigger": "rule", "timezone": "timezone", "target.url": "url",
+    "name": "name", "title": "title", "labels": "labels", "trigger": "rule", "timezone": "timezone",
+    "target.url": "url",
     "target.method": "method", "target.headers": "headers", "target.name": "handler",
     "target.queue": "queue", "target.bus": "bus", "target.payload": "payload",
     "target.body": "payload", "target.args": "payload", "overlap": "overlap",
@@ -54,6 +55,10 @@ PLACES = {
     "catch_up": "catch_up", "target": "target",
 }  # fmt: skip
 """Where a fault of the definition is shown in the form."""
+IN_FIELDS = {
+    "retry": ("attempts_max", "backoff_seconds"), "timeouts": ("execution_seconds",), "catch_up": ("policy",),
+}  # fmt: skip
+"""Fields of groups that the form has."""
 
 SAID_BY_FLAGS: dict[str, frozenset[str]] = {
     "name": frozenset(), "trigger": frozenset(), "labels": frozenset(), "overlap": frozenset(),
@@ -63,8 +68,10 @@ SAID_BY_FLAGS: dict[str, frozenset[str]] = {
 }  # fmt: skip
 """Fields that `as_command` writes as flags; of an object, which of its fields."""
 
+OTHERS = "more"
+"""The field with all that the form has no field for, as JSON."""
 NEW = {
-    "name": "", "labels": "", "kind": "phrase", "rule": "", "timezone": "", "target": "queue", "url": "",
+    "name": "", "title": "", "labels": "", "kind": "phrase", "rule": "", "timezone": "", "target": "queue", "url": "",
     "method": "POST", "headers": "", "handler": "", "queue": "", "bus": "default", "payload": "", "overlap": "allow",
     "attempts": "3", "backoff": "5", "time_limit": "", "catch_up": "latest",
 }  # fmt: skip
@@ -85,9 +92,12 @@ def form_of(job: Job) -> dict[str, str]:
     rule = trigger.get(RULE_FIELD[kind], "") if kind != "json" else json.dumps(trigger)
     payload = target.get(PAYLOAD_FIELD.get(target["type"], "payload"))
     limit = shown.get("timeouts", {}).get("execution_seconds")
+    others = _others(shown)
     return {
         **NEW,
         "name": job.name,
+        "title": job.title or "",
+        OTHERS: json.dumps(others, ensure_ascii=False, indent=2) if others else "",
         "labels": ", ".join(f"{name}={value}" if value else name for name, value in job.labels.items()),
         "kind": kind,
         "rule": f"{rule:g}" if isinstance(rule, int | float) else str(rule),
@@ -108,11 +118,26 @@ def form_of(job: Job) -> dict[str, str]:
     }
 
 
+def _others(shown: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a definition that the form has no fields for."""
+    whole = ("name", "title", "labels", "trigger", "target", "overlap", "enabled")
+    found = {name: value for name, value in shown.items() if name not in whole}
+    for group, names in IN_FIELDS.items():
+        left = {name: value for name, value in found.pop(group, {}).items() if name not in names}
+        if left:
+            found[group] = left
+    return found
+
+
 def typed(form: Mapping[str, str], base: Mapping[str, Any] | None = None) -> Typed:
     """The definition that a form means; `base`: the stored one, whose other fields stay."""
     faults: list[Fault] = []
     made: dict[str, Any] = json.loads(json.dumps(base or {}))
+    if OTHERS in form:
+        kept = {name: made[name] for name in ("trigger", "target") if name in made}
+        made = (_object(form[OTHERS], OTHERS, faults) if form[OTHERS].strip() else {}) | kept
     made["name"] = form["name"].strip()
+    made["title"] = form["title"].strip() or None
     made["labels"] = _labels(form["labels"])
     made["trigger"] = _trigger(form, made.get("trigger", {}), faults)
     made["target"] = _target(form, made.get("target", {}), faults)
@@ -192,13 +217,13 @@ def _object(text: str, field: str, faults: list[Fault]) -> dict[str, Any]:
     return {}
 
 
-def _seconds(text: str, faults: list[Fault]) -> float:
-    """An interval as people type it: `90`, `90s`, `5m`, `1h30m`."""
+def _seconds(text: str, faults: list[Fault]) -> float | str:
+    """An interval as people type it: `90`, `90s`, `5m`, `1h30m`. One that can't be read stays as it is."""
     try:
         return float(every(float(text) if text.replace(".", "", 1).isdigit() else text).spec()["every_seconds"])
     except ValueError as error:
         faults.append(Fault("rule", str(error)))
-        return 0.0
+        return text
 
 
 def _number(
@@ -225,7 +250,7 @@ def place_of(field: str | None) -> str:
         known = PLACES.get(".".join(parts[:length]))
         if known is not None:
             return known
-    return ""
+    return OTHERS if parts[0] else ""
 
 
 def as_command(definition: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from horarium.dashboard.fields import (
     KINDS,
     NEW,
     OTHER,
+    OTHERS,
     OVERLAPS,
     TARGETS,
     Typed,
@@ -92,7 +93,7 @@ class Editing:
         ]  # fmt: skip
 
     async def new(self, visit: Visit) -> Answer:
-        form = {**NEW, "timezone": visit.zone}
+        form = {**NEW, "timezone": visit.zone, OTHERS: ""}
         return self._form(form, None, Problems(), await self._preview(form, None, visit, Problems()))
 
     async def edit(self, visit: Visit) -> Answer:
@@ -164,7 +165,9 @@ class Editing:
         made = typed(form, _base(job) if job else None)
         fires: list[Instant] = []
         words = ""
-        if form["rule"].strip():
+        for fault in made.faults:
+            problems.add(fault.field, fault.message)
+        if form["rule"].strip() and "rule" not in problems.by_field:
             try:
                 found, words = await self._operations.jobs.preview(made.definition["trigger"], None, FIRES_SHOWN)
                 fires = [to_instant(fire) for fire in found]
@@ -184,7 +187,7 @@ class Editing:
     ) -> Shown:
         kinds = [*KINDS, *([OTHER] if form["kind"] == "json" else [])]
         values = {
-            "form": form,
+            "form": {OTHERS: "", **form},
             "job": job,
             "problems": problems,
             "kinds": kinds,
@@ -243,8 +246,9 @@ def _was(visit: Visit) -> dict[str, str] | None:
 
 
 def _form(visit: Visit) -> dict[str, str]:
-    """The fields of the form; those that were not sent are as for a new job."""
-    return {name: visit.form[name][0] if name in visit.form else NEW[name] for name in FIELDS}
+    """The fields of the form; those that were not sent are as for a new job, and all others as stored."""
+    form = {name: visit.form[name][0] if name in visit.form else NEW[name] for name in FIELDS}
+    return {**form, OTHERS: visit.text(OTHERS)} if OTHERS in visit.form else form
 
 
 def _base(job: Job) -> dict[str, Any]:

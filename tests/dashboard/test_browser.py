@@ -184,7 +184,6 @@ async def test_an_open_page_survives_a_restart_of_the_server(browser: Browser) -
         own.start_again()
         add_job(own, "after-the-restart")
         await expect(page.get_by_text("Live", exact=True)).to_be_visible()
-        await page.reload()
         await expect(page.get_by_role("link", name="after-the-restart")).to_be_visible()
         await context.close()
 

@@ -85,7 +85,8 @@ async def test_the_form_makes_the_whole_of_a_job(api: Api) -> None:
     await api.add_job("check")
     visitor = Visitor(api)
     await visitor.open("/new-job")
-    more = '{"priority": 5, "jitter_seconds": 10, "timeouts": {"start_seconds": 60}, "on": {"failed": [{"trigger": "check"}]}}'
+    on = '"on": {"failed": [{"trigger": "check"}]}'
+    more = f'{{"priority": 5, "jitter_seconds": 10, "timeouts": {{"start_seconds": 60}}, {on}}}'
     made = {"name": "whole", "title": "All of it", "rule": "every day at 9am", "queue": "q", "time_limit": "30"}
     assert (await visitor.post("/new-job", more=more, **made)).status == 303, visitor.text
     job: Any = (await api.get("/jobs/whole")).json

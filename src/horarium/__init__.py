@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
     from horarium.delivery.context import RunContext
     from horarium.delivery.handler import Defer, Discard, Retry
     from horarium.errors import (
@@ -22,14 +23,17 @@ if TYPE_CHECKING:
         InvalidTrigger,
         LeaseLost,
         NotFound,
+        StateConflict,
         StoreUnavailable,
         TooExpensive,
+        UnknownArgument,
         WrongArguments,
     )
     from horarium.library.declaring import Declared, job
     from horarium.library.scheduler import Scheduler
     from horarium.library.sync import SyncScheduler
     from horarium.library.values import Job, Page, Run
+    from horarium.policies import CatchUp, Concurrency, Overlap, Retention, RetryPolicy, Timeouts
     from horarium.triggers import Trigger, any_of, at, between, business_day, cron, every, except_, rrule, when
 
 _PLACES = {
@@ -38,11 +42,12 @@ _PLACES = {
     "horarium.delivery.handler": ("Defer", "Discard", "Retry"),
     "horarium.errors": (
         "Conflict", "HorariumError", "InvalidJob", "InvalidRequest", "InvalidSetting", "InvalidTrigger", "LeaseLost",
-        "NotFound", "StoreUnavailable", "TooExpensive", "WrongArguments",
+        "NotFound", "StateConflict", "StoreUnavailable", "TooExpensive", "UnknownArgument", "WrongArguments",
     ),
     "horarium.library.declaring": ("Declared", "job"),
     "horarium.library.scheduler": ("Scheduler",),
     "horarium.library.values": ("Job", "Page", "Run"),
+    "horarium.policies": ("CatchUp", "Concurrency", "Overlap", "Retention", "RetryPolicy", "Timeouts"),
     "horarium.triggers": (
         "Trigger", "any_of", "at", "between", "business_day", "cron", "every", "except_", "rrule", "when",
     ),
@@ -51,6 +56,8 @@ _MODULE_OF = {name: module for module, names in _PLACES.items() for name in name
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("horarium.model.version").version()
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
@@ -62,6 +69,8 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "CatchUp",
+    "Concurrency",
     "Conflict",
     "Declared",
     "Defer",
@@ -74,15 +83,21 @@ __all__ = [
     "Job",
     "LeaseLost",
     "NotFound",
+    "Overlap",
     "Page",
+    "Retention",
     "Retry",
+    "RetryPolicy",
     "Run",
     "RunContext",
     "Scheduler",
+    "StateConflict",
     "StoreUnavailable",
     "SyncScheduler",
+    "Timeouts",
     "TooExpensive",
     "Trigger",
+    "UnknownArgument",
     "WrongArguments",
     "any_of",
     "at",

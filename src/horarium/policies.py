@@ -93,6 +93,9 @@ class Retention(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
     runs_max: Annotated[int, Meta(ge=0, le=100_000_000)] | None = None
 
 
+RetryPolicy = Retry
+"""The name under which programs import it, beside the exception `Retry`."""
+
 DEFAULT_CATCH_UP = CatchUp()
 DEFAULT_RETRY = Retry()
 DEFAULT_TIMEOUTS = Timeouts()

@@ -20,6 +20,7 @@ from horarium.delivery.handler import Handler
 from horarium.library.one_offs import encode_args
 from horarium.library.values import Run
 from horarium.rules.refusals import REFUSALS_SECONDS
+from horarium.testing.values import a_run
 from tests.handlers.conftest import ONCE, done, ended
 from tests.passing import PassingClock
 from tests.waiting import until
@@ -177,16 +178,7 @@ def unread(run: RunContext, a: OrderedDict[str, int]) -> None: ...
 def by_position(run: RunContext, a: int, /) -> None: ...
 
 
-def by_name_only(*, run: RunContext) -> None: ...
-
-
-def without_run(order: int) -> None: ...
-
-
-def plainly_without_run(lines: list[Line], run: Any) -> None: ...
-
-
-def nothing() -> None: ...
+def another_run(order: int, run: int) -> None: ...
 
 
 class Named(Protocol):
@@ -208,10 +200,7 @@ def test_the_run_may_be_declared_as_anything_that_it_can_be(function: Any) -> No
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (nothing, "must take the run as its first parameter"),
-        (by_name_only, "is given the run by position"),
-        (without_run, "'order' is of the type int; put the run before it, as in def work(run, order: int)"),
-        (plainly_without_run, "is given the run, and 'lines' is of the type list["),
+        (another_run, "its parameter 'run' is given the run, and is declared as int; give it another name"),
         (by_position, "parameter 'a' can't be given by name"),
         (foreign, "parameter 'scheduler' is a <class 'horarium.library.scheduler.Scheduler'>, which JSON can't give"),
         (unread, "the type 'OrderedDict[str, int]' of parameter 'a' can't be read"),
@@ -223,6 +212,60 @@ def test_what_can_not_be_a_handler_is_refused_when_it_is_registered(function: An
     with pytest.raises(InvalidJob) as caught:
         Scheduler("memory://").add_handler("work", function)
     assert words in str(caught.value)
+
+
+def alone(a: int = 1) -> Any:
+    return a
+
+
+def nothing() -> Any:
+    return 1
+
+
+def last(a: int, run: RunContext) -> Any:
+    return a, run
+
+
+def by_name(*, own: RunContext) -> Any:
+    return own
+
+
+def untyped(ctx) -> Any:  # type: ignore[no-untyped-def]
+    return ctx
+
+
+def by_place(own, /, a: int = 1) -> Any:  # type: ignore[no-untyped-def]
+    return own
+
+
+def of_everything(*args: Any) -> Any:
+    return args[0]
+
+
+RUN = a_run(1, queue="handler/h", payload=b"{}")
+CONTEXT = RunContext(RUN, None, None, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("function", "answer"),
+    [
+        (alone, 1),
+        (nothing, 1),
+        (by_name, CONTEXT),
+        (untyped, CONTEXT),
+        (by_place, CONTEXT),
+        (of_everything, CONTEXT),
+        (functools.partial(last, 5), (5, CONTEXT)),
+    ],
+)
+def test_the_run_is_given_where_it_is_asked_for(function: Any, answer: Any) -> None:
+    assert Handler("h", function).call(CONTEXT) == answer
+
+
+def test_a_function_without_the_run_is_given_its_args_alone() -> None:
+    assert arguments(alone).of(b'{"a":2}', None) == {"a": 2}
+    with pytest.raises(WrongArguments, match="there is no argument 'b'; handler 'work' takes none"):
+        arguments(nothing).of(b'{"b":2}', None)
 
 
 async def test_a_type_defined_beside_the_handler_is_found(scheduler: Scheduler) -> None:

@@ -4,6 +4,9 @@ All that msgspec can make from JSON is taken: numbers, text, bool, None, datetim
 UUID, Enum, Literal, list, tuple, set, dict, unions, dataclasses, TypedDict, NamedTuple, attrs classes, Structs, and
 `Annotated[int, msgspec.Meta(ge=0)]`. A parameter without a type is given what the JSON holds.
 
+The run is given to the parameter that asks for it: declared as `RunContext`, or named `run` (without a type also
+`ctx`, `context` or `_`); a function may do without.
+
 The rule: args that a parameter needs must be there, args that no parameter takes are refused (unless the function has
 `**others`), and types are checked, so that "5" is no int. Wrong args stay wrong: such a run is not tried again.
 """
@@ -22,6 +25,10 @@ from horarium.errors import InvalidJob, WrongArguments
 
 Function = Callable[..., Any]
 
+RUN_NAMES = ("run", "_run")
+UNTYPED_RUN_NAMES = ("ctx", "context", "_")
+"""These ask for the run where they are declared as nothing else."""
+
 _AT = re.compile(r"(?P<what>.*) - at `\$\.?(?P<where>.*)`$", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`$")
@@ -32,22 +39,15 @@ class UnknownArgs(WrongArguments):
 
 
 class Arguments:
-    """The parameters of one function beyond its first. Raises InvalidJob for a function that can't be a handler."""
+    """The parameters of one function beside the run. Raises InvalidJob for a function that can't be a handler."""
 
-    __slots__ = ("_decoder", "_name", "_names", "_open", "_type")
+    __slots__ = ("_decoder", "_name", "_names", "_open", "_run", "_type")
 
     def __init__(self, name: str, function: Function) -> None:
         self._name = name
-        first, *others = _parameters(name, function)
-        if first.kind is first.KEYWORD_ONLY or first.kind is first.VAR_KEYWORD:
-            raise InvalidJob(
-                f"handler {name!r}: its first parameter is given the run by position, as in def {name}(run)"
-            )
-        if (kind := _json_type(name, function, first)) is not None:
-            raise InvalidJob(
-                f"handler {name!r}: its first parameter is given the run, and {first.name!r} is of the type {kind}; "
-                f"put the run before it, as in def {name}(run, {first.name}: {kind})"
-            )
+        parameters = _parameters(name, function)
+        self._run = _asking(name, function, parameters)
+        others = [each for each in parameters if each is not self._run]
         self._open = any(each.kind is each.VAR_KEYWORD for each in others)
         fields = _fields(name, function, others)
         self._names = tuple(field for field, *_ in fields)
@@ -62,7 +62,23 @@ class Arguments:
     @property
     def free(self) -> bool:
         """Whether the function takes nothing but the run, so that its args are its own business."""
-        return not self._names and not self._open
+        return self._run is not None and not self._names and not self._open
+
+    @property
+    def run(self) -> str | None:
+        """The name of the parameter that is given the run."""
+        return None if self._run is None else self._run.name
+
+    @property
+    def by_position(self) -> bool:
+        """Whether the run is the first of its arguments."""
+        run = self._run
+        return run is not None and run.kind in (run.POSITIONAL_ONLY, run.VAR_POSITIONAL)
+
+    @property
+    def run_name(self) -> str | None:
+        """The name of the parameter that is given the run; None: it asks for none, or by position."""
+        return None if self._run is None or self.by_position else self._run.name
 
     def of(self, payload: bytes | None, args: Any) -> dict[str, Any]:
         """The keyword arguments for these args: `payload`, JSON text, or else `args`, plain values. Raises
@@ -89,22 +105,41 @@ class Arguments:
         if missing := _MISSING.match(error):
             return f"argument {missing['name']!r} is missing"
         if unknown := _UNKNOWN.match(error):
-            return f"there is no argument {unknown['name']!r}; handler {self._name!r} takes {', '.join(self._names)}"
+            takes = ", ".join(self._names) or "none"
+            return f"there is no argument {unknown['name']!r}; handler {self._name!r} takes {takes}"
         return f"args: {error[:1].lower()}{error[1:]}"
 
 
 def _parameters(name: str, function: Function) -> list[inspect.Parameter]:
     try:
-        parameters = list(inspect.signature(function).parameters.values())
+        return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError) as error:
         raise InvalidJob(f"handler {name!r}: its parameters can't be read: {error}") from None
-    if not parameters:
-        raise InvalidJob(f"handler {name!r}: it must take the run as its first parameter, as in def {name}(run)")
-    return parameters
+
+
+def _asking(name: str, function: Function, parameters: list[inspect.Parameter]) -> inspect.Parameter | None:
+    """The parameter that is given the run. Raises InvalidJob for one of its name that is declared as something else."""
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        typed = parameter.annotation is not parameter.empty
+        if "RunContext" in str(parameter.annotation) or (not typed and parameter.name in UNTYPED_RUN_NAMES):
+            return parameter
+        if parameter.name in RUN_NAMES:
+            if (kind := _json_type(name, function, parameter)) is not None:
+                raise InvalidJob(
+                    f"handler {name!r}: its parameter {parameter.name!r} is given the run, and is declared as {kind}; "
+                    "give it another name"
+                )
+            return parameter
+    first = parameters[0] if parameters else None
+    return first if first is not None and first.kind in (first.POSITIONAL_ONLY, first.VAR_POSITIONAL) else None
 
 
 def _json_type(name: str, function: Function, parameter: inspect.Parameter) -> str | None:
     """The declared type of a parameter, if it is one that JSON gives, and so none that a run can be."""
+    if parameter.annotation is parameter.empty:
+        return None
     try:
         kind = _type_of(name, function, parameter)
         known = msgspec.inspect.type_info(kind)

@@ -121,7 +121,7 @@ class InThread:
 class RunContext:
     """A run, as its handler sees it."""
 
-    __slots__ = ("_args", "_control", "_job", "_logs", "_run", "_saw_cancel", "_spoke", "_thread")
+    __slots__ = ("_args", "_control", "_error", "_job", "_logs", "_run", "_saw_cancel", "_spoke", "_thread")
 
     def __init__(
         self, run: Run, job: Job | None, control: Control, logs: RunLogs, thread: InThread | None = None
@@ -133,6 +133,7 @@ class RunContext:
         self._thread = thread
         self._saw_cancel = False
         self._spoke = False
+        self._error: BaseException | None = None
         self._args: Any = msgspec.UNSET
 
     @property

@@ -16,12 +16,14 @@ import asyncio
 import inspect
 import logging
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import datetime, timedelta
 from math import isfinite
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from horarium.clock import to_instant
 from horarium.delivery.arguments import Arguments, UnknownArgs
@@ -35,6 +37,14 @@ from horarium.model import RESULT_BYTES_MAX, TRACE_CHARS_MAX, Cancelled, Deferre
 from horarium.ports import Assignment, Control, RunLogs
 
 HandlerFunction = Callable[..., Any]
+Around = Callable[[RunContext], AbstractAsyncContextManager[Any]]
+"""A context in which handlers are called."""
+Errors = tuple[type[BaseException], ...]
+Judge = Callable[[RunContext, BaseException], "bool | float | timedelta | None"]
+"""Whether a run is tried again after this error: False (it is not), None or True (as its policy says), or after which
+time (seconds)."""
+
+log = logging.getLogger("horarium")
 
 CONCURRENCY_MAX = 10_000
 OURS = frozenset({__name__, "horarium.delivery.arguments", "horarium.delivery.threads"})
@@ -69,13 +79,38 @@ class NotHere(Exception):
     """The run has args that the function does not know; a newer version of it may."""
 
 
+class Rules(Struct, frozen=True):
+    """What becomes of the errors of a handler, and what is around its calls. `retry_for`: only after these errors is a
+    run tried again (None: after all). `give_up_on`: after these it is not. `judge`: asked about each error."""
+
+    retry_for: Errors | None = None
+    give_up_on: Errors = ()
+    judge: Judge | None = None
+    arounds: Sequence[Around] = ()
+
+    def says(self, context: RunContext, error: BaseException) -> bool | float | timedelta | None:
+        """As `Judge`."""
+        if isinstance(error, self.give_up_on) or not (self.retry_for is None or isinstance(error, self.retry_for)):
+            return False
+        try:
+            return None if self.judge is None else self.judge(context, error)
+        except Exception:
+            log.exception("run %s: the function that judges errors of %s failed", context.id, context.handler)
+            return None
+
+
+NO_RULES = Rules()
+
+
 class Handler:
     """A registered function, and how it is to be called. `concurrency`: how many of it this process performs at one
     time (None: as many as there are places). Raises InvalidJob for a function that can't be one."""
 
-    __slots__ = ("arguments", "concurrency", "free", "function", "is_async", "name")
+    __slots__ = ("arguments", "concurrency", "free", "function", "is_async", "name", "rules")
 
-    def __init__(self, name: str, function: HandlerFunction, concurrency: int | None = None) -> None:
+    def __init__(
+        self, name: str, function: HandlerFunction, concurrency: int | None = None, rules: Rules = NO_RULES
+    ) -> None:
         if concurrency is not None and not 1 <= concurrency <= CONCURRENCY_MAX:
             raise InvalidJob(f"handler {name!r}: concurrency must be from 1 to {CONCURRENCY_MAX:,}, not {concurrency}")
         if not callable(function):
@@ -86,19 +121,22 @@ class Handler:
         self.function = function
         self.concurrency = concurrency
         self.is_async = _is(function, inspect.iscoroutinefunction)
+        self.rules = rules
         self.arguments = Arguments(name, function)
         self.free = self.arguments.free
 
     def call(self, context: RunContext) -> Any:
         """Call the function; for an async one, its coroutine. Raises WrongArguments or NotHere before it is called."""
+        run, run_name = context._run, self.arguments.run_name
         if self.free:
-            return self.function(context)
-        run = context._run
+            return self.function(context) if run_name is None else self.function(**{run_name: context})
         try:
             given = self.arguments.of(run.payload, None if run.payload is not None else job_args(context._job))
         except UnknownArgs as error:
             raise NotHere(str(error)) from None
-        return self.function(context, **given)
+        if run_name is not None:
+            return self.function(**{run_name: context, **given})
+        return self.function(context, **given) if self.arguments.by_position else self.function(**given)
 
 
 def _is(function: HandlerFunction, kind: Callable[[Any], bool]) -> bool:
@@ -133,27 +171,45 @@ class HandlerDelivery:
         if self._captured is not None:
             speaks_for(context._keep)
         leave = enter_trace(context.traceparent) if run.history else None  # a trace is a line of its history
-        outcome: Outcome
         try:
-            if thread is not None:
-                outcome = await self._in_thread(handler, context, thread)
-            else:
-                task = self._watch.enter(handler.name, run.id)
-                try:
-                    answer = await handler.call(context)
-                    outcome = _NO_RESULT if answer is None and not context._saw_cancel else _returned(context, answer)
-                except asyncio.CancelledError:
-                    raise
-                except BaseException as error:  # KeyboardInterrupt and its like end the attempt, never the worker
-                    outcome = _failed_here(error)
-                finally:
-                    self._watch.under_way.pop(task, None)
+            call = self._surrounded if handler.rules.arounds else self._call
+            outcome = await call(handler, context, thread)
         finally:
             if leave is not None:
                 leave()
         if context._spoke:
             await self._logs.written(run)  # a reader of its end finds all that it said
         return outcome
+
+    async def _call(self, handler: Handler, context: RunContext, thread: InThread | None) -> Outcome:
+        if thread is not None:
+            return await self._in_thread(handler, context, thread)
+        task = self._watch.enter(handler.name, context.id)
+        try:
+            answer = await handler.call(context)
+            return _NO_RESULT if answer is None and not context._saw_cancel else _returned(context, answer)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # KeyboardInterrupt and its like end the attempt, never the worker
+            return _failed_here(error, handler, context)
+        finally:
+            self._watch.under_way.pop(task, None)
+
+    async def _surrounded(self, handler: Handler, context: RunContext, thread: InThread | None) -> Outcome:
+        """Within its contexts, which see the handler's error. One that keeps the error to itself has mended it."""
+        outcome: Outcome = _NO_RESULT
+        try:
+            async with AsyncExitStack() as stack:
+                for around in handler.rules.arounds:
+                    await stack.enter_async_context(around(context))
+                outcome = await self._call(handler, context, thread)
+                if context._error is not None:
+                    raise context._error
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            return outcome if error is context._error else _failed_here(error, handler, context)
+        return _NO_RESULT if context._error is not None else outcome
 
     async def _in_thread(self, handler: Handler, context: RunContext, thread: InThread) -> Outcome:
         call = self._threads.call(lambda: _perform(handler, context))
@@ -162,7 +218,7 @@ class HandlerDelivery:
         except asyncio.CancelledError:
             answer = await self._stop(call, thread, context._control)
         thread.close()
-        return answer if isinstance(answer, Outcome) else await _awaited(context, answer)
+        return answer if isinstance(answer, Outcome) else await _awaited(handler, context, answer)
 
     async def _stop(self, call: Call[Any], thread: InThread, control: Control) -> Any:
         """Ask the thread to stop, and wait for it a little. Raises CancelledError if it goes on."""
@@ -190,16 +246,16 @@ def _perform(handler: Handler, context: RunContext) -> Outcome | Awaitable[Any]:
         answer = handler.call(context)
         return answer if inspect.isawaitable(answer) else _returned(context, answer)
     except BaseException as error:
-        return _failed(error)
+        return _failed(error, handler, context)
 
 
-async def _awaited(context: RunContext, answer: Awaitable[Any]) -> Outcome:
+async def _awaited(handler: Handler, context: RunContext, answer: Awaitable[Any]) -> Outcome:
     try:
         return _returned(context, await answer)
     except asyncio.CancelledError:
         raise
     except BaseException as error:
-        return _failed_here(error)
+        return _failed_here(error, handler, context)
 
 
 _NO_RESULT = Succeeded()
@@ -228,17 +284,19 @@ def result_of(answer: Any) -> Outcome:
     return Succeeded(result)
 
 
-def _failed_here(error: BaseException) -> Outcome:
+def _failed_here(error: BaseException, handler: Handler, context: RunContext) -> Outcome:
     """As `_failed`, on the event loop. Without a loop, a GeneratorExit is the end of this task."""
     if isinstance(error, GeneratorExit):
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             raise error from None
-    return _failed(error)
+    return _failed(error, handler, context)
 
 
-def _failed(error: BaseException) -> Outcome:
+def _failed(error: BaseException, handler: Handler, context: RunContext) -> Outcome:
+    if handler.rules.arounds:
+        context._error = error
     match error:
         case Retry():
             return Failed(str(error), retry_after_seconds=error.after_seconds)
@@ -253,7 +311,14 @@ def _failed(error: BaseException) -> Outcome:
         case SystemExit():
             return Failed(f"it called exit({error.code})", trace=trace_of(error))
         case _:
-            return Failed(describe(error), trace=trace_of(error))
+            said = handler.rules.says(context, error)
+            after = None if isinstance(said, bool) else said
+            return Failed(
+                describe(error),
+                trace=trace_of(error),
+                retryable=said is not False,
+                retry_after_seconds=after.total_seconds() if isinstance(after, timedelta) else after,
+            )
 
 
 def trace_of(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from horarium.access.acting import acting
 from horarium.delivery.handler import HandlerFunction
 from horarium.errors import Conflict, InvalidRequest
 from horarium.library.named import in_name_of_actor, origin_of
-from horarium.library.one_offs import RunFields, Wanted, encode_args, one_offs, wanted
+from horarium.library.one_offs import RunFields, encode_args, one_offs, wanted
 from horarium.library.program import Program
 from horarium.library.values import Run
 from horarium.model import Run as StoredRun
@@ -52,7 +52,7 @@ class Enqueuing:
         page) the run is added in the caller's transaction, and exists once that commits. Raises InvalidRequest, and
         WrongArguments where the handler is registered here and can't be called with these args: both ValueErrors; and
         Conflict, with nothing added, where the key's holder is in a transaction that has not committed."""
-        (run,) = self._one_offs(name, [args], wanted(how, unique_key))
+        (run,) = self._one_offs(name, [args], how, unique_key)
         for _ in range(HOLDER_RACES_MAX):
             (added,) = await self._add_runs([run], connection)
             if added or unique_key is None:
@@ -77,7 +77,7 @@ class Enqueuing:
     ) -> list[str]:
         """One-off runs of one handler in bulk, 1,000 a transaction; with a `connection`, all in that one. Their ids, in
         order."""
-        runs = self._one_offs(name, args, wanted(how))
+        runs = self._one_offs(name, args, how)
         await self._add_runs(runs, connection)
         return [run.id for run in runs]
 
@@ -97,7 +97,7 @@ class Enqueuing:
         if not 1 <= len(args) <= (BATCH_MAX if unique_key is None else 1):
             most = f"{BATCH_MAX:,}" if unique_key is None else "1 with a unique_key"
             raise InvalidRequest(f"args: {len(args)} runs given, 1 to {most} go into a statement", field="args")
-        store, runs = self._transactional(), self._one_offs(name, args, wanted(how, unique_key))
+        store, runs = self._transactional(), self._one_offs(name, args, how, unique_key)
         with acting(origin_of(actor, self.actor)):
             along = told_runs(runs, self._runtime.clock.now())
         return store.add_runs_sql(runs, placeholders, along) if along else store.add_runs_sql(runs, placeholders)
@@ -124,8 +124,15 @@ class Enqueuing:
             )
         return store
 
-    def _one_offs(self, name: object, args: Sequence[Mapping[str, Any] | None], how: Wanted) -> list[StoredRun]:
+    def _one_offs(
+        self,
+        name: object,
+        args: Sequence[Mapping[str, Any] | None],
+        how: Mapping[str, Any],
+        unique_key: str | None = None,
+    ) -> list[StoredRun]:
         handler = self._program.handler_name(name, InvalidRequest)
+        made = wanted({**self._program.defaults(handler), **how}, unique_key)
         payloads = [encode_args(given) for given in args]
         self._program.check_args(handler, payloads)
-        return one_offs(handler, payloads, how, self._runtime.clock.now(), self._runtime.entropy(10))
+        return one_offs(handler, payloads, made, self._runtime.clock.now(), self._runtime.entropy(10))

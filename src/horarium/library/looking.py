@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any, TypeVar, overload
 
+import msgspec
 from msgspec import Struct
 
 from horarium.clock import to_datetime, to_instant
-from horarium.errors import InvalidRequest
+from horarium.errors import InvalidRequest, StateConflict
 from horarium.library.values import Run, Stats, stats_of
 from horarium.model import State, in_wall_time, shown_state
 from horarium.operations.facade import Operations
 from horarium.operations.runs.logs import LINES_MAX
 from horarium.triggers.words import nearest, quote
 from horarium.wire.views import moment
+
+T = TypeVar("T")
 
 
 class LogLine(Struct, frozen=True):
@@ -76,6 +80,25 @@ class Looking:
             found += [LogLine(to_datetime(line.at), line.stream, line.text) for line in page.lines]
             after = page.next_line if page.lines else None
         return found
+
+    @overload
+    async def result(self, run: Run | str) -> Any: ...
+
+    @overload
+    async def result(self, run: Run | str, as_: type[T]) -> T: ...
+
+    async def result(self, run: Run | str, as_: Any = Any) -> Any:
+        """What a completed run has returned, read again and converted to a type: `await scheduler.result(run,
+        as_=Report)`. Raises NotFound; StateConflict for one that is not completed, with its state and its error; and
+        InvalidRequest for a result that is not of this type."""
+        found = await self._operations.runs.get_run(run if isinstance(run, str) else run.id)
+        if found.state is not State.COMPLETED:
+            error = "" if found.error is None else f": {found.error}"
+            raise StateConflict(f"run {found.id} has no result: it is {found.state}{error}")
+        try:
+            return msgspec.json.decode(b"null" if found.result is None else found.result, type=as_)
+        except msgspec.ValidationError as error:
+            raise InvalidRequest(f"the result of run {found.id} is no {as_!r}: {error}", field="as_") from None
 
     async def stats(self) -> Stats:
         """Counts by queue, and which queues no worker serves."""

@@ -123,7 +123,8 @@ class ManyRuns:
 def _definition(program: Program, given: Mapping[str, Any]) -> RunDefinition:
     check_names(given, list(RunArguments.__annotations__), UnknownArgument)
     if given.get("handler") is not None:
-        given = {**given, "handler": program.handler_name(given["handler"], InvalidRequest)}
+        handler = program.handler_name(given["handler"], InvalidRequest)
+        given = {**program.defaults(handler), **given, "handler": handler}
     fields = {name: value for name, value in given.items() if value is not None}
     fields = {name: value for name, value in fields.items() if name not in TargetFields.__annotations__}
     if "delay" in fields:

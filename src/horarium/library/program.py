@@ -6,16 +6,40 @@ are registered. A handler that is not registered here may be another process's: 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
-from horarium.delivery.handler import Handler, HandlerFunction
-from horarium.errors import HorariumError, InvalidJob
+from horarium.delivery.context import RunContext
+from horarium.delivery.handler import Around, Errors, Handler, HandlerFunction, Rules
+from horarium.errors import HorariumError, InvalidJob, UnknownArgument
 from horarium.library.declaring import JobSpec
-from horarium.library.fields import job_fields
-from horarium.library.one_offs import encode
+from horarium.library.fields import check_names, job_fields, trigger_spec
+from horarium.library.one_offs import RunFields, encode, one_offs, wanted
+from horarium.library.tasks import HandlerOptions, function_of
 from horarium.model import HandlerTarget
 from horarium.wire.definitions import JobDefinition, read_definition
+
+Hook = Callable[[], Any]
+"""Called when a scheduler starts or has stopped; what it returns is awaited, if it can be."""
+
+
+async def call_hooks(hooks: Sequence[Hook]) -> None:
+    """Call these one after the other."""
+    for hook in hooks:
+        answer = hook()
+        if inspect.isawaitable(answer):
+            await answer
+
+
+def _errors(given: type[BaseException] | Errors | None) -> Errors | None:
+    """One class of errors, or several. Raises InvalidJob."""
+    classes = given if given is None or isinstance(given, tuple) else (given,)
+    for one in classes or ():
+        if not (isinstance(one, type) and issubclass(one, BaseException)):
+            raise InvalidJob(f"retry_for, give_up_on: {one!r} is not a class of exceptions")
+    return classes
 
 
 class Program:
@@ -25,17 +49,55 @@ class Program:
         self.name = name
         self._handlers = handlers
         self._running = running
+        self._defaults: dict[str, Mapping[str, Any]] = {}
+        self.arounds: list[Around] = []
+        self.startups: list[Hook] = []
+        self.shutdowns: list[Hook] = []
         self.jobs: list[JobDefinition] = []
         self.declared = False
 
-    def add_handler(self, name: str, function: HandlerFunction, concurrency: int | None) -> None:
-        """Register a function under a name. Raises InvalidJob."""
+    def add_handler(self, name: str, function: HandlerFunction, options: Mapping[str, Any]) -> None:
+        """Register a function under a name. Raises InvalidJob, InvalidRequest or UnknownArgument."""
+        check_names(options, list(HandlerOptions.__annotations__), UnknownArgument)
         if self._running():
             raise InvalidJob(f"handler {name!r}: register handlers before the scheduler is started")
         if name in self._handlers:
             raise InvalidJob(f"handler {name!r} is registered already")
         read_definition({"name": name, "trigger": {}, "target": {"type": "handler", "name": name}})
-        self._handlers[name] = Handler(name, function, concurrency)
+        defaults = {option: value for option, value in options.items() if option in RunFields.__annotations__}
+        places = defaults.pop("concurrency") if isinstance(defaults.get("concurrency"), int) else None
+        one_offs(name, [None], wanted(defaults), 0, bytes(10))
+        rules = Rules(
+            retry_for=_errors(options.get("retry_for")),
+            give_up_on=_errors(options.get("give_up_on")) or (),
+            judge=options.get("retry_if"),
+            arounds=self.arounds,
+        )
+        self._handlers[name] = Handler(name, function, places, rules)
+        self._defaults[name] = defaults
+
+    def defaults(self, handler: object) -> Mapping[str, Any]:
+        """The keyword arguments with which runs of this handler are made, where a call does not give its own."""
+        return self._defaults.get(handler, {}) if isinstance(handler, str) else {}
+
+    def add_around(self, function: Callable[[RunContext], Any]) -> None:
+        """Have handlers called within this context. Raises InvalidJob."""
+        self.check_stopped("around")
+        self.arounds.append(asynccontextmanager(function) if inspect.isasyncgenfunction(function) else function)
+
+    def registering(self, name: str | None, options: Mapping[str, Any]) -> Callable[[HandlerFunction], None]:
+        """What registers a function. Raises InvalidJob if no name was meant."""
+        if name is not None and not isinstance(name, str):
+            raise InvalidJob("handler: write @scheduler.handler() or @scheduler.handler('name'), with parentheses")
+        return lambda function: self.add_handler(name or function.__name__, function, options)
+
+    def scheduling(
+        self, trigger: Any, name: str | None, args: Any, fields: Mapping[str, Any]
+    ) -> Callable[[HandlerFunction], None]:
+        """What gives a function a job. Raises InvalidTrigger, or InvalidJob once the scheduler runs."""
+        trigger_spec(trigger)
+        self.check_stopped("job")
+        return lambda function: self.add_job(function, name, trigger, args, fields)
 
     def add_job(
         self, function: HandlerFunction, name: str | None, trigger: Any, args: Any, fields: Mapping[str, Any]
@@ -44,7 +106,7 @@ class Program:
         handler = self._name_of(function)
         if handler is None:
             handler = function.__name__
-            self.add_handler(handler, function, None)
+            self.add_handler(handler, function, {})
         given: Any = {"handler": handler, "args": args, **fields}
         self.jobs.append(self.definition(JobSpec(name or handler, trigger, given)))
 
@@ -57,7 +119,8 @@ class Program:
         """The checked definition of a job. A handler that is registered here must be able to take its args."""
         fields: dict[str, Any] = {**spec.fields}
         if fields.get("handler") is not None:
-            fields["handler"] = self.handler_name(fields["handler"], InvalidJob)
+            handler = self.handler_name(fields["handler"], InvalidJob)
+            fields = {**self.defaults(handler), **fields, "handler": handler}
         definition = read_definition(job_fields(spec.name, spec.trigger, fields))
         if isinstance(definition.target, HandlerTarget):
             self.check_args(definition.target.name, [encode("args", definition.target.args)])
@@ -82,6 +145,7 @@ class Program:
         return self._handlers.get(given if isinstance(given, str) else self._name_of(given) or "")
 
     def _name_of(self, function: object) -> str | None:
+        function = function_of(function)
         return next((name for name, one in self._handlers.items() if one.function == function), None)
 
     def check_args(self, name: str, payloads: Sequence[bytes | None]) -> None:

@@ -24,20 +24,21 @@ from weakref import WeakSet
 
 from horarium.clock import Clock, to_instant
 from horarium.delivery.handler import HandlerFunction
-from horarium.errors import InvalidJob, InvalidRequest
+from horarium.errors import InvalidRequest
 from horarium.interrupts import on_signals
 from horarium.library.calendars import CalendarMethods
 from horarium.library.channels import ChannelMethods
 from horarium.library.declaring import Declared, JobSpec, declare, spec_of
 from horarium.library.enqueuing import Enqueuing
-from horarium.library.fields import JobArguments, JobFields, Role, SchedulerOptions, check_options, trigger_spec
+from horarium.library.fields import JobArguments, JobFields, Role, SchedulerOptions, check_options
 from horarium.library.home import Home
 from horarium.library.labelled import each_labelled
 from horarium.library.looking import Looking, states_of
 from horarium.library.many_runs import ManyRuns
 from horarium.library.named import in_name_of_actor
 from horarium.library.one_offs import encode
-from horarium.library.program import Program
+from horarium.library.program import Hook, Program, call_hooks
+from horarium.library.tasks import Decorator, Enqueued, HandlerOptions
 from horarium.library.values import Job, Page, Run, jobs_page, runs_page
 from horarium.model import Job as StoredJob
 from horarium.model import State, in_wall_time
@@ -47,7 +48,8 @@ from horarium.operations.facade import Operations
 from horarium.ports import JobFilter, RunFilter, Store
 from horarium.triggers import Trigger
 
-Function = TypeVar("Function", bound=HandlerFunction)
+Surrounding = TypeVar("Surrounding", bound=Callable[..., Any])
+Callback = TypeVar("Callback", bound=Hook)
 
 LIBRARY_ROLES: tuple[Role, ...] = ("planner", "dispatcher", "rescuer", "pruner")
 
@@ -147,6 +149,8 @@ class Scheduler(CalendarMethods, ChannelMethods, Looking, Enqueuing, ManyRuns):
         await self.open()
         if not self._program.declared:  # also where there are none: the last one may have left the program
             await self.declare()
+        if not self._runtime.running:
+            await call_hooks(self._program.startups)
         await self._runtime.start()
         self._home.started()
 
@@ -156,7 +160,10 @@ class Scheduler(CalendarMethods, ChannelMethods, Looking, Enqueuing, ManyRuns):
         the next start. Ends `run_forever`. May be called twice."""
         self._home.check()
         self._stopped.set()
+        was_running = self._runtime.running
         await self._runtime.stop(grace_seconds)
+        if was_running:
+            await call_hooks(self._program.shutdowns)
 
     async def run_forever(self) -> None:
         """`start`, wait for SIGINT, SIGTERM or `stop`, then `stop`. A second signal ends the grace, a third one the
@@ -188,24 +195,38 @@ class Scheduler(CalendarMethods, ChannelMethods, Looking, Enqueuing, ManyRuns):
 
     # ---- handlers
 
-    def handler(self, name: str | None = None, *, concurrency: int | None = None) -> Callable[[Function], Function]:
-        """Register a function, async or plain, under a name (left out: its own). Register before `start`.
+    def handler(self, name: str | None = None, **options: Unpack[HandlerOptions]) -> Decorator[Enqueued]:
+        """Register a function, async or plain, under a name (left out: its own). Register before `start`. The function
+        stays as it is, and is a task too: `await function.enqueue(...)`.
 
         `concurrency`: how many runs of it this process performs at one time; the others stay in the store for other
-        processes. (Left out: as many as the option `handler_concurrency` allows for all handlers together, 100.)"""
-        if name is not None and not isinstance(name, str):
-            raise InvalidJob("handler: write @scheduler.handler() or @scheduler.handler('name'), with parentheses")
+        processes. (Left out: as many as the option `handler_concurrency` allows for all handlers together, 100.) For
+        the other options see `HandlerOptions`."""
+        return Decorator(self._program.registering(name, options), self.enqueue)
 
-        def register(function: Function) -> Function:
-            self.add_handler(name or function.__name__, function, concurrency=concurrency)
-            return function
-
-        return register
-
-    def add_handler(self, name: str, function: HandlerFunction, *, concurrency: int | None = None) -> None:
+    def add_handler(self, name: str, function: HandlerFunction, **options: Unpack[HandlerOptions]) -> None:
         """As the decorator `handler`. Raises InvalidJob for a name that is taken, a function that can't be a handler,
         or once the scheduler runs."""
-        self._program.add_handler(name, function, concurrency)
+        self._program.add_handler(name, function, options)
+
+    def around(self, function: Surrounding) -> Surrounding:
+        """A decorator: every handler is called within this context, on the event loop. An async generator function of
+        the run that yields once (what comes before the `yield` is done before the call, what comes after it
+        afterwards; an error of the handler is raised there), or a function that returns an async context manager. Of
+        several the first is the outermost. One that keeps an error to itself has mended it. Register before `start`."""
+        self._program.add_around(function)
+        return function
+
+    def on_startup(self, function: Callback) -> Callback:
+        """A decorator: this function, async or plain, is called when the scheduler starts, before anything is
+        performed. If it raises, the start fails."""
+        self._program.startups.append(function)
+        return function
+
+    def on_shutdown(self, function: Callback) -> Callback:
+        """A decorator: this function, async or plain, is called when the scheduler has stopped, after the last run."""
+        self._program.shutdowns.append(function)
+        return function
 
     # ---- jobs
 
@@ -239,18 +260,11 @@ class Scheduler(CalendarMethods, ChannelMethods, Looking, Enqueuing, ManyRuns):
         *,
         args: Mapping[str, Any] | None = None,
         **fields: Unpack[JobFields],
-    ) -> Callable[[Function], Function]:
+    ) -> Decorator[Enqueued]:
         """A job that calls this function: `@scheduler.job(every("5m"))`. The function is registered under its own name
         unless it is a handler already; the job's name is the handler's unless given. The job is checked here, and
         declared (see `declare`) when the scheduler starts."""
-        trigger_spec(trigger)
-        self._program.check_stopped("job")
-
-        def register(function: Function) -> Function:
-            self._program.add_job(function, name, trigger, args, fields)
-            return function
-
-        return register
+        return Decorator(self._program.scheduling(trigger, name, args, fields), self.enqueue)
 
     @in_name_of_actor
     async def declare(

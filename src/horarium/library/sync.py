@@ -20,7 +20,7 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError
 from functools import update_wrapper
 from importlib import import_module
@@ -31,9 +31,12 @@ from weakref import WeakSet
 from horarium.clock import Clock
 from horarium.errors import Conflict, InvalidRequest
 from horarium.interrupts import on_signals
-from horarium.library.fields import SchedulerOptions
+from horarium.library.fields import JobFields, SchedulerOptions
 from horarium.library.scheduler import Scheduler
+from horarium.library.tasks import Decorator, HandlerOptions
+from horarium.library.values import Run
 from horarium.ports import Store
+from horarium.triggers import Trigger
 
 MADE: WeakSet[SyncScheduler] = WeakSet()
 """All that there are."""
@@ -166,13 +169,29 @@ class SyncScheduler:
 
     # ---- handlers
 
-    handler = direct(Scheduler.handler)
+    def handler(self, name: str | None = None, **options: Unpack[HandlerOptions]) -> Decorator[Run]:
+        """As `Scheduler.handler`; the task's `enqueue` waits for its answer."""
+        return Decorator(self._scheduler._program.registering(name, options), self.enqueue)
+
+    def job(
+        self,
+        trigger: Trigger | Mapping[str, Any],
+        name: str | None = None,
+        *,
+        args: Mapping[str, Any] | None = None,
+        **fields: Unpack[JobFields],
+    ) -> Decorator[Run]:
+        """As `Scheduler.job`; the task's `enqueue` waits for its answer."""
+        return Decorator(self._scheduler._program.scheduling(trigger, name, args, fields), self.enqueue)
+
+    around = direct(Scheduler.around)
+    on_startup = direct(Scheduler.on_startup)
+    on_shutdown = direct(Scheduler.on_shutdown)
     add_handler = direct(Scheduler.add_handler)
     configure = direct(Scheduler.configure)
 
     # ---- jobs
 
-    job = direct(Scheduler.job)
     declare = blocking(Scheduler.declare)
     add_job = blocking(Scheduler.add_job)
     get_job = blocking(Scheduler.get_job)
@@ -196,6 +215,7 @@ class SyncScheduler:
     add_runs = blocking(Scheduler.add_runs)
     get_run = blocking(Scheduler.get_run)
     wait_for = blocking(Scheduler.wait_for)
+    result = blocking(Scheduler.result)
     run_log = blocking(Scheduler.run_log)
     explain = blocking(Scheduler.explain)
     list_runs = blocking(Scheduler.list_runs)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Coroutine, Mapping
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any, overload
 
@@ -117,13 +118,18 @@ def perform(
     performing = _perform(registered, context)
     if isinstance(scheduler, Scheduler):
         return performing
-    return asyncio.run(performing) if registered.is_async else at_once(performing)
+    waits = registered.is_async or registered.rules.arounds
+    return asyncio.run(performing) if waits else at_once(performing)
 
 
 async def _perform(handler: Handler, context: RunContext) -> Any:
-    answer = handler.call(context)
-    if inspect.isawaitable(answer):
-        answer = await answer
+    answer: Any = None
+    async with AsyncExitStack() as stack:
+        for around in handler.rules.arounds:
+            await stack.enter_async_context(around(context))
+        answer = handler.call(context)
+        if inspect.isawaitable(answer):
+            answer = await answer
     outcome: Outcome = result_of(answer)
     if isinstance(outcome, Failed):
         raise InvalidRequest(outcome.error)

@@ -1,0 +1,124 @@
+"""The functions of a program as typed tasks: `await send.enqueue(to="a")`, where `send` is a handler.
+
+The decorators of a scheduler give back the function that they were given: called as itself, it does what it did. It has
+two attributes more, `enqueue` and `with_options`, whose parameters are those of the function without the run, so that
+type checkers see a wrong argument where it is written.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
+
+from horarium.delivery.arguments import Arguments
+from horarium.delivery.context import RunContext
+from horarium.delivery.handler import Errors, HandlerFunction, Judge
+from horarium.errors import WrongArguments
+from horarium.library.one_offs import RunFields
+from horarium.library.values import Run
+from horarium.policies import Concurrency
+
+P = ParamSpec("P")
+R = TypeVar("R")
+E = TypeVar("E")
+
+Enqueued = Coroutine[Any, Any, Run]
+
+
+class TaskOptions(RunFields, total=False):
+    """How the runs of a task are made: the keyword arguments of `enqueue`."""
+
+    unique_key: str | None
+    connection: Any
+    actor: str | None
+
+
+class HandlerOptions(RunFields, total=False):
+    """How a handler is performed, and the defaults of each run of it: what `enqueue` or a job says itself wins.
+
+    `concurrency`: a number, of runs that this process performs at one time, or the policy, over all processes.
+    `retry_for`: errors after which a run is tried again (left out: all); `give_up_on`: those after which it is not;
+    `retry_if`: a function of the run and the error: False (not again), True or None (as `retry` says), or after how
+    many seconds."""
+
+    concurrency: int | Concurrency | str | Mapping[str, Any] | None  # type: ignore[misc]
+    retry_for: type[BaseException] | Errors
+    give_up_on: type[BaseException] | Errors
+    retry_if: Judge
+
+
+class Task(Generic[P, E]):
+    """A handler to enqueue."""
+
+    def __init__(self, function: HandlerFunction, enqueue: Callable[..., E], options: Mapping[str, Any]) -> None:
+        self.function = function
+        self._enqueue = enqueue
+        self._options = dict(options)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> E:
+        """A run of it with these arguments: what the scheduler's `enqueue` answers, to be awaited where that is."""
+        given: dict[str, Any] = {**_named(self.function, args, kwargs), **kwargs} if args else kwargs
+        return self._enqueue(self.function, given, **self._options)
+
+    def with_options(self, **options: Unpack[TaskOptions]) -> Self:
+        """The same task, whose runs are made so: `send.with_options(delay="5m").enqueue(to="a")`."""
+        return type(self)(self.function, self._enqueue, {**self._options, **options})
+
+
+class TaskWithRun(Task[P, E], Generic[P, R, E]):
+    """A handler that is given its run first."""
+
+    def __call__(self, run: RunContext, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself."""
+        return cast(R, self.function(run, *args, **kwargs))
+
+
+class TaskAlone(Task[P, E], Generic[P, R, E]):
+    """A handler that asks for no run."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself."""
+        return cast(R, self.function(*args, **kwargs))
+
+
+class Decorator(Generic[E]):
+    """Registers a function, and makes it a task. `enqueue`: that of the scheduler."""
+
+    def __init__(self, register: Callable[[HandlerFunction], None], enqueue: Callable[..., E]) -> None:
+        self._register = register
+        self._enqueue = enqueue
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[RunContext, P], R], /) -> TaskWithRun[P, R, E]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> TaskAlone[P, R, E]: ...
+
+    def __call__(self, function: Any, /) -> Any:
+        function = function_of(function)
+        self._register(function)
+        task: TaskAlone[Any, Any, E] = TaskAlone(function, self._enqueue, {})
+        try:
+            function.enqueue, function.with_options = task.enqueue, task.with_options
+        except AttributeError:  # a method, which has no attributes of its own
+            return task
+        return function
+
+
+def function_of(given: object) -> Any:
+    """The function of a task; anything else as it is."""
+    return given.function if isinstance(given, Task) else given
+
+
+def _named(function: HandlerFunction, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Positional arguments, by name. Raises WrongArguments."""
+    run = Arguments(getattr(function, "__name__", "handler"), function).run
+    parameters = [each for each in inspect.signature(function).parameters.values() if each.name != run]
+    names = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+    if len(args) > len(names):
+        raise WrongArguments(f"args: {len(args)} arguments by position were given, and it takes {len(names)}")
+    given = dict(zip(names, args, strict=False))
+    if twice := given.keys() & kwargs.keys():
+        raise WrongArguments(f"argument {min(twice)!r} is given twice, by position and by name", field="args")
+    return given

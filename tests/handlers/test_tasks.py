@@ -1,0 +1,271 @@
+"""Handlers with options: typed tasks, defaults of runs, errors that count or not, contexts and hooks around them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import AsyncIterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from horarium import (
+    Discard,
+    InvalidJob,
+    InvalidRequest,
+    RunContext,
+    Scheduler,
+    StateConflict,
+    SyncScheduler,
+    UnknownArgument,
+    WrongArguments,
+    every,
+)
+from horarium.library.values import Run
+from horarium.testing import perform
+from tests.handlers.conftest import done, ended
+
+
+@dataclass
+class Report:
+    pages: int
+    sent_to: str
+
+
+async def test_a_function_is_itself_and_a_task(scheduler: Scheduler) -> None:
+    @scheduler.handler()
+    async def send(to: str, subject: str = "hello") -> str:
+        return f"{subject} {to}"
+
+    assert inspect.iscoroutinefunction(send)
+    assert await send("a") == "hello a"
+    runs = [
+        await send.enqueue(to="a"),
+        await send.enqueue("b", "hi"),
+        await send.with_options(delay="5s", priority=3).enqueue(to="c"),
+        await send.with_options(delay="5s").with_options(unique_key="k").enqueue("d"),
+    ]
+    assert [run.payload for run in runs] == [b'{"to":"a"}', b'{"to":"b","subject":"hi"}', b'{"to":"c"}', b'{"to":"d"}']
+    assert runs[2].due_at - runs[2].created_at == timedelta(seconds=5)
+    assert (runs[2].priority, await send.with_options(unique_key="k").enqueue(to="e")) == (3, runs[3])
+    await scheduler.start()
+    assert (await ended(scheduler, runs[1])).result == b'"hi b"'
+
+
+async def test_wrong_calls_of_a_task_are_refused_as_those_of_enqueue(scheduler: Scheduler) -> None:
+    @scheduler.job(every("1h"))
+    def send(run: RunContext, to: str = "us") -> None: ...
+
+    for wrong, words in (
+        (lambda: send.enqueue(1), "argument 'to': expected `str`"),  # type: ignore[arg-type]
+        (lambda: send.enqueue("a", "b"), "2 arguments by position were given, and it takes 1"),  # type: ignore[call-arg]
+        (lambda: send.enqueue("a", to="b"), "argument 'to' is given twice"),  # type: ignore[misc]
+        (lambda: send.enqueue(two="b"), "there is no argument 'two'"),  # type: ignore[call-arg]
+    ):
+        with pytest.raises(WrongArguments, match=words):
+            await wrong()  # type: ignore[no-untyped-call]
+    with pytest.raises(UnknownArgument, match="did you mean 'delay'"):
+        await send.with_options(dely=3).enqueue()  # type: ignore[call-arg]
+
+
+async def test_methods_are_tasks_too(scheduler: Scheduler) -> None:
+    class Mailer:
+        def send(self, to: str) -> str:
+            return to
+
+    task = scheduler.handler("send")(Mailer().send)
+    assert task("a") == "a"
+    assert (await task.enqueue(to="b")).queue == (await scheduler.enqueue(task, {"to": "c"})).queue == "handler/send"
+
+
+def test_without_asyncio() -> None:
+    with SyncScheduler("memory://") as scheduler:
+
+        @scheduler.handler(priority=5)
+        def send(to: str) -> None: ...
+
+        assert send.with_options(delay="1h").enqueue(to="a").priority == 5
+
+
+async def test_options_of_a_handler_are_the_defaults_of_its_runs_and_jobs(scheduler: Scheduler) -> None:
+    @scheduler.handler(
+        retry={"attempts_max": 7}, timeouts={"execution_seconds": 9}, priority=4, retention={"finished_seconds": 60},
+        concurrency={"key": "smtp", "max": 2},
+    )  # fmt: skip
+    async def send(run: RunContext) -> None: ...
+
+    run = await scheduler.enqueue(send)
+    assert run.policy is not None
+    assert (run.policy.retry.attempts_max, run.priority, run.concurrency_key) == (7, 4, "smtp")
+    assert (run.policy.timeouts.execution_seconds, run.policy.retention.finished_seconds) == (9, 60)
+    run = await scheduler.add_run(handler="send", priority=1)
+    assert (run.priority, run.concurrency_key) == (1, "smtp")
+    job = await scheduler.add_job("often", every("1m"), handler=send, priority=2)
+    assert (job.retry.attempts_max, job.priority) == (7, 2)
+    with pytest.raises(UnknownArgument, match="did you mean 'retry'"):
+        scheduler.handler(retyr=3)(print)  # type: ignore[call-arg]
+    with pytest.raises(InvalidRequest, match=r"retry\.attempts: there is no such field"):
+        scheduler.add_handler("x", lambda run: None, retry={"attempts": 3})
+    with pytest.raises(InvalidJob, match="3 is not a class of exceptions"):
+        scheduler.add_handler("x", lambda run: None, retry_for=3)  # type: ignore[arg-type]
+
+
+async def failing(scheduler: Scheduler, error: BaseException, **options: Any) -> Run:
+    async def fail(run: RunContext) -> None:
+        raise error
+
+    name = f"fail-{len(scheduler._program._handlers)}"
+    scheduler.add_handler(name, fail, **options)
+    await scheduler.start()
+    run = await scheduler.enqueue(name, retry={"attempts_max": 2, "backoff_seconds": 0})
+    run = await ended(scheduler, run)
+    await scheduler.stop()
+    return run
+
+
+async def test_errors_are_retried_or_given_up_by_their_class(scheduler: Scheduler) -> None:
+    attempts = [
+        (await failing(scheduler, ValueError("x"), retry_for=OSError)).attempt,
+        (await failing(scheduler, TimeoutError("x"), retry_for=(OSError, KeyError))).attempt,
+        (await failing(scheduler, ValueError("x"), give_up_on=ValueError)).attempt,
+        (await failing(scheduler, OSError("x"), give_up_on=ValueError)).attempt,
+        (await failing(scheduler, OSError("x"), retry_if=lambda run, error: "y" in str(error))).attempt,
+        (await failing(scheduler, OSError("x"), retry_if=lambda run, error: None)).attempt,
+        (await failing(scheduler, OSError("x"), retry_if=lambda run, error: timedelta(0))).attempt,
+        (await failing(scheduler, OSError("x"), retry_if=lambda run, error: 1 / 0)).attempt,
+        (await failing(scheduler, Discard("x"), retry_for=Discard)).attempt,
+    ]
+    assert attempts == [1, 2, 1, 2, 1, 2, 2, 2, 1]
+
+
+async def test_an_error_that_is_given_up_on_keeps_its_traceback(scheduler: Scheduler) -> None:
+    run = await failing(scheduler, ValueError("no such month"), give_up_on=ValueError)
+    assert run.error is not None
+    assert run.error.startswith("ValueError: no such month (at test_tasks.py:")
+    assert "raise error" in str(run.view().history[-1].detail)
+
+
+tenant: ContextVar[str] = ContextVar("tenant", default="")
+
+
+async def test_handlers_are_called_within_contexts(scheduler: Scheduler) -> None:
+    seen: list[str] = []
+
+    @scheduler.around
+    async def outer(run: RunContext) -> AsyncIterator[None]:
+        tenant.set(f"tenant of {run.handler}")
+        seen.append("begin")
+        try:
+            yield
+        except ValueError as error:
+            seen.append(str(error))
+            raise
+        finally:
+            seen.append("end")
+
+    @scheduler.around
+    def inner(run: RunContext) -> contextlib.AbstractAsyncContextManager[None]:
+        return contextlib.nullcontext()
+
+    @scheduler.handler()
+    async def plain() -> str:
+        return tenant.get()
+
+    @scheduler.handler()
+    def threaded() -> str:
+        return tenant.get()
+
+    @scheduler.handler()
+    def wrong() -> None:
+        raise ValueError("wrong")
+
+    await scheduler.start()
+    assert (await done(scheduler, "plain")).result == b'"tenant of plain"'
+    assert (await done(scheduler, "threaded")).result == b'"tenant of threaded"'
+    run = await done(scheduler, "wrong")
+    assert (run.state, str(run.error)[:17]) == ("failed", "ValueError: wrong")
+    assert seen == ["begin", "end", "begin", "end", "begin", "wrong", "end"]
+    assert await perform(scheduler, "plain") == "tenant of plain"
+    with pytest.raises(InvalidJob, match="around"):
+        scheduler.around(outer)
+
+
+async def test_a_context_may_fail_or_mend(scheduler: Scheduler) -> None:
+    @scheduler.around
+    async def around(run: RunContext) -> AsyncIterator[None]:
+        if run.args.get("refuse"):
+            raise PermissionError("not now")
+        with contextlib.suppress(KeyError):
+            yield
+
+    @scheduler.handler()
+    async def work(run: RunContext) -> None:
+        raise KeyError
+
+    await scheduler.start()
+    assert (await done(scheduler, "work", {})).state == "completed"
+    run = await done(scheduler, "work", {"refuse": True})
+    assert (run.state, "PermissionError: not now" in str(run.error)) == ("failed", True)
+
+
+async def test_a_time_limit_ends_the_context_too(scheduler: Scheduler) -> None:
+    ended_by: list[str] = []
+
+    @scheduler.around
+    async def around(run: RunContext) -> AsyncIterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            ended_by.append(type(error).__name__)
+            raise
+
+    @scheduler.handler(timeouts={"execution_seconds": 0.1})
+    async def endless() -> None:
+        await asyncio.Event().wait()
+
+    await scheduler.start()
+    assert (await done(scheduler, "endless")).state == "failed"
+    assert ended_by == ["CancelledError"]
+
+
+async def test_hooks_are_called_at_the_start_and_at_the_end(scheduler: Scheduler) -> None:
+    seen: list[str] = []
+
+    @scheduler.on_startup
+    async def begin() -> None:
+        seen.append(f"begin, running: {scheduler._runtime.running}")
+
+    @scheduler.on_shutdown
+    def end() -> None:
+        seen.append(f"end, running: {scheduler._runtime.running}")
+
+    await scheduler.start()
+    await scheduler.start()
+    await scheduler.stop()
+    await scheduler.stop()
+    assert seen == ["begin, running: False", "end, running: False"]
+
+
+async def test_a_result_has_its_type(scheduler: Scheduler) -> None:
+    @scheduler.handler(retry={"attempts_max": 1})
+    async def report(run: RunContext, month: int) -> Report:
+        if month > 12:
+            raise ValueError("no such month")
+        return Report(month, "team")
+
+    run = await report.enqueue(month=3)
+    with pytest.raises(StateConflict, match="it is pending"):
+        await scheduler.result(run)
+    await scheduler.start()
+    await ended(scheduler, run)
+    assert await scheduler.result(run, as_=Report) == Report(3, "team")
+    assert await scheduler.result(run.id) == {"pages": 3, "sent_to": "team"}
+    with pytest.raises(InvalidRequest, match="is no"):
+        await scheduler.result(run, as_=int)
+    failed = await ended(scheduler, await report.enqueue(month=13))
+    with pytest.raises(StateConflict, match="it is failed: ValueError: no such month"):
+        await scheduler.result(failed)

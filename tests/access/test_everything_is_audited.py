@@ -256,6 +256,7 @@ LIBRARY: list[tuple[Case, Step]] = [
 LOOKING = {"wait_for", 
     "configure", "explain", "fires", "get_channel", "get_job", "get_run", "list_channels", "list_jobs", "list_runs",
     "run_log", "stats", "compare_calendar", "get_calendar", "list_calendars", "add_handler", "handler", "job",
+    "around", "on_shutdown", "on_startup", "result",
 }  # fmt: skip
 LIVING = {"open", "close", "start", "stop", "run_forever", "run_until_asked", "ask_to_stop", "loop"}
 IN_A_TRANSACTION = {"enqueue_sql"}

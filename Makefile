@@ -7,6 +7,7 @@
 # make proof   real processes against real time: killed, paused and cut off for minutes; wants a quiet machine
 # make mutants breaks triggers/ and rules/ at random places: the tests must see each break
 # make dist    a release in dist/: source distribution, wheel, bill of materials, checksums
+# make docs    the site of the documentation in site/; SITE_URL=https://... where it will be
 # make bench   the benchmarks, beside their raw drivers
 
 PYTHON ?= python3
@@ -17,7 +18,7 @@ STAMP := $(VENV)/.installed
 # Processes that tests start would compile every module again where Python is told to write nothing down.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo serve test quick check cockroach proof mutants dist bench servers clean
+.PHONY: demo serve test quick check cockroach proof mutants dist docs bench servers clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -64,8 +65,11 @@ mutants: $(STAMP)
 dist: $(STAMP)
 	$(BIN)/python tools/dist.py
 
+docs: $(STAMP)
+	$(BIN)/python tools/docs_site.py $(if $(SITE_URL),--url $(SITE_URL))
+
 bench: $(STAMP)
 	$(BIN)/python -m bench
 
 clean:
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) dist site build .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""The site of the documentation, and the tutorials that it begins with."""

@@ -74,6 +74,24 @@ def test_the_bill_of_materials_is_valid_and_whole(made: Path) -> None:
     assert "pytest" not in listed
 
 
+LIBRARY = """
+import asyncio
+from horarium import Scheduler, every
+from horarium.testing import travel
+scheduler = Scheduler("sqlite:///alone.db")
+@scheduler.job(every("1h"))
+async def hourly(run): ...
+async def main():
+    async with scheduler:
+        await scheduler.start()
+    async with travel(scheduler, "2027-01-01T00:00Z") as clock:
+        await clock.advance("1h")
+        assert clock.ran("hourly") == ["2027-01-01T01:00Z"]
+asyncio.run(main())
+print("done")
+"""
+
+
 @pytest.mark.parametrize("python", list(pythons()), ids=lambda python: python.name)
 def test_the_wheel_serves_in_an_empty_environment(python: Path, wheel: Path, tmp_path: Path) -> None:
     home = tmp_path / "env"
@@ -81,6 +99,14 @@ def test_the_wheel_serves_in_an_empty_environment(python: Path, wheel: Path, tmp
     inside = home / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", str(inside), "install", "--quiet", "--no-compile"]
     subprocess.run([*pip, str(wheel)], timeout=BUILD_SECONDS, check=True)
+    alone = subprocess.run([inside, "-c", LIBRARY], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (alone.stdout, alone.returncode) == ("done\n", 0), alone.stderr
+    command = subprocess.run([home / "bin" / "horarium", "serve"], capture_output=True, text=True, check=False)
+    assert command.returncode == 1
+    assert (
+        command.stderr == "horarium: the command needs click, which is not installed; pip install 'horarium[server]'\n"
+    )
+    subprocess.run([*pip, f"{wheel}[server]"], timeout=BUILD_SECONDS, check=True)
     store = f"sqlite:///{tmp_path}/horarium.db"
     with serving(store, "--allow-private-targets", python=inside, env=BESIDE_THE_TESTS) as server:
         server.add("tick", 1, {"type": "queue", "queue": "ticks"})

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ssl
 from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -44,6 +45,8 @@ class SmtpServer(Struct, frozen=True):
 
 def parse_smtp_url(url: str) -> SmtpServer:
     """A server from its URL. Raises InvalidSetting, without the password."""
+    if find_spec("aiosmtplib") is None:
+        raise _refused("email needs aiosmtplib, which is not installed: pip install 'horarium[server]'")
     try:
         parts = urlsplit(url)
         port = parts.port

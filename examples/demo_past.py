@@ -30,9 +30,10 @@ from horarium.model.records import Record, RecordChange, instant_key
 from horarium.node.backends import make_store
 from horarium.operations.facade import Operations
 from horarium.ports import BATCH_MAX
+from horarium.rules.overridden import Dropped
 from horarium.rules.planning import dropped_run, next_fire, owed_run
 from horarium.rules.settling import settle
-from horarium.rules.windows import Dropped, fires_in_window
+from horarium.rules.windows import fires_in_window
 from horarium.services.metrics.tallies import LATENESS_EDGES, PREFIX, Minute
 from horarium.stores.wakeups import LocalSignal
 from horarium.wire.definitions import read_definition

@@ -11,9 +11,11 @@
     │   ├── InvalidSetting         a setting that is unknown or out of range
     │   ├── Forbidden              the caller may not do this
     │   └── NotFound               no job, run or handler of that name
+    │       └── NoSuchFire         the job has no fire time at that instant
     ├── Conflict                   right in itself, but not in the present state
     │   ├── LeaseLost              the token is stale, or the run has ended
     │   ├── StateConflict          the run's state does not allow this
+    │   │   └── AlreadyBegun       the run of this fire time has begun, or has ended
     │   ├── AlreadyExists          the name is taken
     │   └── CalendarInUse          jobs use this calendar
     ├── Outage                     a dependency does not answer; try again later
@@ -29,6 +31,7 @@ A message names the given value, the expected one and the remedy. `code` is stab
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 
 
 class HorariumError(Exception):
@@ -106,6 +109,23 @@ class NotFound(CallerError):
     code = "not_found"
 
 
+class NoSuchFire(NotFound):
+    """The job has no fire time at that instant. `previous` and `next`: those around it."""
+
+    code = "no_such_fire"
+
+    def __init__(
+        self,
+        message: str,
+        previous: datetime | None = None,
+        next: datetime | None = None,
+        *,
+        field: str | None = None,
+    ) -> None:
+        super().__init__(message, field=field)
+        self.previous, self.next = previous, next
+
+
 class Conflict(HorariumError):
     """The request is well formed, but the present state does not allow it."""
 
@@ -122,6 +142,12 @@ class StateConflict(Conflict):
     """The run or job is in a state that does not allow this."""
 
     code = "state_conflict"
+
+
+class AlreadyBegun(StateConflict):
+    """The run of this fire time has begun, or has ended."""
+
+    code = "already_begun"
 
 
 class AlreadyExists(Conflict):

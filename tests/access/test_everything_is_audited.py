@@ -107,6 +107,9 @@ API = [
     Case("POST /import", "job.update", "job/a", {"jobs": [a_definition("a", priority=5, **RULE)]}, before=True),
     Case("POST /jobs/{name}/pause", "job.pause", "job/a", {"reason": "moving"}, before=True),
     Case("POST /jobs/{name}/resume", "job.resume", "job/a", before=True),
+    Case("POST /jobs/{name}/fires/{instant}/skip", "job.skip", "job/a", before=True),
+    Case("POST /jobs/{name}/fires/{instant}/move", "job.move", "job/a", {"to": "2030-01-01T00:00:07Z"}, before=True),
+    Case("DELETE /jobs/{name}/fires/{instant}", "job.unskip", "job/a", before=True),
     Case("POST /jobs/{name}/trigger", "job.trigger", "job/a"),
     Case("POST /runs/{id}/cancel", "run.cancel", "run/{run}", before=True),
     Case("POST /runs/{id}/retry", "run.retry", "run/{run}"),
@@ -136,7 +139,7 @@ async def test_each_change_through_the_api_leaves_one_entry(opened: Store) -> No
         api.clock.advance(1)
         run = await the_run(api.store, case)
         method, _, path = case.what.partition(" ")
-        path = path.replace("{name}", "a").replace("{id}", run)
+        path = path.replace("{name}", "a").replace("{id}", run).replace("{instant}", "2030-01-01T00:00:00Z")
         body = {"ids": [run]} if case.body == {"ids": ["{run}"]} else case.body
         reply = await api.send(method, path, body, headers=ADMIN)
         assert reply.status < 300, (case.what, reply.body)
@@ -167,6 +170,15 @@ PAGES = [
     Case("POST /jobs/{name}/edit", "job.update", "job/a", before=True, form={**FORM, "name": "a", "attempts": "7"}),
     Case("POST /jobs/{name}/pause", "job.pause", "job/a", before=True, form={"reason": "moving"}),
     Case("POST /jobs/{name}/resume", "job.resume", "job/a", before=True),
+    Case("POST /jobs/{name}/skip", "job.skip", "job/a", before=True, form={"at": "2030-01-01T03:00:00Z"}),
+    Case(
+        "POST /jobs/{name}/move",
+        "job.move",
+        "job/a",
+        before=True,
+        form={"at": "2030-01-01T03:00:00Z", "to": "2030-01-01T04:00"},
+    ),
+    Case("POST /jobs/{name}/unskip", "job.unskip", "job/a", before=True, form={"at": "2030-01-01T03:00:00Z"}),
     Case("POST /jobs/{name}/revert", "job.revert", "job/a", before=True, form={"version": "1"}),
     Case("POST /jobs/{name}/run", "job.trigger", "job/a"),
     Case("POST /runs/{id}/cancel", "run.cancel", "run/{run}", before=True),
@@ -212,6 +224,7 @@ def test_the_pages_have_no_other_forms() -> None:
 
 AT = to_datetime(NOW).replace(hour=0, minute=0, second=0, microsecond=0)
 HOURLY = every("1h", anchor=AT)
+FIRE = AT.replace(year=AT.year + 2)
 Step = Callable[[Scheduler, str | None, str], Awaitable[Any]]
 """A call in the name of an actor, about a run."""
 LIBRARY: list[tuple[Case, Step]] = [
@@ -219,6 +232,12 @@ LIBRARY: list[tuple[Case, Step]] = [
      lambda s, who, run: s.add_job("a", HOURLY, starts_at=AT, http=SIGNED, labels={"x": "y"}, actor=who)),
     (Case("declare", "job.create", "job/b"),
      lambda s, who, run: s.declare([{"name": "b", "trigger": every("1h"), "handler": "h"}], actor=who)),
+    (Case("skip_fire", "job.skip", "job/a", before=True),
+     lambda s, who, run: s.skip_fire("a", FIRE, actor=who)),
+    (Case("move_fire", "job.move", "job/a", before=True),
+     lambda s, who, run: s.move_fire("a", FIRE, FIRE.replace(minute=7), actor=who)),
+    (Case("unskip_fire", "job.unskip", "job/a", before=True),
+     lambda s, who, run: s.unskip_fire("a", FIRE, actor=who)),
     (Case("pause_job", "job.pause", "job/a", before=True), lambda s, who, run: s.pause_job("a", actor=who)),
     (Case("resume_job", "job.resume", "job/a", before=True), lambda s, who, run: s.resume_job("a", actor=who)),
     (Case("pause_jobs", "job.pause", "job/a", before=True),
@@ -256,7 +275,7 @@ LIBRARY: list[tuple[Case, Step]] = [
 LOOKING = {"wait_for", 
     "configure", "explain", "fires", "get_channel", "get_job", "get_run", "list_channels", "list_jobs", "list_runs",
     "run_log", "stats", "compare_calendar", "get_calendar", "list_calendars", "add_handler", "handler", "job",
-    "around", "on_shutdown", "on_startup", "result",
+    "around", "on_shutdown", "on_startup", "result", "list_overrides",
 }  # fmt: skip
 LIVING = {"open", "close", "start", "stop", "run_forever", "run_until_asked", "ask_to_stop", "loop"}
 IN_A_TRANSACTION = {"enqueue_sql"}

@@ -136,6 +136,9 @@ def bodies(what: str, name: str, run: str) -> list[Any]:
         "POST /jobs/{name}/backfill": [{"start": "2026-01-01T00:00:00Z", "end": "2030-01-01T00:00:00Z"}],
         "POST /jobs/{name}/pause": [{"reason": "x"}],
         "POST /jobs/{name}/resume": [None],
+        "POST /jobs/{name}/fires/{instant}/skip": [{"reason": "x"}],
+        "POST /jobs/{name}/fires/{instant}/move": [{"to": "2030-01-01T00:00:00Z"}],
+        "DELETE /jobs/{name}/fires/{instant}": [None],
         "POST /jobs/{name}/revert": [{"version": 1}],
         "POST /import": [{"jobs": [{"name": name, **job}, {"name": "m", **job, "on": follows}]}],
         "POST /preview": [{"trigger": _every(60)}],
@@ -178,7 +181,7 @@ def requests(what: str, run_ids: dict[str, str]) -> Iterator[tuple[str, Any]]:
     method, _, path = what.partition(" ")
     for name in (f"{SECRET}-0", f"{SECRET}-1", f"{SECRET}-2", "moved", "plain-0") if "{name}" in path else ("",):
         for run in run_ids.values() if "{id}" in path or "/runs" in path else (SOME_ID,):
-            at = path.replace("{name}", name).replace("{id}", run)
+            at = path.replace("{name}", name).replace("{id}", run).replace("{instant}", "2029-01-01T00:00:00Z")
             for body in [None] if method == "GET" else bodies(what, name or f"{SECRET}-0", run):
                 for query in QUERIES.get(what, ("",)):
                     yield at + query, body

@@ -24,7 +24,8 @@ KEY = "first-key-1234"
 API = {
     Scope.JOBS_READ: (
         "GET /jobs", "GET /jobs/{name}", "GET /jobs/{name}/explain", "GET /jobs/{name}/fires",
-        "GET /jobs/{name}/versions", "GET /upcoming", "POST /preview", "GET /calendars", "GET /calendars/{name}",
+        "GET /jobs/{name}/versions", "GET /jobs/{name}/overrides",
+        "GET /upcoming", "POST /preview", "GET /calendars", "GET /calendars/{name}",
         "GET /calendars/{name}/days",
     ),
     Scope.JOBS_WRITE: (
@@ -36,6 +37,8 @@ API = {
     ),
     Scope.RUNS_WRITE: (
         "POST /jobs/{name}/trigger", "POST /jobs/{name}/backfill", "POST /jobs/{name}/pause",
+        "POST /jobs/{name}/fires/{instant}/skip", "POST /jobs/{name}/fires/{instant}/move",
+        "DELETE /jobs/{name}/fires/{instant}",
         "POST /jobs/{name}/resume", "POST /runs/cancel", "POST /runs/retry", "POST /runs/{id}/cancel",
         "POST /runs/{id}/retry",
     ),
@@ -60,6 +63,7 @@ PAGES = {
                       "GET /runs/{id}/log"),
     Scope.RUNS_WRITE: (
         "POST /jobs", "POST /jobs/{name}/run", "POST /jobs/{name}/pause", "POST /jobs/{name}/resume", "POST /runs",
+        "POST /jobs/{name}/skip", "POST /jobs/{name}/move", "POST /jobs/{name}/unskip",
         "POST /runs/{id}/retry", "POST /runs/{id}/cancel", "GET /bulk-runs", "POST /bulk-runs",
     ),
     Scope.ADMIN: ("GET /audit", "GET /channels", "POST /channels/{name}/test"),

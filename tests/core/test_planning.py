@@ -10,10 +10,10 @@ from horarium.clock import DAY, MINUTE, SECOND, Instant, to_text
 from horarium.model import Cause, Disposition, Job, Run, State, run_id
 from horarium.policies import CatchUp, CatchUpPolicy, Concurrency, Overlap, Timeouts
 from horarium.rules.editing import pause
+from horarium.rules.overridden import MISFIRE_GRACE
 from horarium.rules.planning import (
     BUFFERED_RUNS_MAX,
     CATCH_UP_RUNS_MAX,
-    MISFIRE_GRACE,
     next_fire,
     plan,
     resume,

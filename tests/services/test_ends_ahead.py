@@ -12,8 +12,8 @@ from horarium.clock import DAY, SECOND
 from horarium.model import Disposition, Plan, Run, RunChange, State, Succeeded
 from horarium.operations.settling.settling import Settlement
 from horarium.ports import Page, RunFilter
+from horarium.rules.overridden import Dropped
 from horarium.rules.planning import dropped_run
-from horarium.rules.windows import Dropped
 from horarium.services.planning.clock_steps import ClockSteps
 from horarium.services.planning.ends_ahead import EndsAhead
 from horarium.services.planning.planner import Planner

@@ -26,6 +26,7 @@ from horarium.api.guards import Keys, KnownHosts, refuse_cross_site
 from horarium.api.hosts import Hosts
 from horarium.api.jobs import Jobs
 from horarium.api.openapi import build_document
+from horarium.api.overrides import Overrides
 from horarium.api.pings import Pings
 from horarium.api.problems import Refusals
 from horarium.api.reach import Reach
@@ -102,7 +103,7 @@ def create_app(
         *Runs(operations).endpoints(), *BulkRuns(operations).endpoints(), *system.endpoints(),
         *JobVersions(operations).endpoints(), *AccessApi(operations, named, entropy).endpoints(),
         *Explanations(operations).endpoints(), *ChannelsApi(operations).endpoints(),
-        *CalendarsApi(operations).endpoints(),
+        *CalendarsApi(operations).endpoints(), *Overrides(operations).endpoints(),
     ]  # fmt: skip
     measured = [] if metrics == "off" else [system.metrics_endpoint(open=metrics == "open")]
     place, pings = SignInPlace(tokens, client_id, public_url), Pings(operations)

@@ -45,6 +45,7 @@ from horarium.api.schemas import (
 )
 from horarium.errors import AlreadyExists, CallerError, Forbidden, HorariumError, InvalidJob, InvalidTrigger, NotFound
 from horarium.model import Job, encode_payload
+from horarium.model.overrides import OVERRIDES_MAX
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.bounds.listing import Slices
 from horarium.operations.bounds.reaching import Places, is_sealed
@@ -54,6 +55,7 @@ from horarium.ports import JobFilter
 from horarium.triggers.budget import PLAN_STEPS
 from horarium.wire.definitions import JobDefinition, definition_of, with_definition
 from horarium.wire.faults import find_faults
+from horarium.wire.overrides import override_views
 from horarium.wire.patches import patch_definition
 from horarium.wire.views import JobView, RunView, run_view
 
@@ -190,8 +192,10 @@ class Jobs:
         return answer(BackfillAnswer(runs, made.left, made.next_start), 201)
 
     async def fires(self, call: Call) -> Answer:
-        fires, words = await self._operations.jobs.fires(job_name(call.request), call.query.count)
-        return answer(Fires(fires, words))
+        name = job_name(call.request)
+        fires, words = await self._operations.jobs.fires(name, call.query.count)
+        overrides, _ = await self._operations.overriding.page(name, None, OVERRIDES_MAX)
+        return answer(Fires(fires, words, override_views(overrides)))
 
     async def preview(self, call: Call) -> Answer:
         asked: PreviewRequest = call.body

@@ -40,6 +40,10 @@ _PARAMETERS = {
         "name": "id", "in": "path", "required": True, "description": "The run's id.",
         "schema": {"type": "string", "minLength": 1, "maxLength": 64},
     },
+    "instant": {
+        "name": "instant", "in": "path", "required": True, "description": "The fire time of the rule (RFC 3339).",
+        "schema": {"type": "string", "format": "date-time"},
+    },
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -32,7 +33,8 @@ log = logging.getLogger("horarium.api")
 
 class Problem(Struct, kw_only=True, frozen=True, omit_defaults=True):
     """An error (RFC 9457). `code` is stable; `field` names the offending input, `errors` all that were found;
-    `position` says where in a rule's text; `jobs` names those that are in the way."""
+    `position` says where in a rule's text; `jobs` names those that are in the way;
+    `previous` and `next` are the fire times around an instant that is none."""
 
     type: str
     title: str
@@ -44,6 +46,8 @@ class Problem(Struct, kw_only=True, frozen=True, omit_defaults=True):
     errors: list[Fault] | UnsetType = UNSET
     missing_scopes: list[str] | UnsetType = UNSET
     jobs: list[str] | UnsetType = UNSET
+    previous: datetime | UnsetType | None = UNSET
+    next: datetime | UnsetType | None = UNSET
 
 
 PROBLEMS: dict[str, tuple[int, str]] = {
@@ -55,8 +59,10 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "cross_site": (403, "Requests from other sites are refused"),
     "no_such_route": (404, "There is nothing at this address"),
     "not_found": (404, "There is no such thing"),
+    "no_such_fire": (404, "The job has no fire time at that instant"),
     "method_not_allowed": (405, "This address does not take that method"),
     "conflict": (409, "The present state does not allow this"),
+    "already_begun": (409, "The run of this fire time has begun"),
     "already_exists": (409, "The name is taken"),
     "calendar_in_use": (409, "Jobs use this calendar"),
     "lease_lost": (409, "The lease is lost"),
@@ -232,6 +238,8 @@ def problem_of(error: HorariumError) -> Problem:
         errors=getattr(error, "faults", UNSET),
         missing_scopes=getattr(error, "missing_scopes", UNSET),
         jobs=getattr(error, "jobs", UNSET),
+        previous=getattr(error, "previous", UNSET),
+        next=getattr(error, "next", UNSET),
     )
 
 

@@ -27,6 +27,7 @@ from horarium.model import NAME_LENGTH_MAX, Name, State
 from horarium.rules.settling import RETRY_AFTER_SECONDS_MAX
 from horarium.wire.definitions import Moment
 from horarium.wire.history import SYSTEM_CHARS_MAX, PastRun
+from horarium.wire.overrides import OverrideView
 from horarium.wire.views import JobView, NodeView, RunView
 
 # ---- parts ------------------------------------------------------------------------------------------------------
@@ -350,10 +351,11 @@ class Imported(Struct, omit_defaults=True):
 
 
 class AheadView(Struct):
-    """One fire time that lies ahead, and its job."""
+    """One instant ahead at which a job runs. `override`: by which a fire time was moved there."""
 
     job: str
     fire_at: datetime
+    override: OverrideView | UnsetType = UNSET
 
 
 class UpcomingView(Struct):
@@ -382,10 +384,12 @@ class BulkAnswer(Struct, omit_defaults=True):
 
 
 class Fires(Struct):
-    """Fire times, earliest first, and the rule in plain words."""
+    """Instants at which a job runs, earliest first, and its rule in plain words. `overrides`: fire times that a person
+    skipped, which are not among them, or moved, which are there as the instants they were moved to."""
 
     fires: list[datetime]
     words: str
+    overrides: list[OverrideView] | UnsetType = UNSET
 
 
 class PulseView(Struct):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from msgspec import UNSET
+
 from horarium.access.roles import Scope
 from horarium.api.answers import Ready
 from horarium.api.endpoints import Answer, Call, Endpoint, answer
@@ -32,6 +34,7 @@ from horarium.ports import Stats
 from horarium.services.polling.claims import Claims
 from horarium.services.polling.news import News
 from horarium.siblings import Siblings
+from horarium.wire.overrides import override_view
 from horarium.wire.views import moment, node_view
 
 METRICS = "metrics"
@@ -109,7 +112,10 @@ class System:
         if until < since:
             raise InvalidContent([Fault("until", "must not be earlier than since")])
         found = await upcoming(self._operations.store, since, until, query.limit, reader=call.principal)
-        items = [AheadView(one.job, to_datetime(one.fire_at)) for one in found.items]
+        items = [
+            AheadView(one.job, to_datetime(one.fire_at), UNSET if one.moved is None else override_view(one.moved))
+            for one in found.items
+        ]
         return answer(UpcomingView(items, found.truncated))
 
     async def events(self, call: Call) -> Answer:

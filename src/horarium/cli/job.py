@@ -25,6 +25,7 @@ from horarium.cli.output import (
 from horarium.cli.shell import Lazy, connect, server_options
 
 if TYPE_CHECKING:
+    from horarium.wire.overrides import OverrideView
     from horarium.wire.views import JobView
 
 job = Lazy(
@@ -42,6 +43,10 @@ job = Lazy(
         "preview": "horarium.cli.job:preview",
         "versions": "horarium.cli.job_versions:versions",
         "revert": "horarium.cli.job_versions:revert",
+        "skip": "horarium.cli.job_overrides:skip",
+        "move": "horarium.cli.job_overrides:move",
+        "unskip": "horarium.cli.job_overrides:unskip",
+        "overrides": "horarium.cli.job_overrides:overrides",
         "explain": "horarium.cli.job_explain:explain",
         "import": "horarium.cli.job_files:import_jobs",
         "export": "horarium.cli.job_files:export_jobs",
@@ -59,6 +64,10 @@ job = Lazy(
         "preview": "Show the next fire times of a job.",
         "versions": "What a job was, and who changed it.",
         "revert": "Bring a job back to what it was.",
+        "skip": "Skip one fire time.",
+        "move": "Move one fire time to another instant.",
+        "unskip": "Take a skip or a move back.",
+        "overrides": "List fire times that are skipped or moved.",
         "explain": "Say why a job ran or did not run, will run or will not.",
         "import": "Define jobs from a file: YAML, JSON or a crontab.",
         "export": "Write jobs as YAML or JSON that import takes back.",
@@ -263,6 +272,11 @@ def resume(name: str | None, labels: tuple[str, ...], url: str, api_key: str | N
         _tell([f"Job {job.name} is enabled; it fires next at {_when(job)}." for job in jobs])
 
 
+def _overridden(override: OverrideView) -> str:
+    what = "skipped" if override.to is None else f"moved from {beside(override.fire_at)}"
+    return f"{what} by {override.by}" + (f": {override.reason}" if override.reason else "")
+
+
 def _print_jobs(jobs: list[JobView], name: str | None) -> None:
     """The one that was named, or the list of those with the labels."""
     if name is not None:
@@ -313,7 +327,11 @@ def preview(name: str, count: int, url: str, api_key: str | None, as_json: bool)
         print_json(found)
         return
     say(found.words)
+    moved = {each.to: each for each in found.overrides if each.to is not None}
     for fire in found.fires:
-        say(f"  {beside(fire)}")
+        say(f"  {beside(fire)}" + (f"  {_overridden(moved[fire])}" if fire in moved else ""))
+    for each in found.overrides:
+        if each.to is None:
+            say(f"  {beside(each.fire_at)}  {_overridden(each)}")
     if not found.fires:
         say("  never: it is paused, or has no fire time left")

@@ -9,6 +9,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from horarium.client.transport import Problem
 from horarium.errors import HorariumError
+from horarium.wire.overrides import OverrideView
 from horarium.wire.views import JobView, NodeView, RunView
 
 
@@ -17,6 +18,7 @@ class Fires(Struct):
 
     fires: list[datetime]
     words: str
+    overrides: list[OverrideView] = []
 
 
 class Pulse(Struct):

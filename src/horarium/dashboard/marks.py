@@ -35,6 +35,7 @@ NOT_STARTED = Mark("not_started", "Not started in time")
 OVERLAP = Mark("skipped_overlap", "Skipped, overlap")
 PAUSED = Mark("paused", "Paused")
 SKIPPED_PAUSED = Mark("skipped_paused", "Skipped, paused")
+SKIPPED_BY_HAND = Mark("skipped_paused", "Skipped by hand")
 CANCELLED = Mark("cancelled", "Cancelled")
 CANCELLING = Mark("cancelling", "Cancelling")
 PLANNED = Mark("planned", "Will run")
@@ -45,6 +46,7 @@ LEGEND = (COMPLETED, FAILED, MISSED, OVERLAP, SKIPPED_PAUSED, RUNNING, PLANNED)
 _BY_DISPOSITION = {
     Disposition.SKIPPED_OVERLAP: OVERLAP,
     Disposition.SKIPPED_PAUSED: SKIPPED_PAUSED,
+    Disposition.SKIPPED_OVERRIDE: SKIPPED_BY_HAND,
     Disposition.MISSED: MISSED,
     Disposition.NOT_STARTED: NOT_STARTED,
     Disposition.CANCELLED: CANCELLED,

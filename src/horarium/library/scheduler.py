@@ -37,6 +37,7 @@ from horarium.library.looking import Looking, states_of
 from horarium.library.many_runs import ManyRuns
 from horarium.library.named import in_name_of_actor
 from horarium.library.one_offs import encode
+from horarium.library.overrides import OverrideMethods
 from horarium.library.program import Hook, Program, call_hooks
 from horarium.library.tasks import Decorator, Enqueued, HandlerOptions
 from horarium.library.values import Job, Page, Run, jobs_page, runs_page
@@ -59,7 +60,7 @@ MADE: WeakSet[Scheduler] = WeakSet()
 log = logging.getLogger("horarium")
 
 
-class Scheduler(CalendarMethods, ChannelMethods, Looking, Enqueuing, ManyRuns):
+class Scheduler(CalendarMethods, ChannelMethods, OverrideMethods, Looking, Enqueuing, ManyRuns):
     """A scheduler on a store, given by its URL or as an object. `program`: the name of the program whose jobs
     `declare` and the decorator `job` make; programs that share a namespace give a name each. `actor`: in whose name it
     changes things, unless a call names another (`actor=`); the audit then has an entry of each change. Raises

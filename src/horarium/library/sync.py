@@ -241,6 +241,13 @@ class SyncScheduler:
     list_calendars = blocking(Scheduler.list_calendars)
     delete_calendar = blocking(Scheduler.delete_calendar)
 
+    # ---- overrides
+
+    skip_fire = blocking(Scheduler.skip_fire)
+    move_fire = blocking(Scheduler.move_fire)
+    unskip_fire = blocking(Scheduler.unskip_fire)
+    list_overrides = blocking(Scheduler.list_overrides)
+
     # ---- the way there
 
     def _call(self, work: Callable[[], Awaitable[T]]) -> T:

@@ -24,6 +24,7 @@ from horarium.model import Cause, Disposition, Follow, JobState, Occasion, RunPo
 from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
 from horarium.rules.calendars import without_days
 from horarium.rules.planning import trigger_of
+from horarium.wire.overrides import OverrideView, override_views
 from horarium.wire.views import EventView, JobView, LastRunView, RunView, health_view, job_view, moment, run_view
 
 V = TypeVar("V", bound="Value")
@@ -135,6 +136,16 @@ class Job(Value):
     def words(self) -> str:
         """The trigger in words."""
         return trigger_of(self._stored).words()
+
+    @property
+    def overrides(self) -> list[OverrideView]:
+        """Its fire times that are skipped or moved."""
+        return override_views(self._stored.overrides)
+
+    @property
+    def overrides_dropped(self) -> list[datetime]:
+        """Those of them that its last edit dropped, since its rule yields them no longer."""
+        return [*map(to_datetime, self._stored.overrides_dropped)]
 
     @property
     def last_run(self) -> LastRunView | None:

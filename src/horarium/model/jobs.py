@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from horarium.clock import Instant
 from horarium.model.follows import Follow, Occasion
+from horarium.model.overrides import Override
 from horarium.model.states import JobState
 from horarium.model.targets import Target, queue_of
 from horarium.policies import (
@@ -60,7 +61,9 @@ class Job(Definition, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     fire time up to it (included) has been accounted for. `next_fire_at` is the first fire time after the cursor (None:
     nothing more to plan, or paused); of a job that is paused until an instant, this instant. `anchor_at` is the instant
     to which a trigger without a start of its own is anchored. `finished_at` is when it was found that the job has
-    nothing left to do: its rule yields no fire time any more, and its runs have ended.
+    nothing left to do: its rule yields no fire time any more, and its runs have ended. `overrides`: fire times that a
+    person skipped or moved, by fire time; `overrides_dropped`: those that its last edit dropped, since its rule yields
+    them no longer.
     """
 
     id: str
@@ -76,6 +79,8 @@ class Job(Definition, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     updated_at: Instant = 0
     deleted_at: Instant | None = None
     finished_at: Instant | None = None
+    overrides: tuple[Override, ...] = ()
+    overrides_dropped: tuple[Instant, ...] = ()
 
     @property
     def queue(self) -> str:

@@ -22,6 +22,8 @@ class EventKind(StrEnum):
     LATE_START = "late_start"
     """Asked to stop, since no worker had begun in time; the next one: since it took too long."""
     OVERTIME = "overtime"
+    MOVED = "moved"
+    """Its fire time was moved, to the instant of the line."""
     TRACED = "traced"
     """The trace to which the run belongs."""
     CANCEL_TAKEN = "cancel_taken"

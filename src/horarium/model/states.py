@@ -77,6 +77,7 @@ class Disposition(StrEnum):
     WITHDRAWN = "withdrawn"
     NOT_STARTED = "not_started"
     CANCELLED = "cancelled"
+    SKIPPED_OVERRIDE = "skipped_override"
 
 
 class Cause(StrEnum):

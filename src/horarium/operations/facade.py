@@ -14,6 +14,7 @@ from horarium.clock import SECOND, Clock
 from horarium.model import Health, Job, Node, Run
 from horarium.operations.calendars import CalendarOperations
 from horarium.operations.channels import ChannelCheck, ChannelOperations
+from horarium.operations.deciding.overriding import Overriding
 from horarium.operations.jobs.backfilling import Backfilling
 from horarium.operations.jobs.changes import Changes
 from horarium.operations.jobs.importing import Importing
@@ -59,7 +60,7 @@ class Operations:
         tracing: Tracing | None = None,
     ) -> None:
         self.context = context = Context(store, clock, signal, entropy)
-        self.store, self.clock, self.signal = store, clock, signal
+        self.store, self.clock = store, clock
         following, versions = Following(store), Versions(store)
         self.reconciler = Reconciler(context, following)
         waiting = Waiting(context)
@@ -70,6 +71,7 @@ class Operations:
 
         self.settling = Settling(context, self.reconciler, following, told)
         changes = Changes(context, self.reconciler, versions, following)
+        self.overriding = Overriding(context, changes)
         tracing = tracing or Tracing()
         triggering = Triggering(context, self.reconciler, tracing)
         self.calendars = CalendarOperations(context)
@@ -83,6 +85,11 @@ class Operations:
         self.runs = RunOperations(context, self.jobs, self.settling, waiting, cancel_asked)
         self.one_offs = OneOffs(context, check_target, self.runs, tracing)
         self.bulk = Bulk(context, changes, triggering, self.settling, cancel_asked)
+
+    @property
+    def signal(self) -> Signal:
+        """Wake-ups."""
+        return self.context.signal
 
     @property
     def versions(self) -> Versions:

@@ -16,10 +16,11 @@ from horarium.model import Cause, Disposition, Job, Plan, Run, RunChange, State
 from horarium.rules.calendars import without_days
 from horarium.rules.compiled import after_end
 from horarium.rules.finishing import looked_at
+from horarium.rules.overridden import Owed
+from horarium.rules.overriding import still_yielded
 from horarium.rules.planning import (
     BACKFILL_RUNS_MAX,
     CURSOR_AHEAD,
-    Owed,
     apply_overlap,
     dropped_run,
     is_fire_time,
@@ -182,7 +183,8 @@ def _change_fields(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instan
     anchor = job.anchor_at if goes_on else now
     passed = passed_while_paused(job, now, now, ran) if retimed and not job.enabled else ()
     cursor = now if retimed or job.enabled else job.planned_until
-    changed = replace(wanted, anchor_at=anchor, updated_at=now, planned_until=cursor)
+    changed = replace(wanted, anchor_at=anchor, updated_at=now, planned_until=cursor, overrides_dropped=())
+    changed = still_yielded(changed, now)
     planned = _withdrawing(changed, unfinished, now, "the job was changed")
     return replace(planned, runs=passed)
 

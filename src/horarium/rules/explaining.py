@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from horarium.clock import DAY, INSTANT_MAX, MINUTE, SECOND, Instant, to_text
 from horarium.errors import HorariumError, TooExpensive
-from horarium.model import UNFINISHED, Cause, Disposition, Job, Run, State
+from horarium.model import UNFINISHED, Cause, Disposition, EventKind, Job, Run, State
+from horarium.rules.overridden import moved_to, of_fire, run_moved_to, said
 from horarium.rules.planning import trigger_of
 from horarium.triggers import Trigger, parse_trigger
 from horarium.triggers.budget import PLAN_STEPS, limited
@@ -49,7 +50,10 @@ def explain(job: Job, at: Instant, now: Instant, run: Run | None) -> Explanation
     """`job`: as it was at the instant. `run`: the one for this instant, or the skipped one that covers it."""
     with limited(EXPLAIN_STEPS):
         before, after = _around(job, at)
-        told = from_run(run, now) if run is not None else _from_rule(job, at, now)
+        if run is not None:
+            told = from_run(run, now)
+        else:
+            told = (_overridden(job, at, now) if job.overrides else None) or _from_rule(job, at, now)
     return told._replace(at=at, run=run, previous=before, next=after)
 
 
@@ -70,6 +74,8 @@ def from_run(run: Run, now: Instant) -> Explanation:
     if run.state is State.SKIPPED:
         return Explanation(run.fire_at, False, _said_of_skipped(run), run.disposition or Disposition.MISSED)
     why = _CAUSES.get(run.cause, "it ran")
+    moved = next((event.message for event in run.history if event.kind is EventKind.MOVED), None)
+    why = why if moved is None else f"{why}, {moved}"
     if run.state in UNFINISHED:
         return Explanation(run.fire_at, True, f"{why}; {_said_of_unfinished(run, now)}", run.disposition)
     begun = run.attempt > 0 or run.state is State.COMPLETED
@@ -105,9 +111,27 @@ def _said_of_unfinished(run: Run, now: Instant) -> str:
 
 
 def _late(run: Run) -> str:
-    if run.started_at is None or run.started_at - run.fire_at < MINUTE or run.cause is not Cause.SCHEDULE:
+    owed_at = run_moved_to(run) or run.fire_at
+    if run.started_at is None or run.started_at - owed_at < MINUTE or run.cause is not Cause.SCHEDULE:
         return ""
-    return f"; its last attempt began {timedelta(microseconds=run.started_at - run.fire_at)} after the fire time"
+    return f"; its last attempt began {timedelta(microseconds=run.started_at - owed_at)} after the fire time"
+
+
+# ---- from a person ----------------------------------------------------------------------------------------------
+
+
+def _overridden(job: Job, at: Instant, now: Instant) -> Explanation | None:
+    """A fire time that was skipped or moved, and is not settled yet; or the instant to which one was moved."""
+    override = of_fire(job, at)
+    if override is not None and override.to is None:
+        return Explanation(at, False, said(override), Disposition.SKIPPED_OVERRIDE)
+    override = override or moved_to(job, at)
+    if override is None:
+        return None
+    told = _paused(job, override.due_at, now)
+    if told is not None:
+        return told._replace(reason=f"{said(override)}; {told.reason}")
+    return Explanation(at, True, f"{said(override)}: it {'will run then' if override.due_at > now else 'is due'}")
 
 
 # ---- from the rule ----------------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ from horarium.model.channels import Told
 from horarium.model.follows import AFTER_MAX
 from horarium.model.targets import FOLLOW_QUEUE, NOTIFY_QUEUE
 from horarium.policies import Retry
+from horarium.rules.overridden import run_moved_to
 from horarium.rules.planning import PLANNED_CAUSES, due_of
 
 DEPTH_MAX = 100
@@ -107,11 +108,12 @@ def _was_put_back(run: Run, now: Instant) -> bool:
 
 
 def owed_at(job: Job, run: Run) -> Instant:
-    """The instant from which a run's lateness counts: its fire time, even if it was made later (after a downtime), or
-    when it was asked for by hand."""
+    """The instant from which a run's lateness counts: its fire time, even if it was made later (after a downtime),
+    where that was moved to, or when it was asked for by hand."""
     if run.cause not in PLANNED_CAUSES:
         return run.due_at_first
-    return due_of(job, run.fire_at)
+    moved = run_moved_to(run) if run.history else None
+    return due_of(job, run.fire_at) if moved is None else moved
 
 
 def began_at(run: Run) -> Instant | None:

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from horarium.clock import INSTANT_MAX, SECOND, Instant, to_micros, to_text
+from horarium.clock import INSTANT_MAX, INSTANT_MIN, SECOND, Instant, to_micros, to_text
 from horarium.model import (
     Cause,
     Disposition,
@@ -37,8 +36,27 @@ from horarium.policies import CatchUpPolicy, Overlap
 from horarium.rules.compiled import after_end, retention_of_job
 from horarium.rules.compiled import trigger_of as trigger_of
 from horarium.rules.finishing import looked_at
+from horarium.rules.overridden import (
+    MISFIRE_GRACE,
+    Dropped,
+    Owed,
+    as_moved,
+    left,
+    moves,
+    next_due,
+    of_fire,
+    one,
+    passed_by,
+    settled,
+)
 from horarium.rules.settling import cancel, terminate
-from horarium.rules.windows import Dropped, dropped_ranges, fires_in_window, last_in_window, next_in_window
+from horarium.rules.windows import (
+    dropped_ranges,
+    fires_in_window,
+    last_in_window,
+    newest_in_window,
+    next_in_window,
+)
 from horarium.triggers.budget import LIST_STEPS, limited
 
 CATCH_UP_RUNS_MAX = 1_000
@@ -46,8 +64,6 @@ CATCH_UP_RUNS_MAX = 1_000
 BACKFILL_RUNS_MAX = 1_000
 BUFFERED_RUNS_MAX = 1_000
 """Unfinished runs of one job under `buffer_all`; fire times beyond are skipped."""
-MISFIRE_GRACE = 2 * SECOND
-"""A fire time planned within this of its instant is on time: no scheduler is exact, and a pause is no downtime."""
 CURSOR_AHEAD = 60 * SECOND
 """A cursor further ahead than this, beyond the look-ahead, was set by a clock that was wrong."""
 GRACE_SECONDS = 3600.0
@@ -65,13 +81,6 @@ moment, and the next one waits for it."""
 _UNFINISHED_MAX = {Overlap.SKIP: 1, Overlap.BUFFER_ONE: 2, Overlap.BUFFER_ALL: BUFFERED_RUNS_MAX}
 
 
-class Owed(NamedTuple):
-    """A fire time that is to run, and why."""
-
-    fire_at: Instant
-    cause: Cause
-
-
 def needs_unfinished(job: Job) -> bool:
     """Whether planning this job depends on its unfinished runs."""
     return job.overlap is not Overlap.ALLOW or job.buffer_max is not None
@@ -85,8 +94,11 @@ def counted_runs(job: Job) -> tuple[int, int] | None:
 
 
 def plans_when_due(job: Job) -> bool:
-    """Whether it is planned when it falls due and not ahead: it depends on how earlier runs ended, or a pause ends."""
-    return needs_unfinished(job) or after_end(job) is not None or not job.enabled
+    """Whether it is planned when it falls due and not ahead: it depends on how earlier runs ended, a pause ends, or
+    the next thing to do is about a fire time that was skipped or moved."""
+    if needs_unfinished(job) or after_end(job) is not None or not job.enabled:
+        return True
+    return bool(job.overrides) and job.next_fire_at == next_due(job)
 
 
 def last_run_id(job: Job) -> str | None:
@@ -95,18 +107,20 @@ def last_run_id(job: Job) -> str | None:
 
 
 def next_fire(job: Job, after: Instant) -> Instant | None:
-    """The job's first fire time after `after`, within its own window and count. Of one that is paused: the instant at
-    which it goes on, or None."""
+    """The job's first fire time after `after`, within its own window and count, or when a fire time falls due that was
+    skipped or moved, if that is earlier. Of one that is paused: the instant at which it goes on, or None."""
     if job.deleted_at is not None or exhausted(job):
         return None
     if not job.enabled:
         return job.paused_until
-    return next_in_window(job, after)
+    found = next_in_window(job, after)
+    overridden = next_due(job) if job.overrides else None
+    return found if overridden is None or (found is not None and found < overridden) else overridden
 
 
 def job_fires(job: Job, after: Instant, count: int) -> list[Instant]:
-    """The next fire times of a job, `count` at most; none of one that is deleted or past its last run, nor while it is
-    paused."""
+    """The next instants at which a job runs, `count` at most; none of one that is deleted or past its last run, nor
+    while it is paused."""
     if job.deleted_at is not None or exhausted(job):
         return []
     if not job.enabled:
@@ -114,12 +128,21 @@ def job_fires(job: Job, after: Instant, count: int) -> list[Instant]:
     if after_end(job) is not None and job.next_fire_at is not None and job.next_fire_at > after and count:
         first = job.next_fire_at
         return [first, *fires_in_window(replace(job, anchor_at=first), first, INSTANT_MAX - 1, count - 1)]
-    return fires_in_window(job, after, INSTANT_MAX - 1, count)
+    fires = fires_in_window(job, after, INSTANT_MAX - 1, count)
+    return sorted({*fires, *moves(job, after, INSTANT_MAX)})[:count] if job.overrides else fires
+
+
+def next_run_at(job: Job) -> Instant | None:
+    """When a job runs next: where fire times were skipped or moved, that may not be its `next_fire_at`."""
+    if not job.overrides or not job.enabled or job.next_fire_at is None:
+        return job.next_fire_at if job.enabled else None
+    found = [*fires_in_window(job, job.planned_until, INSTANT_MAX - 1, 1), *moves(job, INSTANT_MIN, INSTANT_MAX)]
+    return min(found, default=None)
 
 
 def is_fire_time(job: Job, instant: Instant) -> bool:
-    """Whether the job's rule yields this instant, whether it is paused or not."""
-    return bool(fires_in_window(job, instant - 1, instant, 1))
+    """Whether the job's rule yields this instant, whether it is paused or not, skipped or moved or not."""
+    return of_fire(job, instant) is not None or bool(fires_in_window(job, instant - 1, instant, 1))
 
 
 def exhausted(job: Job) -> bool:
@@ -192,18 +215,18 @@ def _looking_after(job: Job, now: Instant, runs: tuple[Run, ...] = (), changes: 
 def _plan(job: Job, unfinished: Sequence[Run], now: Instant, ahead: int, ran: Sequence[Instant]) -> Plan:
     horizon = max(now + (0 if needs_unfinished(job) else ahead), job.planned_until)
     owed, dropped = _account(job, now, horizon, ran)
+    due = settled(job, now, owed)
     # After a clock went back a fire time may come again whose run waits: that run must not make way for itself.
     known = {run.fire_at for run in unfinished}.union(ran) if unfinished or ran else ()
     owed = [fire for fire in owed if fire.fire_at not in known]
-    owed, beyond = _limit(job, owed)
+    owed, beyond = _limit(replace(job, fires_count=job.fires_count + len(due.owed)) if due.owed else job, owed)
+    if due.owed:
+        owed = sorted((*owed, *(fire for fire in due.owed if fire.fire_at not in known)), key=lambda each: each.due_at)
     runs, changes, skipped = apply_overlap(job, owed, unfinished, now, sorted(known))
-    dropped = [*dropped, *skipped]
-    moved = replace(
-        job,
-        planned_until=beyond if beyond is not None else horizon,
-        fires_count=job.fires_count + len(runs),
-    )
-    moved = timed(moved)
+    dropped = [*dropped, *due.dropped, *skipped]
+    until = beyond if beyond is not None else horizon
+    moved = replace(job, planned_until=until, fires_count=job.fires_count + len(runs))
+    moved = timed(replace(moved, overrides=left(job, due.overrides, until)) if job.overrides else moved)
     return Plan(
         moved,
         (*(dropped_run(job, range_, now) for range_ in dropped), *runs),
@@ -215,7 +238,7 @@ def _plan(job: Job, unfinished: Sequence[Run], now: Instant, ahead: int, ran: Se
 def _account(job: Job, now: Instant, horizon: Instant, ran: Sequence[Instant]) -> tuple[list[Owed], list[Dropped]]:
     """Sort the fire times in (cursor, horizon] into owed and missed, by the catch-up policy."""
     cursor = job.planned_until
-    first = next_fire(job, cursor)
+    first = next_in_window(job, cursor)
     if first is None or first > horizon:
         return [], []
     if first > now - MISFIRE_GRACE:
@@ -241,36 +264,7 @@ def _kept(job: Job, after: Instant, now: Instant) -> list[Instant]:
     if job.catch_up.policy is CatchUpPolicy.LATEST:
         last = last_in_window(job, after, now)
         return [] if last is None else [last]
-    return _newest(job, after, now, CATCH_UP_RUNS_MAX)
-
-
-def _newest(job: Job, after: Instant, until: Instant, limit: int) -> list[Instant]:
-    """The newest `limit` fire times in (after, until], found by widening a span that ends at `until`."""
-    last = last_in_window(job, after, until)
-    if last is None:
-        return []
-    span = SECOND
-    while last - span > after:
-        found = fires_in_window(job, last - span, last, 2 * limit)
-        if len(found) >= limit:
-            return found[-limit:] if len(found) < 2 * limit else _newest_dense(job, last - span, last, limit)
-        span *= 2
-    found = fires_in_window(job, after, last, 2 * limit)
-    return found[-limit:] if len(found) < 2 * limit else _newest_dense(job, after, last, limit)
-
-
-def _newest_dense(job: Job, after: Instant, last: Instant, limit: int) -> list[Instant]:
-    """As `_newest`, where the span holds more than twice the limit: halve it until it does not."""
-    low, high = after, last
-    while True:
-        middle = low + (high - low) // 2
-        found = fires_in_window(job, middle, last, 2 * limit)
-        if limit <= len(found) < 2 * limit:
-            return found[-limit:]
-        if len(found) >= 2 * limit:
-            low = middle
-        else:
-            high = middle
+    return newest_in_window(job, after, now, CATCH_UP_RUNS_MAX)
 
 
 def _limit(job: Job, owed: list[Owed]) -> tuple[list[Owed], Instant | None]:
@@ -290,8 +284,11 @@ def resume(job: Job, now: Instant, ran: Sequence[Instant] = ()) -> Plan:
     """Go on with the fire times after `now`. Those that passed meanwhile are recorded as skipped, in one row; `ran`:
     fire times that have a row already, ascending, which no range may cover."""
     cursor = max(now, min(job.planned_until, now + CURSOR_AHEAD))
-    resumed = timed(replace(_resumed(job), planned_until=cursor, updated_at=now))
-    return Plan(resumed, passed_while_paused(job, now, now, ran), records=looked_at(resumed, now))
+    due = passed_by(job, now)
+    overrides = left(job, due.overrides, cursor)
+    resumed = timed(replace(_resumed(job), planned_until=cursor, updated_at=now, overrides=overrides))
+    passed = (*passed_while_paused(job, now, now, ran), *(dropped_run(job, each, now) for each in due.dropped))
+    return Plan(resumed, passed, records=looked_at(resumed, now))
 
 
 def _resumed(job: Job) -> Job:
@@ -316,14 +313,16 @@ def apply_overlap(
     """Which of the owed fire times run, in order, given the unfinished runs. `apart`: fire times that no range of
     skipped ones may cover, ascending."""
     if not needs_unfinished(job):
-        return [owed_run(job, fire.fire_at, now, fire.cause) for fire in owed], [], []
+        return [_made(job, fire, now) for fire in owed], [], []
+    if job.overrides:
+        apart = sorted({*apart, *(each.fire_at for each in job.overrides)})
     runs: list[Run] = []
     skipped: list[Dropped] = []
     owed = list(owed)
     if job.overlap in ENDS_OTHERS:
         skipped += [_overlapped(job, fire, "a later fire time took its place") for fire in owed[:-1]]
         changes = _end_others(job, unfinished, now) if owed else []
-        runs = [_made_last(owed_run(job, fire.fire_at, now, fire.cause), unfinished, now) for fire in owed[-1:]]
+        runs = [_made_last(_made(job, fire, now), unfinished, now) for fire in owed[-1:]]
         return runs, changes, _merged(skipped, apart)
     waiting, pending = len(unfinished), sum(shown_state(run) is State.PENDING for run in unfinished)
     room = _UNFINISHED_MAX.get(job.overlap)
@@ -333,13 +332,13 @@ def apply_overlap(
         elif job.buffer_max is not None and pending >= job.buffer_max:
             skipped.append(_overlapped(job, fire, f"{pending} pending, buffer_max is {job.buffer_max}"))
         else:
-            runs.append(owed_run(job, fire.fire_at, now, fire.cause))
+            runs.append(_made(job, fire, now))
             waiting, pending = waiting + 1, pending + 1
     return runs, [], _merged(skipped, apart)
 
 
 def _overlapped(job: Job, fire: Owed, why: str) -> Dropped:
-    return Dropped(fire.fire_at, fire.fire_at, 1, Disposition.SKIPPED_OVERLAP, f"overlap: {job.overlap}; {why}")
+    return one(fire.fire_at, Disposition.SKIPPED_OVERLAP, f"overlap: {job.overlap}; {why}")
 
 
 def _made_last(run: Run, unfinished: Sequence[Run], now: Instant) -> Run:
@@ -380,6 +379,11 @@ def _merged(dropped: list[Dropped], apart: Sequence[Instant]) -> list[Dropped]:
 def due_of(job: Job, fire_at: Instant) -> Instant:
     """When a run for this fire time is due."""
     return fire_at + to_micros(job.jitter_seconds * fraction(job.id, fire_at)) if job.jitter_seconds else fire_at
+
+
+def _made(job: Job, fire: Owed, now: Instant) -> Run:
+    run = owed_run(job, fire.fire_at, now, fire.cause)
+    return run if fire.moved is None else as_moved(run, fire.moved)
 
 
 def owed_run(job: Job, fire_at: Instant, now: Instant, cause: Cause, payload: bytes | None = None) -> Run:

@@ -138,8 +138,9 @@ def _type(queue: str) -> str:
 
 
 def is_ahead(run: Run, at: Instant) -> bool:
-    """Whether it was planned for after `at`, and had not begun by then."""
-    return run.fire_at > at and run.cause in PLANNED_CAUSES and not _has_begun(run, at)
+    """Whether it was planned for after `at`, and had not begun by then. (One that was moved may be due before its fire
+    time.)"""
+    return run.fire_at > at and run.due_at > at and run.cause in PLANNED_CAUSES and not _has_begun(run, at)
 
 
 def taken_back(run: Run, job: Job, now: Instant, reason: str) -> Run:

@@ -46,6 +46,7 @@ DISPOSITIONS: tuple[Disposition | None, ...] = (
     Disposition.WITHDRAWN,
     Disposition.NOT_STARTED,
     Disposition.CANCELLED,
+    Disposition.SKIPPED_OVERRIDE,
 )
 STATE_NUMBERS = {state: number for number, state in enumerate(STATES)}
 CAUSE_NUMBERS = {cause: number for number, cause in enumerate(CAUSES)}

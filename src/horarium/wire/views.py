@@ -54,8 +54,10 @@ from horarium.policies import (
 )
 from horarium.rules.calendars import without_days
 from horarium.rules.compiled import words_of
+from horarium.rules.planning import next_run_at
 from horarium.rules.tracing import handed_on
 from horarium.wire.masking import shown_target
+from horarium.wire.overrides import OverrideView, override_views
 
 S = TypeVar("S", bound=Struct)
 
@@ -100,6 +102,8 @@ class JobView(Struct, kw_only=True):
     paused_at: datetime | None
     pause_reason: str | None
     paused_until: datetime | None = None
+    overrides: list[OverrideView] | UnsetType = UNSET
+    overrides_dropped: list[datetime] | UnsetType = UNSET
     created_at: datetime
     updated_at: datetime
     finished_at: datetime | None
@@ -212,6 +216,10 @@ def _job_view(job: Job) -> JobView:
             shown[name] = to_datetime(instant)
     if not job.enabled:
         shown["next_fire_at"] = None
+    elif job.overrides:
+        shown["next_fire_at"] = moment(next_run_at(job))
+    shown["overrides"] = override_views(job.overrides) if job.overrides else UNSET
+    shown["overrides_dropped"] = [*map(to_datetime, job.overrides_dropped)] or UNSET
     shown["target"] = shown_target(job.target)
     for name in _SPELT:
         if (value := shown[name]) is not None:

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 import msgspec
 
 from horarium.access.roles import Scope
 from horarium.api.reading import decode_any
-from horarium.clock import Instant, to_micros
+from horarium.clock import INSTANT_MAX, Instant, to_datetime, to_instant, to_micros
 from horarium.dashboard.attention import last_runs
 from horarium.dashboard.charts import dot_chart
 from horarium.dashboard.differences import changes
 from horarium.dashboard.fields import as_command
-from horarium.dashboard.formats import duration, span
+from horarium.dashboard.formats import day_text, duration, span
 from horarium.dashboard.marks import Mark, error_line, mark_of, why, worst_first
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.strips import ahead_of, clock_changes, large
 from horarium.dashboard.times import instant_of
 from horarium.errors import InvalidRequest
 from horarium.model import Health, Job, Run, State, encode_payload
+from horarium.model.overrides import Override
 from horarium.operations.facade import Operations
 from horarium.policies import CatchUpPolicy, Overlap
 from horarium.rules.compiled import words_of
 from horarium.rules.explaining import Explanation
+from horarium.rules.overridden import moved_to
 from horarium.wire.definitions import definition_of
 from horarium.wire.views import job_view
 
@@ -72,6 +75,13 @@ class JobPages:
                 path="/jobs/{name}/resume", name="job-resume", handle=self.resume, method="POST",
                 scope=Scope.RUNS_WRITE,
             ),
+            *(
+                Page(
+                    path=f"/jobs/{{name}}/{word}", name=f"job-{word}", handle=act, method="POST",
+                    scope=Scope.RUNS_WRITE,
+                )
+                for word, act in (("skip", self.skip), ("move", self.move), ("unskip", self.unskip))
+            ),
             Page(
                 path="/jobs/{name}/revert", name="job-revert", handle=self.revert, method="POST",
                 scope=Scope.JOBS_WRITE,
@@ -99,7 +109,7 @@ class JobPages:
                 "failing": _failing(health, visit.now),
                 "job_zone": zone,
                 "strip": large(job, runs[:STRIP_PAST], visit.now, zone),
-                "fires": list(zip(fires, clock_changes(fires, zone), strict=True)),
+                "fires": coming(job, fires, zone),
                 "next_at": fires[0] if fires else None,
                 "all_fires": visit.text("next") == "all",
                 "runs": [run_row(run, visit.now) for run in runs[:RUNS_SHOWN]],
@@ -139,6 +149,23 @@ class JobPages:
         await self._operations.jobs.resume_job(name)
         return Went(f"/jobs/{name}", f"{name} goes on.", (f"/jobs/{name}/pause", "Pause"))
 
+    async def skip(self, visit: Visit) -> Answer:
+        name, fire_at = visit.path_name, _fire_time(visit, "at")
+        await self._operations.overriding.skip(name, fire_at, visit.text("reason").strip() or None)
+        return Went(f"/jobs/{name}", f"{name} does not run at {day_text(to_instant(fire_at), visit.zone)}.")
+
+    async def move(self, visit: Visit) -> Answer:
+        name, fire_at = visit.path_name, _fire_time(visit, "at")
+        job = await self._operations.jobs.get_job(name)
+        to = _fire_time(visit, "to", zone_of_job(job) or visit.zone)
+        await self._operations.overriding.move(name, fire_at, to, visit.text("reason").strip() or None)
+        return Went(f"/jobs/{name}", f"{name} runs at {day_text(to_instant(to), visit.zone)} instead.")
+
+    async def unskip(self, visit: Visit) -> Answer:
+        name, fire_at = visit.path_name, _fire_time(visit, "at")
+        await self._operations.overriding.lift(name, fire_at)
+        return Went(f"/jobs/{name}", f"{name} runs at {day_text(to_instant(fire_at), visit.zone)} again.")
+
     async def revert(self, visit: Visit) -> Answer:
         name, version = visit.path_name, visit.text("version")
         if not version.isdigit() or len(version) > VERSION_DIGITS_MAX:
@@ -152,6 +179,35 @@ class JobPages:
             raise InvalidRequest(f"type the job's name, {name}, to delete it", field="confirm")
         await self._operations.jobs.delete_job(name)
         return Went("/jobs", f"{name} was deleted. Its runs stay until their retention is over.")
+
+
+class Coming(NamedTuple):
+    """A line of the table of what comes: when it runs (or would), the fire time of the rule, who changed it, and a note
+    where the clocks change before it."""
+
+    at: Instant
+    fire_at: Instant
+    override: Override | None
+    note: str
+
+
+def coming(job: Job, fires: Sequence[Instant], zone: str) -> list[Coming]:
+    """The next instants at which a job runs, and between them the fire times that are skipped."""
+    found = []
+    for fire, note in zip(fires, clock_changes(fires, zone), strict=True):
+        moved = moved_to(job, fire)
+        found.append(Coming(fire, fire if moved is None else moved.fire_at, moved, note))
+    until = fires[-1] if fires else INSTANT_MAX
+    skipped = [each for each in job.overrides if each.to is None and each.fire_at <= until]
+    found += (Coming(each.fire_at, each.fire_at, each, "") for each in skipped)
+    return sorted(found, key=lambda each: each.at)
+
+
+def _fire_time(visit: Visit, field: str, zone: str = "UTC") -> datetime:
+    found = instant_of(visit.text(field).strip(), field, zone)
+    if found is None:
+        raise InvalidRequest(f"{field}: say when", field=field)
+    return to_datetime(found)
 
 
 def _legend(runs: Sequence[Run], now: Instant) -> list[Mark]:

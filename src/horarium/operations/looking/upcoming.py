@@ -14,10 +14,12 @@ from horarium.access.roles import LOCAL, Principal
 from horarium.clock import DAY, Instant
 from horarium.errors import TooExpensive
 from horarium.model import Job, State
+from horarium.model.overrides import Override
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.bounds.listing import Slices
 from horarium.operations.bounds.reaching import list_runs
 from horarium.ports import PAGE_MAX, RunFilter, Store
+from horarium.rules.overridden import moved_to, moves
 from horarium.rules.windows import fires_in_window
 from horarium.triggers.budget import FIRE_STEPS, is_spent, limited
 
@@ -32,10 +34,11 @@ Fire = tuple[Instant, str]
 
 
 class Ahead(Struct, frozen=True, order=True):
-    """One fire time that lies ahead."""
+    """One instant ahead at which a job runs: a fire time, or where one was moved to."""
 
     fire_at: Instant
     job: str
+    moved: Override | None = None
 
 
 class Upcoming(Struct, frozen=True):
@@ -92,7 +95,10 @@ async def upcoming(
             found += (fire for fire in fires if fire not in planned)
             found.sort()
             del found[limit + 1 :]
-    items = tuple(Ahead(fire, name) for fire, name in found[:limit])
+    named = {job.name: job for job in jobs if job.overrides}
+    items = tuple(
+        Ahead(fire, name, moved_to(named[name], fire) if name in named else None) for fire, name in found[:limit]
+    )
     return Upcoming(items, len(found) > limit or more, tuple(crowded))
 
 
@@ -104,7 +110,7 @@ async def _planned(store: Store, since: Instant, until: Instant, limit: int, rea
 
 
 def _fires(job: Job, since: Instant, until: Instant, count: int) -> list[Fire]:
-    found: list[Fire] = []
+    found = [(to, job.name) for to in moves(job, since - 1, until - 1)]
     after = max(job.planned_until, since - 1)
     left = count if job.fires_max is None else min(count, job.fires_max - job.fires_count)
     while left > 0:
@@ -118,4 +124,4 @@ def _fires(job: Job, since: Instant, until: Instant, count: int) -> list[Fire]:
         if len(fires) < FIRES_AT_ONCE:
             break
         after = fires[-1]
-    return found
+    return sorted(found)[:count] if job.overrides else found

@@ -15,6 +15,7 @@ from horarium.operations.settling.following import Following
 from horarium.operations.writing.signalling import announce_runs
 from horarium.ports import PAGE_MAX, Signal, Store, Topic
 from horarium.rules.following import follow_behind
+from horarium.rules.overridden import next_due
 from horarium.rules.planning import owed_run
 from horarium.rules.watching import PREFIX, is_watched, job_and_version
 from horarium.services.loop.service import Service, Wake
@@ -87,6 +88,8 @@ class Watcher(Service):
     def _unplanned(self, job: Job, now: Instant) -> Iterable[Run]:
         """The run of a fire time that has passed though no planner has dealt with it, and this watcher saw it pass."""
         fire_at = job.next_fire_at
+        if job.overrides and fire_at == next_due(job):
+            return ()
         if fire_at is None or fire_at + UNPLANNED_GRACE > now or (self._since or now) + UNPLANNED_GRACE > now:
             return ()
         return (owed_run(job, fire_at, now, Cause.SCHEDULE),)

@@ -24,7 +24,8 @@ from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.writing.signalling import announce
 from horarium.operations.writing.tracing import Tracing
 from horarium.ports import JOBS, Signal, Store, Topic
-from horarium.rules.planning import MISFIRE_GRACE, needs_unfinished, plans_when_due
+from horarium.rules.overridden import MISFIRE_GRACE
+from horarium.rules.planning import needs_unfinished, plans_when_due
 from horarium.rules.reconciling import plan_bounded
 from horarium.services.loop.service import Service, Wake
 from horarium.services.metrics.telemetry import Telemetry

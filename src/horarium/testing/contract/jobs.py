@@ -18,6 +18,7 @@ from horarium.model import (
     Plan,
     QueueTarget,
 )
+from horarium.model.overrides import Override
 from horarium.policies import CatchUp, CatchUpPolicy, Concurrency, Overlap, Retention, Retry, Timeouts
 from horarium.ports import BATCH_MAX, JobFilter, Store
 from horarium.testing.contract.base import Stores, StoreUnderTest, job_of
@@ -71,6 +72,11 @@ FULL_JOB = Job(
     fires_count=2**40,
     paused_at=1,
     paused_until=2,
+    overrides=(
+        Override(fire_at=3, to=INSTANT_MAX, by="ü", reason="a\nb", at=4, done=True, token=2**40),
+        Override(fire_at=5),
+    ),
+    overrides_dropped=(INSTANT_MIN, INSTANT_MAX),
     pause_reason="line\nline\ttab ü",
     created_at=INSTANT_MIN,
     updated_at=INSTANT_MAX,

@@ -1,0 +1,110 @@
+"""`horarium job skip|move|unskip|overrides`: single fire times of a job."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from horarium.cli.fields import until_moment
+from horarium.cli.job import NAME
+from horarium.cli.output import Column, beside, print_json, print_json_list, print_table, say
+from horarium.cli.shell import connect, server_options
+
+if TYPE_CHECKING:
+    from horarium.client import Client
+
+COLUMNS = (
+    Column("fire_at", when=True, whole=True), Column("action", whole=True), Column("to", when=True, whole=True),
+    Column("by"), Column("reason"),
+)  # fmt: skip
+AT = click.option("--at", metavar="WHEN", help="The fire time: an instant, a wall time, or 2h from now.")
+REASON = click.option("--reason", metavar="TEXT", help="Why; shown wherever the fire time is.")
+
+
+@click.command(
+    help="Skip one fire time of a job. Its run is withdrawn if it is planned ahead.\n\n"
+    '\b\nExamples:\n  horarium job skip payroll --next --reason "the bank is closed"\n'
+    "  horarium job skip payroll --at 2027-01-15T09:00:00+01:00"
+)
+@NAME
+@AT
+@click.option("--next", "is_next", is_flag=True, help="The next one.")
+@REASON
+@server_options
+def skip(
+    name: str, at: str | None, is_next: bool, reason: str | None, url: str, api_key: str | None, as_json: bool
+) -> None:
+    if (at is None) is not is_next:
+        raise click.UsageError("give either --next or --at")
+    with connect(url, api_key) as client:
+        told = client.overrides.skip(name, _next(client, name) if at is None else _moment(at), reason)
+    if as_json:
+        print_json(told)
+    else:
+        say(f"Job {name} does not run at {beside(told.fire_at)}.")
+
+
+@click.command(
+    help="Move one fire time of a job to another instant. Its run keeps the fire time of the rule.\n\n"
+    "\b\nExample:\n  horarium job move payroll --at 2027-01-15T09:00:00+01:00 --to 2027-01-15T11:00:00+01:00"
+)
+@NAME
+@click.option("--at", required=True, metavar="WHEN", help="The fire time: an instant, a wall time, or 2h from now.")
+@click.option("--to", required=True, metavar="WHEN", help="When its run is due instead.")
+@REASON
+@server_options
+def move(name: str, at: str, to: str, reason: str | None, url: str, api_key: str | None, as_json: bool) -> None:
+    with connect(url, api_key) as client:
+        told = client.overrides.move(name, _moment(at), _moment(to), reason)
+    if as_json:
+        print_json(told)
+        return
+    assert told.to is not None, "it was moved"
+    say(f"Job {name} runs at {beside(told.to)} instead of {beside(told.fire_at)}.")
+
+
+@click.command(
+    help="Take a skip or a move back: the fire time is as its rule has it.\n\n"
+    "\b\nExample:\n  horarium job unskip payroll --at 2027-01-15T09:00:00+01:00"
+)
+@NAME
+@click.option("--at", required=True, metavar="WHEN", help="The fire time: an instant, a wall time, or 2h from now.")
+@server_options
+def unskip(name: str, at: str, url: str, api_key: str | None, as_json: bool) -> None:
+    fire_at = _moment(at)
+    with connect(url, api_key) as client:
+        client.overrides.remove(name, fire_at)
+    if as_json:
+        print_json({"job": name, "fire_at": fire_at})
+    else:
+        say(f"Job {name} runs at {beside(fire_at)} again.")
+
+
+@click.command(
+    help="List the fire times of a job that are skipped or moved.\n\n\b\nExample:\n  horarium job overrides payroll"
+)
+@NAME
+@server_options
+def overrides(name: str, url: str, api_key: str | None, as_json: bool) -> None:
+    with connect(url, api_key) as client:
+        found = list(client.overrides.list(name))
+    if as_json:
+        print_json_list(found)
+    else:
+        rows = ((each.fire_at, each.action, each.to, each.by, each.reason or "") for each in found)
+        print_table(COLUMNS, rows, "No fire time is skipped or moved.")
+
+
+def _moment(text: str) -> datetime:
+    return until_moment(text, datetime.now(UTC))
+
+
+def _next(client: Client, name: str) -> datetime:
+    """The next fire time of the rule: the first instant at which the job runs, or the one that was moved there."""
+    found = client.fires(name, 1)
+    if not found.fires:
+        raise click.ClickException(f"job {name} has no fire time ahead")
+    moved = {each.to: each.fire_at for each in found.overrides if each.to is not None}
+    return moved.get(found.fires[0], found.fires[0])

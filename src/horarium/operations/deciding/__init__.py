@@ -1,0 +1,1 @@
+"""What persons decide about single runs and fire times of a job."""

@@ -1,0 +1,152 @@
+"""Fire times that a person skipped or moved: what a plan makes of them (docs/overrides.md).
+
+An override is kept in the job, so that a plan and a change of it can't miss one another: both write the job under the
+version that they read. The rule's fire times are asked for without those that are overridden (`rules.windows`); these
+are settled here, each when it falls due and never ahead of that: so it can be taken back up to its very instant, and a
+moved run obeys the policies of the moment at which it is to begin. A moved run keeps the fire time of its rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from horarium.clock import SECOND, Instant, to_micros, to_text
+from horarium.model import Cause, Disposition, Event, EventKind, Job, Run, State
+from horarium.model.overrides import Override
+from horarium.policies import CatchUpPolicy
+
+MISFIRE_GRACE = 2 * SECOND
+"""A fire time planned within this of its instant is on time: no scheduler is exact, and a pause is no downtime."""
+
+
+class Owed(NamedTuple):
+    """A fire time that is to run, and why. `moved`: by which override it is due at another instant."""
+
+    fire_at: Instant
+    cause: Cause
+    moved: Override | None = None
+
+    @property
+    def due_at(self) -> Instant:
+        return self.fire_at if self.moved is None else self.moved.due_at
+
+
+class Dropped(NamedTuple):
+    """A range of fire times that are not to run."""
+
+    first: Instant
+    last: Instant
+    fires: int
+    disposition: Disposition
+    reason: str
+
+
+class Settled(NamedTuple):
+    """What became of the overrides that fell due: those to run, those that don't, and all that were dealt with."""
+
+    owed: list[Owed]
+    dropped: list[Dropped]
+    overrides: list[Override]
+
+
+def of_fire(job: Job, fire_at: Instant) -> Override | None:
+    """The override of this fire time."""
+    return next((each for each in job.overrides if each.fire_at == fire_at), None)
+
+
+def moved_to(job: Job, instant: Instant) -> Override | None:
+    """The override by which the job runs at this instant."""
+    return next((each for each in job.overrides if each.to == instant and not each.done), None)
+
+
+def next_due(job: Job) -> Instant | None:
+    """When the next override of a job falls due."""
+    return min((each.due_at for each in job.overrides if not each.done), default=None)
+
+
+def moves(job: Job, after: Instant, until: Instant) -> list[Instant]:
+    """The instants in (after, until] to which fire times were moved, ascending."""
+    return sorted(
+        each.to for each in job.overrides if each.to is not None and not each.done and after < each.to <= until
+    )
+
+
+def settled(job: Job, now: Instant, owed: Iterable[Owed]) -> Settled:
+    """What becomes of the overrides that have fallen due. `owed`: what runs beside them. One that is late (nothing
+    planned at its instant) is caught up on as the policy says, as any other fire time."""
+    due = sorted((each for each in job.overrides if not each.done and each.due_at <= now), key=lambda each: each.due_at)
+    if job.fires_max is not None:
+        room = max(0, job.fires_max - job.fires_count)
+        beyond = {each.fire_at for each in [each for each in due if each.to is not None][room:]}
+        due = [each for each in due if each.fire_at not in beyond]
+    newest = max([*(each.due_at for each in owed), *(each.due_at for each in due)], default=now)
+    found = Settled([], [], due)
+    for each in due:
+        if each.to is None:
+            found.dropped.append(one(each.fire_at, Disposition.SKIPPED_OVERRIDE, said(each)))
+        elif each.to > now - MISFIRE_GRACE:
+            found.owed.append(Owed(each.fire_at, Cause.SCHEDULE, each))
+        elif _is_given_up(job, each.to, newest, now):
+            why = f"catch_up: {job.catch_up.policy}; {said(each)}"
+            found.dropped.append(one(each.fire_at, Disposition.MISSED, why))
+        else:
+            found.owed.append(Owed(each.fire_at, Cause.CATCH_UP, each))
+    return found
+
+
+def _is_given_up(job: Job, to: Instant, newest: Instant, now: Instant) -> bool:
+    window = job.catch_up.window_seconds
+    if job.catch_up.policy is CatchUpPolicy.NONE or (window is not None and to < now - to_micros(window)):
+        return True
+    return job.catch_up.policy is CatchUpPolicy.LATEST and newest > to
+
+
+def left(job: Job, dealt_with: Sequence[Override], planned_until: Instant) -> tuple[Override, ...]:
+    """The overrides that stay with a job that is planned up to there. Of a run that was made before its fire time this
+    has to be known until the cursor has passed it."""
+    done = {each.fire_at for each in dealt_with}
+    kept = (replace(each, done=True) if each.fire_at in done else each for each in job.overrides)
+    return tuple(each for each in kept if not each.done or each.fire_at > planned_until)
+
+
+def passed_by(job: Job, now: Instant) -> Settled:
+    """The same for a job that was paused up to now: nothing of it runs."""
+    due = [each for each in job.overrides if not each.done and each.due_at <= now]
+    paused = f"paused: {job.pause_reason or 'by hand'}"
+    dropped = [
+        one(each.fire_at, Disposition.SKIPPED_OVERRIDE, said(each))
+        if each.to is None
+        else one(each.fire_at, Disposition.SKIPPED_PAUSED, f"{paused}; {said(each)}")
+        for each in due
+    ]
+    return Settled([], dropped, due)
+
+
+def one(fire_at: Instant, disposition: Disposition, reason: str) -> Dropped:
+    """A single fire time that does not run."""
+    return Dropped(fire_at, fire_at, 1, disposition, reason)
+
+
+def as_moved(run: Run, override: Override) -> Run:
+    """The run of a fire time that was moved. A limit for its start moves along."""
+    assert override.to is not None, "a run is made of a fire time that was moved, not of one that is skipped"
+    due_at = max(override.to, run.created_at) if run.cause is Cause.CATCH_UP else override.to
+    start_by = None if run.start_by is None else run.start_by + due_at - run.due_at
+    event = Event(override.to, State.PENDING, said(override), EventKind.MOVED)
+    return replace(run, due_at=due_at, start_by=start_by, token=override.token, history=(*run.history, event))
+
+
+def run_moved_to(run: Run) -> Instant | None:
+    """Where the run's fire time was moved to; None: it was not moved."""
+    return next((event.at for event in run.history if event.kind is EventKind.MOVED), None)
+
+
+def said(override: Override) -> str:
+    """What was decided, by whom and why, in words."""
+    what = "skipped" if override.to is None else f"moved from {to_text(override.fire_at)} to {to_text(override.to)}"
+    by = f" by {override.by}" if override.by else ""
+    why = f", because: {override.reason}" if override.reason else ""
+    return f"{what}{by}{why}"

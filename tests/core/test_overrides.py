@@ -1,0 +1,153 @@
+"""Overrides as rules: whatever is skipped and moved, each fire time comes to exactly one end, at the right instant."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from horarium.clock import SECOND, Instant
+from horarium.model import Cause, Disposition, Job, Run, State
+from horarium.model.overrides import Override
+from horarium.policies import CatchUp, CatchUpPolicy, Overlap
+from horarium.rules.editing import edit, pause
+from horarium.rules.overridden import of_fire, run_moved_to
+from horarium.rules.overriding import has_begun, lift, override
+from horarium.rules.planning import job_fires, next_run_at, plan
+from tests.core.planned import EACH, NOW, a_job, a_run, skipped
+from tests.searching import tries
+
+FIRES = [NOW + (number + 1) * EACH for number in range(12)]
+END = FIRES[-1] + 20 * EACH
+
+
+def test_a_skipped_fire_time_runs_not_and_says_why() -> None:
+    job = override(a_job(), Override(fire_at=FIRES[1], by="ann", reason="closed", at=NOW), None, NOW).job
+    assert job_fires(job, NOW, 3) == [FIRES[0], FIRES[2], FIRES[3]]
+    job = plan(job, [], FIRES[0]).job
+    assert next_run_at(job) == FIRES[2], "what is shown as the next one runs"
+    planned = plan(job, [], FIRES[1])
+    (row,) = planned.runs
+    assert (row.fire_at, row.state, row.disposition) == (FIRES[1], State.SKIPPED, Disposition.SKIPPED_OVERRIDE)
+    assert row.error == "skipped by ann, because: closed"
+    assert planned.job.overrides == ()
+
+
+def test_a_run_is_due_where_its_fire_time_was_moved_to_and_keeps_it() -> None:
+    job = override(a_job(), Override(fire_at=FIRES[0], to=FIRES[2] + 1), None, NOW).job
+    assert [run.fire_at for run in plan(job, [], FIRES[1]).runs] == [FIRES[1]]
+    job = plan(job, [], FIRES[2]).job
+    (run,) = plan(job, [], FIRES[2] + 1).runs
+    assert (run.fire_at, run.due_at, run_moved_to(run)) == (FIRES[0], FIRES[2] + 1, FIRES[2] + 1)
+
+
+def test_a_run_may_be_moved_to_an_earlier_instant_and_is_made_once() -> None:
+    job = override(a_job(), Override(fire_at=FIRES[3], to=NOW + 5), None, NOW).job
+    assert job.next_fire_at == NOW + 5
+    planned = plan(job, [], NOW + 5)
+    assert [(run.fire_at, run.due_at) for run in planned.runs] == [(FIRES[3], NOW + 5)]
+    (kept,) = planned.job.overrides
+    assert kept.done
+    assert has_begun(None, kept)
+    later = planned.job
+    for fire in FIRES[:4]:
+        made = plan(later, [], fire)
+        later = made.job
+        assert [run.fire_at for run in made.runs] == ([] if fire == FIRES[3] else [fire])
+    assert later.overrides == ()
+
+
+def test_a_run_that_was_moved_ahead_is_not_withdrawn_once_it_is_due() -> None:
+    job = override(a_job(), Override(fire_at=FIRES[3], to=NOW + 5), None, NOW).job
+    planned = plan(job, [], NOW + 5)
+    assert pause(planned.job, planned.runs, NOW + 6, None).withdrawals == ()
+
+
+def test_an_edit_drops_what_its_rule_yields_no_longer_and_names_it() -> None:
+    job = override(a_job(), Override(fire_at=FIRES[0]), None, NOW).job
+    job = override(job, Override(fire_at=FIRES[1], to=END), None, NOW).job
+    wanted = replace(
+        job, trigger={"type": "interval", "every_seconds": 2 * EACH // SECOND, "anchor": job.trigger["anchor"]}
+    )
+    edited = edit(job, wanted, [], NOW + 1).job
+    assert {*edited.overrides_dropped, *(each.fire_at for each in edited.overrides)} == {FIRES[0], FIRES[1]}
+    assert len(edited.overrides_dropped) == 1
+    assert edit(edited, replace(edited, priority=3), [], NOW + 2).job.overrides_dropped == ()
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> tuple[Job, list[tuple[Instant, int, int | None]]]:
+    """A job, and at some instants a word about one of its fire times: skip (None), move to, or lift (-1)."""
+    job = a_job(
+        overlap=draw(st.sampled_from([Overlap.ALLOW, Overlap.BUFFER_ALL])),
+        catch_up=CatchUp(draw(st.sampled_from([CatchUpPolicy.ALL, CatchUpPolicy.LATEST]))),
+    )
+    at = st.integers(NOW, END)
+    word = st.one_of(st.none(), st.just(-1), st.integers(NOW, END))
+    told = draw(st.lists(st.tuples(at, st.integers(0, len(FIRES) - 1), word), max_size=8))
+    steps = draw(st.lists(at, max_size=12))
+    return job, sorted([*told, *((step, -1, None) for step in steps)], key=lambda each: each[0])
+
+
+@given(stories())
+@tries(300)
+def test_each_fire_time_comes_to_one_end(story: tuple[Job, list[tuple[Instant, int, int | None]]]) -> None:
+    job, told = story
+    ends: dict[Instant, Run] = {}
+    covered: list[Instant] = []
+    expected: dict[Instant, Instant | None] = {fire: fire for fire in FIRES}
+
+    def take(runs: tuple[Run, ...]) -> None:
+        for run in runs:
+            assert run.fire_at not in ends, "no fire time has two rows"
+            ends[run.fire_at] = run
+            covered.extend(f for f in FIRES if run.fire_at <= f <= (run.last_fire_at or run.fire_at))
+
+    for now, number, word in [*told, (END, -1, None)]:
+        planned = plan(job, list(ends.values()) if job.overlap is Overlap.BUFFER_ALL else [], now)
+        take(planned.runs)
+        job = planned.job
+        if number < 0:
+            continue
+        fire, before = FIRES[number], of_fire(job, FIRES[number])
+        if fire in covered or (before is None and fire <= now) or has_begun(None, before):
+            continue
+        if word == -1:
+            if before is not None:
+                planned = lift(job, fire, [], now)
+                take(planned.runs)
+                job, expected[fire] = planned.job, fire
+        elif word is None or word > now:
+            planned = override(job, Override(fire_at=fire, to=word), None, now)
+            take(planned.runs)
+            job, expected[fire] = planned.job, word
+    assert sorted(covered) == FIRES, "each has one end, and no range covers another's row"
+    assert not [each for each in job.overrides if each.fire_at <= END]
+    for fire in FIRES:
+        run = ends.get(fire)
+        due = expected[fire]
+        if due is None:
+            assert run is not None
+            assert run.disposition is Disposition.SKIPPED_OVERRIDE
+        elif run is not None and run.state is State.PENDING:
+            assert run.due_at == due or (run.cause is Cause.CATCH_UP and run.due_at > due)
+
+
+def test_a_run_that_was_withdrawn_goes_on_from_its_token() -> None:
+    held = a_run(a_job(), FIRES[0], token=7)
+    planned = override(a_job(), Override(fire_at=FIRES[0], to=FIRES[0] + 1), held, NOW)
+    assert planned.withdrawals == (held,)
+    (run,) = plan(planned.job, [], FIRES[0] + 1).runs
+    assert run.token == 7
+
+
+def test_what_was_moved_into_a_pause_does_not_run() -> None:
+    job = override(a_job(), Override(fire_at=FIRES[0], to=FIRES[1] + 1), None, NOW).job
+    job = override(job, Override(fire_at=FIRES[2], to=FIRES[4] + 1), None, NOW).job
+    job = pause(job, [], NOW + 1, "moving", FIRES[3]).job
+    planned = plan(job, [], FIRES[3])
+    assert skipped(planned) == [
+        (Disposition.SKIPPED_PAUSED, FIRES[1], 1),
+        (Disposition.SKIPPED_PAUSED, FIRES[0], 1),
+    ]
+    assert [each.fire_at for each in planned.job.overrides] == [FIRES[2]], "it was moved behind the pause"

@@ -125,7 +125,7 @@ async def test_a_claim_that_is_quicker_by_a_moment_wins(setting: Setting) -> Non
         await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, START + 10 * SECOND, setting.steady)
         return await commit(plans, steady)  # type: ignore[arg-type]
 
-    setting.store.commit_plans = claimed_first  # type: ignore[method-assign,assignment]
+    setting.store.commit_plans = claimed_first  # type: ignore[method-assign]
     with pytest.raises(AlreadyBegun, match="is running"):
         await setting.operations.overriding.skip(job.name, at(10))
     setting.store.commit_plans = commit  # type: ignore[method-assign]

@@ -126,7 +126,7 @@ type CronTrigger struct {
 	Seed       *string `json:"seed,omitempty"`
 }
 
-// Disposition: How a fire time ended. `excluded`, `dst_gap` and `limit_reached` follow from the rule (`rules.explaining`): no stored run has them. One of cancelled, dst_gap, excluded, limit_reached, missed, not_started, ran, skipped_overlap, skipped_paused, withdrawn.
+// Disposition: How a fire time ended. `excluded`, `dst_gap` and `limit_reached` follow from the rule (`rules.explaining`): no stored run has them. One of cancelled, dst_gap, excluded, limit_reached, missed, not_started, ran, skipped_overlap, skipped_override, skipped_paused, withdrawn.
 type Disposition string
 
 // EventView: One line of a run's history. `detail`: of a failed attempt, the end of its traceback; left out of all others.
@@ -200,10 +200,11 @@ type Fault struct {
 	Message string `json:"message"`
 }
 
-// Fires: Fire times, earliest first, and the rule in plain words.
+// Fires: Instants at which a job runs, earliest first, and its rule in plain words. `overrides`: fire times that a person skipped, which are not among them, or moved, which are there as the instants they were moved to.
 type Fires struct {
-	Fires []time.Time `json:"fires"`
-	Words string      `json:"words"`
+	Fires     []time.Time    `json:"fires"`
+	Words     string         `json:"words"`
+	Overrides []OverrideView `json:"overrides,omitempty"`
 }
 
 // Follow: A follow-up: a notification to the channel `notify`, or a run of the job `trigger`, with its own payload or with the one given here (`result`: what the run returned). `after`: from the n-th in a row on. `seconds`: of `late` and `overdue`, how long after its time a run begins, or ends.
@@ -284,42 +285,44 @@ type JobState string
 
 // JobView: A job as it is shown: the definition, its state, and its health (which an entry of the audit leaves out).
 type JobView struct {
-	Name           string              `json:"name"`
-	Trigger        Trigger             `json:"trigger"`
-	Target         any                 `json:"target"`
-	Enabled        bool                `json:"enabled"`
-	Labels         map[string]string   `json:"labels"`
-	CatchUp        CatchUp             `json:"catch_up"`
-	Overlap        Overlap             `json:"overlap"`
-	Retry          Retry               `json:"retry"`
-	Timeouts       Timeouts            `json:"timeouts"`
-	Priority       int                 `json:"priority"`
-	Concurrency    *Concurrency        `json:"concurrency"`
-	JitterSeconds  float64             `json:"jitter_seconds"`
-	StartsAt       *time.Time          `json:"starts_at"`
-	EndsAt         *time.Time          `json:"ends_at"`
-	FiresMax       *int                `json:"fires_max"`
-	Retention      Retention           `json:"retention"`
-	Title          *string             `json:"title,omitempty"`
-	BufferMax      *int                `json:"buffer_max,omitempty"`
-	On             map[string][]Follow `json:"on"`
-	ID             string              `json:"id"`
-	Version        int                 `json:"version"`
-	State          JobState            `json:"state"`
-	Words          string              `json:"words"`
-	NextFireAt     *time.Time          `json:"next_fire_at"`
-	FiresCount     int                 `json:"fires_count"`
-	PausedAt       *time.Time          `json:"paused_at"`
-	PauseReason    *string             `json:"pause_reason"`
-	PausedUntil    *string             `json:"paused_until,omitempty"`
-	CreatedAt      time.Time           `json:"created_at"`
-	UpdatedAt      time.Time           `json:"updated_at"`
-	FinishedAt     *time.Time          `json:"finished_at"`
-	LastRun        *LastRunView        `json:"last_run,omitempty"`
-	LastSuccessAt  *time.Time          `json:"last_success_at,omitempty"`
-	FailuresInARow *int                `json:"failures_in_a_row,omitempty"`
-	FailingSince   *string             `json:"failing_since,omitempty"`
-	PingURL        *string             `json:"ping_url,omitempty"`
+	Name             string              `json:"name"`
+	Trigger          Trigger             `json:"trigger"`
+	Target           any                 `json:"target"`
+	Enabled          bool                `json:"enabled"`
+	Labels           map[string]string   `json:"labels"`
+	CatchUp          CatchUp             `json:"catch_up"`
+	Overlap          Overlap             `json:"overlap"`
+	Retry            Retry               `json:"retry"`
+	Timeouts         Timeouts            `json:"timeouts"`
+	Priority         int                 `json:"priority"`
+	Concurrency      *Concurrency        `json:"concurrency"`
+	JitterSeconds    float64             `json:"jitter_seconds"`
+	StartsAt         *time.Time          `json:"starts_at"`
+	EndsAt           *time.Time          `json:"ends_at"`
+	FiresMax         *int                `json:"fires_max"`
+	Retention        Retention           `json:"retention"`
+	Title            *string             `json:"title,omitempty"`
+	BufferMax        *int                `json:"buffer_max,omitempty"`
+	On               map[string][]Follow `json:"on"`
+	ID               string              `json:"id"`
+	Version          int                 `json:"version"`
+	State            JobState            `json:"state"`
+	Words            string              `json:"words"`
+	NextFireAt       *time.Time          `json:"next_fire_at"`
+	FiresCount       int                 `json:"fires_count"`
+	PausedAt         *time.Time          `json:"paused_at"`
+	PauseReason      *string             `json:"pause_reason"`
+	PausedUntil      *string             `json:"paused_until,omitempty"`
+	Overrides        []OverrideView      `json:"overrides,omitempty"`
+	OverridesDropped []string            `json:"overrides_dropped,omitempty"`
+	CreatedAt        time.Time           `json:"created_at"`
+	UpdatedAt        time.Time           `json:"updated_at"`
+	FinishedAt       *time.Time          `json:"finished_at"`
+	LastRun          *LastRunView        `json:"last_run,omitempty"`
+	LastSuccessAt    *time.Time          `json:"last_success_at,omitempty"`
+	FailuresInARow   *int                `json:"failures_in_a_row,omitempty"`
+	FailingSince     *string             `json:"failing_since,omitempty"`
+	PingURL          *string             `json:"ping_url,omitempty"`
 }
 
 // LastRunView: The run of a job that came to its end last.
@@ -371,6 +374,16 @@ type OnceTrigger struct {
 // Overlap: The policy for a fire time when an earlier run of the job is not finished. Retries count as not finished. One of allow, buffer_all, buffer_one, cancel_other, skip, terminate_other.
 type Overlap string
 
+// OverrideView: The fire time `fire_at` is skipped, or its run is due at `to`; `by` whom, `at` which instant, and why.
+type OverrideView struct {
+	FireAt time.Time `json:"fire_at"`
+	Action string    `json:"action"`
+	To     *string   `json:"to"`
+	Reason *string   `json:"reason"`
+	By     string    `json:"by"`
+	At     time.Time `json:"at"`
+}
+
 // PauseRequest: Why a job is paused. `until`: it goes on by itself then.
 type PauseRequest struct {
 	Reason *string    `json:"reason,omitempty"`
@@ -392,7 +405,7 @@ type PreviewRequest struct {
 	Count   *int       `json:"count,omitempty"`
 }
 
-// Problem: An error (RFC 9457). `code` is stable; `field` names the offending input, `errors` all that were found; `position` says where in a rule's text; `jobs` names those that are in the way.
+// Problem: An error (RFC 9457). `code` is stable; `field` names the offending input, `errors` all that were found; `position` says where in a rule's text; `jobs` names those that are in the way; `previous` and `next` are the fire times around an instant that is none.
 type Problem struct {
 	Type          string   `json:"type"`
 	Title         string   `json:"title"`
@@ -404,6 +417,8 @@ type Problem struct {
 	Errors        []Fault  `json:"errors,omitempty"`
 	MissingScopes []string `json:"missing_scopes,omitempty"`
 	Jobs          []string `json:"jobs,omitempty"`
+	Previous      *string  `json:"previous,omitempty"`
+	Next          *string  `json:"next,omitempty"`
 }
 
 // PulseView: Until when the lease now lasts, and whether the work should stop.

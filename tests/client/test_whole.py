@@ -108,7 +108,7 @@ def test_every_operation_has_a_method_of_the_client(operations: dict[str, tuple[
             with suppress(HorariumError):
                 CALLS[name](client)
             (asked,) = server.requests
-        told = path.replace("{name}", "N").replace("{id}", "I")
+        told = path.replace("{name}", "N").replace("{id}", "I").replace("{instant}", "2026-01-01T00:00:00%2B00:00")
         assert (asked.method, asked.target.partition("?")[0]) == (method, told), name
 
 

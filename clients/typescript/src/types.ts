@@ -103,7 +103,7 @@ export interface CronTrigger {
   seed?: string | null;
 }
 
-export type Disposition = "cancelled" | "dst_gap" | "excluded" | "limit_reached" | "missed" | "not_started" | "ran" | "skipped_overlap" | "skipped_paused" | "withdrawn";
+export type Disposition = "cancelled" | "dst_gap" | "excluded" | "limit_reached" | "missed" | "not_started" | "ran" | "skipped_overlap" | "skipped_override" | "skipped_paused" | "withdrawn";
 
 export interface EventView {
   at: string;
@@ -168,6 +168,7 @@ export interface Fault {
 export interface Fires {
   fires: string[];
   words: string;
+  overrides?: OverrideView[];
 }
 
 export interface Follow {
@@ -267,6 +268,8 @@ export interface JobView {
   paused_at: string | null;
   pause_reason: string | null;
   paused_until?: string | null;
+  overrides?: OverrideView[];
+  overrides_dropped?: string[];
   created_at: string;
   updated_at: string;
   finished_at: string | null;
@@ -318,6 +321,15 @@ export interface OnceTrigger {
 
 export type Overlap = "allow" | "buffer_all" | "buffer_one" | "cancel_other" | "skip" | "terminate_other";
 
+export interface OverrideView {
+  fire_at: string;
+  action: "move" | "skip";
+  to: string | null;
+  reason: string | null;
+  by: string;
+  at: string;
+}
+
 export interface PauseRequest {
   reason?: string | null;
   until?: string | null;
@@ -347,6 +359,8 @@ export interface Problem {
   errors?: Fault[];
   missing_scopes?: string[];
   jobs?: string[];
+  previous?: string | null;
+  next?: string | null;
 }
 
 export interface PulseView {

@@ -1,0 +1,51 @@
+"""`horarium job skip|move|unskip|overrides` on a real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+from click.testing import CliRunner, Result
+
+from horarium.cli import cli
+from tests.servers.live import live_server
+
+pytestmark = pytest.mark.slow
+
+Call = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with live_server() as server:
+        yield server.url
+
+
+@pytest.fixture
+def call(url: str, monkeypatch: pytest.MonkeyPatch) -> Call:
+    monkeypatch.setenv("HORARIUM_URL", url)
+
+    def run(*args: str, status: int = 0) -> Result:
+        result = CliRunner().invoke(cli, args)
+        assert result.exit_code == status, (result.output, result.stderr)
+        return result
+
+    return run
+
+
+def test_the_next_fire_time_is_skipped_and_another_one_moved(call: Call) -> None:
+    call("job", "add", "payroll", "--cron", "0 9 * * *", "--timezone", "Europe/Berlin", "--queue", "books")
+    first, second, third = json.loads(call("job", "preview", "payroll", "--count", "3", "--json").stdout)["fires"]
+    skipped = json.loads(call("job", "skip", "payroll", "--next", "--reason", "closed", "--json").stdout)
+    assert (skipped["fire_at"], skipped["action"], skipped["by"]) == (first, "skip", "local")
+    to = second.replace("Z", "+00:00").replace(":00:00", ":45:00")
+    assert "instead of" in call("job", "move", "payroll", "--at", second, "--to", to).stdout
+    again = json.loads(call("job", "skip", "payroll", "--next", "--json").stdout)
+    assert again["fire_at"] == second, "the next one is the one that was moved"
+    assert [each["action"] for each in json.loads(call("job", "overrides", "payroll", "--json").stdout)] == ["skip"] * 2
+    assert "skipped by local: closed" in call("job", "preview", "payroll").stdout
+    assert "runs at" in call("job", "unskip", "payroll", "--at", first).stdout
+    assert json.loads(call("job", "preview", "payroll", "--count", "2", "--json").stdout)["fires"] == [first, third]
+    assert "no fire time at" in call("job", "skip", "payroll", "--at", "2099-01-01T00:00:01Z", status=1).stderr
+    assert "--next or --at" in call("job", "skip", "payroll", status=2).stderr

@@ -373,3 +373,25 @@ def timed(trigger: Cron, after: int) -> float:
     began = time.process_time()
     trigger.next_fire(after)
     return time.process_time() - began
+
+
+@pytest.mark.parametrize(
+    ("joined", "plain"), [("0 0 13 * +FRI", "0 0 13 * FRI"), ("0 12 1-7 * +MON-WED", "0 12 1-7 * MON-WED")]
+)
+def test_a_plus_before_the_day_of_week_asks_for_both_days(joined: str, plain: str) -> None:
+    both = cron(plain, day_match="all")
+    assert cron(joined).fires(NOW, 20) == both.fires(NOW, 20) != cron(plain).fires(NOW, 20)
+    assert cron(joined).words() == both.words()
+
+
+@pytest.mark.parametrize(
+    "expression", ["0 0 +1 * MON", "+0 0 1 * MON", "0 0 1 * MON,+TUE", "0 0 1 * +", "0 0 1 * ++MON"]
+)
+def test_a_plus_elsewhere_is_refused(expression: str) -> None:
+    with pytest.raises(InvalidTrigger, match=r"\+|expected"):
+        cron(expression)
+
+
+def test_the_last_weekday_in_both_spellings() -> None:
+    assert cron("0 0 * * FRI#L").fires(NOW, 20) == cron("0 0 * * 5L").fires(NOW, 20)
+    assert cron("0 0 * * 7#L,2#1").words() == cron("0 0 * * 0L,TUE#1").words()

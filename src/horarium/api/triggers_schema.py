@@ -13,7 +13,7 @@ from msgspec import Meta, Struct, field
 
 _DAY = r"(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-9]|3[01])"
 _DATE = rf"[0-9]{{4}}-{_DAY}"
-_CRON = r"[0-9A-Za-z*?/,#~-]+"
+_CRON = r"[0-9A-Za-z*?/,#~+-]+"
 _MACROS = "|".join(
     "".join(f"[{letter.upper()}{letter}]" for letter in name)
     for name in ("hourly", "daily", "midnight", "weekly", "monthly", "yearly", "annually")

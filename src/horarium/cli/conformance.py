@@ -12,9 +12,12 @@ from horarium.cli.shell import FAILED, Lazy, json_option
 
 conformance = Lazy(
     name="conformance",
-    commands={"worker": "horarium.cli.conformance:worker"},
-    summaries={"worker": "Play the scenes of the worker protocol to a worker."},
-    help="Whether a program in any language does as the protocol says.",
+    commands={"worker": "horarium.cli.conformance:worker", "rules": "horarium.cli.conformance:rules"},
+    summaries={
+        "worker": "Play the scenes of the worker protocol to a worker.",
+        "rules": "Ask a library of recurrence rules or cron patterns for the fire times of thousands of cases.",
+    },
+    help="Whether a program in any language does as the protocol, or the standards, say.",
 )
 
 
@@ -51,3 +54,47 @@ def worker(scenes: tuple[str, ...], command: tuple[str, ...], as_json: bool) -> 
             )
         say(f"{passed} of {len(verdicts)} scenes passed")
     return 0 if passed == len(verdicts) else FAILED
+
+
+@click.command(
+    help="""Ask a library of recurrence rules or cron patterns for the fire times of thousands of cases.
+
+\b
+COMMAND reads cases as JSON lines ({"id", "kind", "rule", "zone", "after", "count"}) and writes for each {"id", "fires":
+[...]}, or {"id", "error"} where it refuses the rule. The exit status is 0 if every case is answered as expected; the
+suite `disputed` is asked only where it is named (docs/conformance.md).
+\b
+Examples:
+  horarium conformance rules -- python conformance/adapters/ours.py
+  horarium conformance rules --suite cron --show 3 -- node conformance/adapters/croner_js.mjs
+"""
+)
+@click.option(
+    "--suite",
+    "suites",
+    multiple=True,
+    type=click.Choice(("rrule", "cron", "dst", "disputed")),
+    help="Only this suite; repeatable. [default: rrule, cron, dst]",
+)
+@click.option("--cases", metavar="FOLDER", help="Where the cases are; left out: conformance/recurrence of the clone.")
+@click.option("--show", type=click.IntRange(0, 100), default=0, help="How many missed cases of each suite are shown.")
+@click.argument("command", nargs=-1, required=True)
+@json_option
+def rules(suites: tuple[str, ...], cases: str | None, show: int, command: tuple[str, ...], as_json: bool) -> int:
+    from horarium.testing.conformance.rules import folder, score, summary
+
+    scores = score(command, folder(cases), suites or ("rrule", "cron", "dst"))
+    told = summary(scores)
+    if as_json:
+        print_json(told)
+    else:
+        for each in scores:
+            say(f"{each.right:5} of {each.cases:5}  {each.name}")
+            for miss in each.missed[:show]:
+                expected = "an error" if miss.expected is None else ", ".join(miss.expected)
+                found = miss.found if isinstance(miss.found, str) else ", ".join(miss.found)
+                say(f"      {miss.id}  {one_line(miss.rule)}  {miss.zone}, after {miss.after}")
+                say(f"        expected {expected}")
+                say(f"        found    {one_line(found)}")
+        say(f"{told['right']} of {told['cases']} cases as expected")
+    return 0 if told["right"] == told["cases"] else FAILED

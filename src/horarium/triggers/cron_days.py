@@ -36,7 +36,7 @@ class Matcher:
         self._first = _low(self._hours) * 3600 + _low(self._minutes) * 60 + _low(self._seconds)
         self._days, self._weekdays = fields.day.mask, fields.weekday.mask
         self._special = (fields.day, fields.weekday) if fields.day.special or fields.weekday.special else None
-        self._all = day_match == "all" or fields.day.starred or fields.weekday.starred
+        self._all = day_match == "all" or fields.joined or fields.day.starred or fields.weekday.starred
         self._months, self._years = fields.month.mask, fields.year.mask
         self._masks: dict[int, int] | None = None
         if self._next_day(date(YEAR_MIN, 1, 1)) is None:

@@ -80,7 +80,7 @@ class Values:
     last_workday: bool = False
     near_workdays: set[int] = field(default_factory=set)
     nth: set[tuple[int, int]] = field(default_factory=set)
-    """`MON#2` is (1, 2); `5L` is (5, -1)."""
+    """`MON#2` is (1, 2); `5L` and `5#L` are (5, -1)."""
 
     @property
     def starred(self) -> bool:
@@ -95,7 +95,8 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """All seven, in the order of the expression; absent ones are second 0 and every year."""
+    """All seven, in the order of the expression; absent ones are second 0 and every year. `joined`: a `+` before the
+    day of week asks for a day that both day fields match."""
 
     second: Values
     minute: Values
@@ -105,6 +106,7 @@ class Fields:
     weekday: Values
     year: Values
     hashed: bool
+    joined: bool
 
 
 def read_fields(expression: object, seed: str) -> Fields:
@@ -119,13 +121,15 @@ def read_fields(expression: object, seed: str) -> Fields:
         )
     lead = [] if len(words) > 5 else [("0", 0)]
     tail = [] if len(words) > 6 else [("*", len(text))]
-    read = [
-        _FieldReader(kind, word, start, seed).read()
-        for kind, (word, start) in zip(_KINDS, lead + words + tail, strict=True)
-    ]
+    words = lead + words + tail
+    weekday_at = _KINDS.index(WEEKDAY)
+    word, start = words[weekday_at]
+    if joined := word.startswith("+"):
+        words[weekday_at] = word[1:], start + 1
+    read = [_FieldReader(kind, word, start, seed).read() for kind, (word, start) in zip(_KINDS, words, strict=True)]
     second, minute, hour, day, month, weekday, year = read
     hashed = any("H" in _terms_without_names(word) for word, _ in words)
-    return Fields(second, minute, hour, day, month, weekday, year, hashed)
+    return Fields(second, minute, hour, day, month, weekday, year, hashed, joined)
 
 
 def _terms_without_names(word: str) -> str:
@@ -279,10 +283,10 @@ class _FieldReader:
     def _weekday_term(self, term: str, position: int) -> bool:
         if "#" in term:
             name, _, nth = term.partition("#")
-            if nth not in ("1", "2", "3", "4", "5"):
+            if nth not in ("1", "2", "3", "4", "5", "L"):
                 where = position + len(name) + 1
-                self._refuse(term, where, f"expected 1 to {NTH_MAX} after the #")
-            self.values.nth.add((self._value(name, term, position) % 7, int(nth)))
+                self._refuse(term, where, f"expected 1 to {NTH_MAX} after the #, or L for the last")
+            self.values.nth.add((self._value(name, term, position) % 7, -1 if nth == "L" else int(nth)))
         elif term.endswith("L"):
             if term == "L":
                 self._refuse(term, position, "expected a weekday before L: 5L or FRIL is the last Friday of the month")

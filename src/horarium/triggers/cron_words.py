@@ -86,10 +86,10 @@ def _step(numbers: list[int], span: int) -> int:
 
 def _say_days(fields: Fields, day_match: DayMatch) -> str:
     by_day, by_weekday = _say_month_days(fields.day), _say_weekdays(fields.weekday)
+    both = day_match == "all" or fields.joined or fields.day.starred or fields.weekday.starred
     if not by_day or not by_weekday:
-        either = day_match == "any" and not fields.day.starred and not fields.weekday.starred
-        return "every day" if either else by_weekday or by_day or "every day"
-    if day_match == "all" or fields.day.starred or fields.weekday.starred:
+        return by_weekday or by_day or "every day" if both else "every day"
+    if both:
         return (
             f"{by_day} where that is {by_weekday.replace('every', 'a', 1) if ' and ' not in by_weekday else by_weekday}"
         )

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 from urllib.request import urlopen
 
 import horarium
@@ -146,7 +146,7 @@ def unpacked(thing: Any) -> list[str]:
     for parameter in inspect.signature(thing).parameters.values():
         found = re.match(r"Unpack\[(\w+)\]", str(parameter.annotation))
         if found and (kind := inspect.unwrap(thing).__globals__.get(found[1])) is not None:
-            return list(get_type_hints(kind))
+            return list(kind.__annotations__)
     return []
 
 

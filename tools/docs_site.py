@@ -55,6 +55,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "processes",
             "http-delivery",
             "workers",
+            "clients/*",
             "bus",
             "notifications",
             "pings",
@@ -80,7 +81,19 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Concepts", ("concepts/*", "lifecycle", "security", "architecture/*")),
     (
         "Reference",
-        ("jobs", "triggers", "triggers-recurrence", "api", "rest", "python", "cli", "settings", "protocol", "glossary"),
+        (
+            "jobs",
+            "triggers",
+            "triggers-recurrence",
+            "api",
+            "rest",
+            "python",
+            "cli",
+            "settings",
+            "worker-protocol",
+            "protocol",
+            "glossary",
+        ),
     ),
     (
         "Running it",

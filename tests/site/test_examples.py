@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from tests.blackbox.outside import Server, environment, horarium, serving
+from horarium.cli import cli
+from tests.blackbox.outside import Server, environment, serving
 from tests.site.test_tutorials import reading
 from tests.waiting import PATIENCE
 
@@ -37,8 +39,8 @@ def test_every_job_of_the_guides_can_be_added(server: Server) -> None:
         text = "\n".join(blocks(page, "sh")).replace("\\\n", " ")
         for line in re.findall(r"^horarium (job add .*|preview .*)$", text, re.M):
             args = shlex.split(line, comments=True)
-            done = horarium(*args, env={"HORARIUM_URL": server.url})
-            assert (done.returncode, done.stderr) == (0, ""), (page.name, line, done.stderr)
+            done = CliRunner().invoke(cli, args, env={"HORARIUM_URL": server.url})
+            assert (done.exit_code, done.stderr) == (0, ""), (page.name, line, done.stderr)
             if args[:2] == ["job", "add"]:
                 server("DELETE", f"/jobs/{args[2]}")
                 added += 1

@@ -11,12 +11,14 @@ from pathlib import PurePath
 from typing import Any
 
 from horarium.cli.crontab import Crontab, has_users
+from horarium.cli.elsewhere import Common, eventbridge_entries, format_of, kubernetes_entries
 from horarium.cli.entry import Entry
 from horarium.cli.fields import is_cron, read_text
+from horarium.cli.systemd import systemd_job
 from horarium.errors import InvalidJob
 from horarium.server.documents import line_of, read_yaml
 
-FORMATS = ("yaml", "json", "crontab", "system-crontab")
+FORMATS = ("yaml", "json", "crontab", "system-crontab", "systemd", "kubernetes", "eventbridge")
 
 
 def read_definitions(path: str) -> list[dict[str, Any]]:
@@ -40,8 +42,8 @@ def read_entries(
     mail: bool = False,
 ) -> list[Entry]:
     """The jobs in a file (`-`: the standard input). YAML and JSON hold one job, a list of jobs, or `jobs:` with a list;
-    JSON may also hold one job a line. `queue`, `timezone`, `prefix`, `fields` and `mail` are for a crontab. Raises
-    InvalidJob for a file that can't be read."""
+    JSON may also hold one job a line. `queue`, `timezone`, `prefix`, `fields` and `mail` are for files of others.
+    Raises InvalidJob for a file that can't be read."""
     text = read_text(path)
     source = "the standard input" if path == "-" else path
     format = format or _format_of(path, text)
@@ -52,6 +54,13 @@ def read_entries(
     if format == "yaml":
         documents = read_yaml(text, source, InvalidJob)
         return [entry for document in documents for entry in _entries(document, source)]
+    common = Common(source, queue, prefix, fields or {})
+    if format == "kubernetes":
+        return list(kubernetes_entries(read_yaml(text, source, InvalidJob), common))
+    if format == "eventbridge":
+        return list(eventbridge_entries(text, common))
+    if format == "systemd":
+        return list(common.entries([text], lambda unit: systemd_job(unit, path, queue, timezone)))
     with_user = format == "system-crontab" or has_users(text)
     crontab = Crontab(source, queue, timezone, with_user=with_user, prefix=prefix, fields=fields, mail=mail)
     return list(crontab.read(text))
@@ -59,6 +68,8 @@ def read_entries(
 
 def _format_of(path: str, text: str) -> str:
     name = PurePath(path).name.lower()
+    if other := format_of(text):
+        return other
     if name.endswith((".json", ".jsonl", ".ndjson")):
         return "json" if _looks_like_json(text) or not text.strip() else "yaml"  # an export, kept under another name
     if name.endswith((".yaml", ".yml")):

@@ -69,7 +69,7 @@ job = Lazy(
         "unskip": "Take a skip or a move back.",
         "overrides": "List fire times that are skipped or moved.",
         "explain": "Say why a job ran or did not run, will run or will not.",
-        "import": "Define jobs from a file: YAML, JSON or a crontab.",
+        "import": "Define jobs from a file, also of other schedulers.",
         "export": "Write jobs as YAML or JSON that import takes back.",
     },
     help="Define, show, pause, trigger, import and export jobs.",

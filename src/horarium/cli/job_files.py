@@ -34,7 +34,8 @@ HERD_JOBS = 100
 
 @click.command(
     "import",
-    help="""Define the jobs of FILE (- is the standard input): YAML, JSON or a crontab. A second import changes nothing.
+    help="""Define the jobs of FILE (- is the standard input): YAML, JSON, a crontab, a systemd timer, Kubernetes
+CronJobs or schedules of EventBridge. A second import changes nothing.
 
 New jobs with an interval and no anchor begin spread evenly over it, so that they do not all fire as one.
 
@@ -45,27 +46,44 @@ nothing is caught up, and runs may overlap. CRON_TZ= and TZ= set the zone, SHELL
 RANDOM_DELAY= a jitter in minutes; other variables go into its env. --source says which crontab it is: a line that was
 edited or has left it takes its job along.
 \b
+--format systemd: what `systemctl cat NAME.timer NAME.service` prints, as a job with a command.
+--format kubernetes: CronJobs (YAML or JSON), each as the command of its container; UTC where none names a zone.
+--format eventbridge: what `aws scheduler get-schedule` prints; the input is the payload of runs in --queue.
+\b
 Examples:
   horarium job import jobs.yaml
   horarium job import jobs.json --dry-run
   crontab -l | horarium job import - --format crontab --source web1
   horarium job import /etc/crontab --timezone Europe/Berlin --mailto --dry-run
+  systemctl cat dump.timer dump.service | horarium job import - --format systemd --dry-run
+  kubectl get cronjobs --output yaml | horarium job import - --format kubernetes --dry-run
   horarium job import jobs.yaml --label app=billing --prune --dry-run
 """,
 )
 @click.argument("file", metavar="FILE")
 @click.option("--format", type=click.Choice(FORMATS), help="What the file is; left out: by its name or content.")
 @click.option("--dry-run", is_flag=True, help="Check every job and show the changes; write nothing.")
-@click.option("--queue", metavar="NAME", default="shell", show_default=True, help="Crontab: the queue of its jobs.")
-@click.option("--timezone", metavar="ZONE", help="Crontab: the time zone; left out: that of this machine.")
-@click.option("--prefix", metavar="TEXT", help="Crontab: what the names of its jobs begin with; else `SOURCE-`.")
+@click.option(
+    "--queue", metavar="NAME", default="shell", show_default=True, help="Files of others: the queue of their jobs."
+)
+@click.option("--timezone", metavar="ZONE", help="Crontab, systemd: the time zone; left out: that of this machine.")
+@click.option(
+    "--prefix", metavar="TEXT", help="Files of others: what the names of their jobs begin with; else `SOURCE-`."
+)
 @click.option(
     "--source", metavar="NAME", help="Crontab: whose it is; jobs of this source that have left it are deleted."
 )
 @click.option("--mailto", is_flag=True, help="Crontab: make channels of MAILTO=, which get the failures.")
-@click.option("--catch-up", type=click.Choice(CATCH_UPS), help="Crontab: what to do about missed fire times.")
-@click.option("--attempts", type=click.IntRange(1), metavar="N", help="Crontab: attempts of a run; 1 if left out.")
-@click.option("--overlap", type=click.Choice(OVERLAPS), help="Crontab: what to do when an earlier run is not finished.")
+@click.option("--catch-up", type=click.Choice(CATCH_UPS), help="Files of others: what to do about missed fire times.")
+@click.option(
+    "--attempts",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Files of others: attempts of a run; a crontab: 1 if left out.",
+)
+@click.option(
+    "--overlap", type=click.Choice(OVERLAPS), help="Files of others: what to do when an earlier run is not finished."
+)
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="A label for every job; repeatable.")
 @click.option("--prune", is_flag=True, help="Delete the jobs with these labels that FILE no longer has; needs --label.")
 @click.option("--allow-empty", is_flag=True, help="Prune although FILE has no job: all jobs with these labels go.")

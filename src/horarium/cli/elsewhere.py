@@ -1,0 +1,213 @@
+"""Schedules of Kubernetes and of EventBridge Scheduler as jobs, and the settings that all imported jobs share.
+
+A Kubernetes CronJob becomes a job with a command target: the command of its one container, which a worker starts in
+that image. A schedule of EventBridge becomes one with a queue target, whose payload is its `Input`. A part without a
+counterpart that would change the work (a container without a command, a variable from a secret) is an error. AWS counts
+days of the week from 1 = Sunday, and ends its six fields with a year: both are translated.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from horarium.cli.entry import Entry
+from horarium.errors import InvalidJob
+from horarium.policies import ATTEMPTS_MAX, RETRY_AGE_SECONDS_MAX
+
+CONCURRENCY = {"Allow": "allow", "Forbid": "skip", "Replace": "cancel_other"}
+BACKOFF_LIMIT, BACKOFF_SECONDS, BACKOFF_MAX_SECONDS = 6, 10, 360
+"""Of a Kubernetes Job that says nothing else."""
+UNITS = {"minute": 60, "hour": 3600, "day": 86400}
+
+
+class Common(NamedTuple):
+    """What every job of a file gets: its queue, the beginning of its name, fields that win over those of the file."""
+
+    source: str
+    queue: str
+    prefix: str
+    fields: Mapping[str, Any]
+
+    def entries(self, items: Iterable[Any], read: Callable[[Any], dict[str, Any]]) -> Iterator[Entry]:
+        """One for each item; one that can't be a job says why."""
+        for number, item in enumerate(items, 1):
+            place = f"{self.source}:{_name_of(item) or number}"
+            try:
+                definition = read(item)
+            except InvalidJob as error:
+                yield Entry(place, None, error.message)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                yield Entry(place, None, f"not as expected: {type(error).__name__}: {error}")
+            else:
+                yield Entry(place, {**definition, "name": self.prefix + definition["name"], **self.fields})
+
+
+def _name_of(item: Any) -> str | None:
+    if not isinstance(item, dict):
+        return None
+    metadata = item.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else item.get("Name")
+    return name if isinstance(name, str) else None
+
+
+def format_of(text: str) -> str | None:
+    """What another program's file is, by its content."""
+    if re.search(r"^\s*[\"']?kind[\"']?:\s*[\"']?CronJob\b", text, re.MULTILINE) and "jobTemplate" in text:
+        return "kubernetes"
+    if re.search(r'"ScheduleExpression"\s*:', text) and '"trigger"' not in text:
+        return "eventbridge"
+    return "systemd" if re.search(r"^\[Timer\]", text, re.MULTILINE) else None
+
+
+# ---- Kubernetes -------------------------------------------------------------------------------------------------
+
+
+def kubernetes_entries(documents: Iterable[Any], common: Common) -> Iterator[Entry]:
+    """The CronJobs of a manifest or a list; other kinds in it are passed over."""
+    items = [item for document in documents for item in _items(document)]
+    found = [item for item in items if isinstance(item, dict) and item.get("kind") == "CronJob"]
+    if not found:
+        raise InvalidJob(f"{common.source} has no CronJob")
+    return common.entries(found, lambda item: _cron_job(item, common.queue))
+
+
+def _items(document: Any) -> list[Any]:
+    if isinstance(document, dict) and isinstance(document.get("items"), list):
+        return list(document["items"])
+    return [document]
+
+
+def _cron_job(item: Mapping[str, Any], queue: str) -> dict[str, Any]:
+    spec = item["spec"]
+    job = spec["jobTemplate"]["spec"]
+    trigger = {"type": "cron", "expression": spec["schedule"], "timezone": spec.get("timeZone", "UTC")}
+    attempts = min(job.get("backoffLimit", BACKOFF_LIMIT) + 1, ATTEMPTS_MAX)
+    definition: dict[str, Any] = {
+        "name": item["metadata"]["name"],
+        "trigger": trigger,
+        "target": _command(job["template"]["spec"], queue),
+        "overlap": CONCURRENCY[spec.get("concurrencyPolicy", "Allow")],
+        "retry": {
+            "attempts_max": attempts, "backoff_seconds": BACKOFF_SECONDS, "backoff_max_seconds": BACKOFF_MAX_SECONDS,
+        },
+    }  # fmt: skip
+    if labels := item["metadata"].get("labels"):
+        definition["labels"] = {name: str(value) for name, value in labels.items()}
+    if spec.get("startingDeadlineSeconds") is not None:
+        definition["catch_up"] = {"policy": "latest", "window_seconds": spec["startingDeadlineSeconds"]}
+    if job.get("activeDeadlineSeconds") is not None:
+        seconds = job["activeDeadlineSeconds"]
+        definition["timeouts"] = {"execution_seconds": seconds}
+        definition["retry"]["age_max_seconds"] = min(seconds, RETRY_AGE_SECONDS_MAX)
+    if spec.get("suspend"):
+        definition["enabled"] = False
+    return definition
+
+
+def _command(pod: Mapping[str, Any], queue: str) -> dict[str, Any]:
+    containers = pod["containers"]
+    if len(containers) != 1:
+        raise InvalidJob(f"it has {len(containers)} containers; a command target starts one program")
+    (container,) = containers
+    if not container.get("command"):
+        raise InvalidJob(
+            "its container has no `command`: the manifest does not say which program of the image is started; "
+            "write the image's ENTRYPOINT there"
+        )
+    hidden = [each["name"] for each in container.get("env", ()) if "value" not in each]
+    if hidden or container.get("envFrom"):
+        named = ", ".join(hidden) or "envFrom"
+        raise InvalidJob(
+            f"{named}: values from elsewhere are not imported; give them to the worker (--pass-env NAME), and leave "
+            "them out here"
+        )
+    target: dict[str, Any] = {
+        "type": "command",
+        "queue": queue,
+        "command": [*container["command"], *container.get("args", ())],
+    }
+    if env := {each["name"]: str(each["value"]) for each in container.get("env", ())}:
+        target["env"] = env
+    if container.get("workingDir"):
+        target["cwd"] = container["workingDir"]
+    return target
+
+
+# ---- EventBridge Scheduler --------------------------------------------------------------------------------------
+
+
+def eventbridge_entries(text: str, common: Common) -> Iterator[Entry]:
+    """The schedules of `aws scheduler get-schedule`: one, a list, or one after the other."""
+    decoder, at = json.JSONDecoder(), 0
+    items: list[Any] = []
+    while text[at:].strip():
+        at += len(text[at:]) - len(text[at:].lstrip())
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError) as error:
+            raise InvalidJob(f"{common.source}: not JSON: {error}") from None
+        items += value if isinstance(value, list) else value.get("Schedules", [value])
+    return common.entries(items, lambda item: _schedule(item, common.queue))
+
+
+def _schedule(item: Mapping[str, Any], queue: str) -> dict[str, Any]:
+    target = item.get("Target", {})
+    definition: dict[str, Any] = {
+        "name": item["Name"],
+        "trigger": aws_trigger(item["ScheduleExpression"], item.get("ScheduleExpressionTimezone", "UTC")),
+        "target": {"type": "queue", "queue": queue, "payload": _payload(target.get("Input"))},
+    }
+    if item.get("GroupName", "default") != "default":
+        definition["labels"] = {"group": item["GroupName"]}
+    if item.get("State") == "DISABLED":
+        definition["enabled"] = False
+    if minutes := item.get("FlexibleTimeWindow", {}).get("MaximumWindowInMinutes"):
+        definition["jitter_seconds"] = minutes * 60
+    for theirs, ours in (("StartDate", "starts_at"), ("EndDate", "ends_at")):
+        if item.get(theirs):
+            definition[ours] = item[theirs]
+    retry = {}
+    policy = target.get("RetryPolicy", {})
+    if "MaximumRetryAttempts" in policy:
+        retry["attempts_max"] = min(policy["MaximumRetryAttempts"] + 1, ATTEMPTS_MAX)
+    if "MaximumEventAgeInSeconds" in policy:
+        retry["age_max_seconds"] = policy["MaximumEventAgeInSeconds"]
+    return {**definition, "retry": retry} if retry else definition
+
+
+def _payload(text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return text
+
+
+def aws_trigger(expression: str, timezone: str) -> dict[str, Any]:
+    """`rate(...)`, `cron(...)` and `at(...)` as triggers. Raises InvalidJob."""
+    if found := re.fullmatch(r"rate\(\s*(\d+)\s+(minute|hour|day)s?\s*\)", expression):
+        return {"type": "interval", "every_seconds": int(found[1]) * UNITS[found[2]]}
+    if found := re.fullmatch(r"at\(\s*(\S+)\s*\)", expression):
+        try:
+            instant = datetime.fromisoformat(found[1]).replace(tzinfo=ZoneInfo(timezone))
+        except (ValueError, ZoneInfoNotFoundError) as error:
+            raise InvalidJob(f"{expression}: {error}") from None
+        return {"type": "once", "at": instant.isoformat()}
+    fields = expression.removeprefix("cron(").removesuffix(")").split()
+    if not expression.startswith("cron(") or len(fields) != 6:
+        raise InvalidJob(f"{expression!r} is none of rate(...), cron(...) with six fields, and at(...)")
+    *times, days, year = fields
+    plain = " ".join([*times, ",".join(_day(part) for part in days.split(","))])
+    return {
+        "type": "cron", "expression": plain if year in "*?" else f"0 {plain} {year}", "timezone": timezone,
+    }  # fmt: skip
+
+
+def _day(part: str) -> str:
+    """A day of the week, a range or `6L` and `2#1`, counted from 0 = Sunday instead of 1."""
+    days, mark, rest = re.fullmatch(r"([^/#]*)([/#]?)(.*)", part).groups()  # type: ignore[union-attr]
+    return re.sub(r"\d+", lambda match: str(int(match[0]) - 1), days) + mark + rest

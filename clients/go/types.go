@@ -10,7 +10,7 @@ import (
 // AddedRun: The outcome of one run of a batch: its id, or that of the run that holds its key; or why it was not added.
 type AddedRun struct {
 	ID      *string  `json:"id"`
-	Outcome string   `json:"outcome"`
+	Outcome any      `json:"outcome"`
 	Problem *Problem `json:"problem,omitempty"`
 }
 
@@ -124,6 +124,13 @@ type CronTrigger struct {
 	Gap        *string `json:"gap,omitempty"`
 	Repeat     *string `json:"repeat,omitempty"`
 	Seed       *string `json:"seed,omitempty"`
+}
+
+// Debounce: Of many calls with `key` the last counts: each brings its payload, and moves the due time of the run that waits to `seconds` from now, at most to `max_seconds` from the first.
+type Debounce struct {
+	Key        string   `json:"key"`
+	Seconds    float64  `json:"seconds"`
+	MaxSeconds *float64 `json:"max_seconds,omitempty"`
 }
 
 // Disposition: How a fire time ended. `excluded`, `dst_gap` and `limit_reached` follow from the rule (`rules.explaining`): no stored run has them. One of cancelled, dst_gap, excluded, limit_reached, missed, not_started, ran, skipped_overlap, skipped_override, skipped_paused, withdrawn.
@@ -365,6 +372,9 @@ type LogView struct {
 	NextCursor *string    `json:"next_cursor"`
 }
 
+// OnConflict: The effect of a call on the run that holds its key. One of keep, replace.
+type OnConflict string
+
 // OnceTrigger: A single instant.
 type OnceTrigger struct {
 	Type string `json:"type"`
@@ -490,6 +500,8 @@ type RunDefinition struct {
 	Timeouts     *Timeouts    `json:"timeouts,omitempty"`
 	Retention    *Retention   `json:"retention,omitempty"`
 	Concurrency  *Concurrency `json:"concurrency,omitempty"`
+	Unique       *Unique      `json:"unique,omitempty"`
+	Debounce     *Debounce    `json:"debounce,omitempty"`
 }
 
 // RunPage: One page of runs, newest fire time first.
@@ -552,3 +564,14 @@ type Trigger = any
 type TriggerRequest struct {
 	Payload any `json:"payload,omitempty"`
 }
+
+// Unique: One run at a time holds `key`: for `for_seconds` from when it was made, or `until`. With `replace`, a run that waits gets payload, due time and priority of the later call.
+type Unique struct {
+	Key        string      `json:"key"`
+	ForSeconds *float64    `json:"for_seconds,omitempty"`
+	Until      *Until      `json:"until,omitempty"`
+	OnConflict *OnConflict `json:"on_conflict,omitempty"`
+}
+
+// Until: How long a run holds its unique key: until its first attempt begins, it is over, or it is kept no longer. One of begun, finished, forgotten.
+type Until string

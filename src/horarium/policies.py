@@ -86,6 +86,43 @@ class Concurrency(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
     max: Annotated[int, Meta(ge=1, le=CONCURRENCY_MAX)] = 1
 
 
+UniquenessKey = Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH_MAX, pattern=r"^[\x21-\x7e]+(?!\n)$")]
+
+
+class Until(StrEnum):
+    """How long a run holds its unique key: until its first attempt begins, it is over, or it is kept no longer."""
+
+    BEGUN = "begun"
+    FINISHED = "finished"
+    FORGOTTEN = "forgotten"
+
+
+class OnConflict(StrEnum):
+    """The effect of a call on the run that holds its key."""
+
+    KEEP = "keep"
+    REPLACE = "replace"
+
+
+class Unique(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One run at a time holds `key`: for `for_seconds` from when it was made, or `until`. With `replace`, a run that
+    waits gets payload, due time and priority of the later call."""
+
+    key: UniquenessKey
+    for_seconds: Seconds | None = None
+    until: Until = Until.FORGOTTEN
+    on_conflict: OnConflict = OnConflict.KEEP
+
+
+class Debounce(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Of many calls with `key` the last counts: each brings its payload, and moves the due time of the run that waits
+    to `seconds` from now, at most to `max_seconds` from the first."""
+
+    key: UniquenessKey
+    seconds: Seconds
+    max_seconds: Seconds | None = None
+
+
 class Retention(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """How long a finished run is kept (`None`: for good), and at most how many finished runs of the job."""
 

@@ -235,7 +235,7 @@ class Store(Protocol):
         the stored health becomes what `model.health.merged` makes of it and of `health_after` of what was written.
         Of the run, as `leased` makes it, everything that may change is written: state, due_at, attempt, worker,
         lease_expires_at, deadline, started_at, finished_at, progress, error, result, disposition, prune_at, history,
-        start_by, token."""
+        start_by, token. Changes with `replaces` come in calls of their own, and bring only records along."""
 
     async def heartbeat_runs(self, beats: Sequence[Beat], steady: Instant) -> list[Pulse | None]:
         """Extend the lease of each run that is claimed under that token, also one that has ended: no other claim was

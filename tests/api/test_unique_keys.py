@@ -54,3 +54,29 @@ async def test_a_key_of_a_job_that_was_deleted_is_a_conflict_for_the_next_of_its
     await api.post("/jobs", a_definition("job", overlap="allow"))
     reply = await api.post("/jobs/job/trigger", **TRIGGERED)
     assert (reply.status, reply.code) == (409, "conflict")
+
+
+async def test_an_answer_says_what_became_of_the_call(api: Api) -> None:
+    asked = {"target": QUEUE, "unique": {"key": "k", "on_conflict": "replace"}, "payload": 1}
+    made = await api.post("/runs", asked)
+    assert (made.status, made.json["outcome"]) == (201, "created")
+    again = await api.post("/runs", {**asked, "payload": 2})
+    assert (again.status, again.json["outcome"], again.json["payload"]) == (200, "replaced", 2)
+    assert (again.json["id"], (await api.get(f"/runs/{again.json['id']}")).json["payload"]) == (made.json["id"], 2)
+    kept = await api.post("/runs", {**asked, "unique": {"key": "k"}})
+    assert (kept.status, kept.json["outcome"]) == (200, "exists")
+    debounced = {"target": QUEUE, "debounce": {"key": "d", "seconds": 30}}
+    lines = (await api.post("/runs/batch", {"runs": [debounced, debounced, asked]})).json
+    assert [line["outcome"] for line in lines] == ["created", "debounced", "replaced"]
+    assert (await api.post("/runs", {**debounced, "unique_key": "d"})).status == 422
+
+
+async def test_a_bound_key_replaces_no_run_of_others(api: Api) -> None:
+    key = {"name": "k", "roles": ["producer"], "queues": ["mine"]}
+    made = (await api.post("/keys", key)).json["key"]
+    rule = {"unique": {"key": "k", "on_conflict": "replace"}}
+    await api.post("/runs", {"target": {**QUEUE, "queue": "theirs"}, "payload": 1, **rule})
+    bound = {"headers": {"authorization": f"Bearer {made}"}}
+    refused = await api.post("/runs", {"target": QUEUE, "payload": 2, **rule}, **bound)
+    assert refused.code == "forbidden"
+    assert (await api.get("/runs")).json["items"][0]["payload"] == 1

@@ -343,6 +343,11 @@ def test_a_run_is_added_with_flags(call: Call) -> None:
     flags = ("--attempts", "2", "--priority", "3", "--concurrency", "db=2", "--keep", "1d", "--json")
     run = as_json(call("run", "add", "--http", "https://example.com/x", "--at", "2099-01-01T00:00:00Z", *flags))
     assert (run["queue"], run["due_at"], run["priority"]) == ("http", "2099-01-01T00:00:00Z", 3)
+    edit = ("run", "add", "--queue", "add", "--debounce", "page-7=30s", "--debounce-max", "5m", "--json")
+    assert [as_json(call(*edit))["outcome"] for _ in range(2)] == ["created", "debounced"]
+    once = ("run", "add", "--queue", "add", "--unique", "u", "--unique-until", "finished", "--replace")
+    assert "is pending, due" in call(*once).stdout
+    assert "holds that key; it is pending, due" in call(*once).stdout
     over = as_json(call("run", "cancel", run["id"], "--json"))
     again = as_json(call("run", "retry", over["id"], "--payload", "[1]", "--json"))
     assert (again["payload"], again["state"]) == ([1], "pending")
@@ -356,6 +361,9 @@ def test_a_run_is_added_with_flags(call: Call) -> None:
         (("add",), "a target is missing"),
         (("add", "--queue", "q", "--at", "2099-01-01T00:00:00Z", "--delay", "1s"), "give --at or --delay, not both"),
         (("retry",), "give the ID of a run, or a filter"),
+        (("add", "--queue", "q", "--replace"), "go with --unique KEY"),
+        (("add", "--queue", "q", "--debounce-max", "1m"), "goes with --debounce"),
+        (("add", "--queue", "q", "--debounce", "5s"), "give KEY=DURATION"),
         (("retry", "--job", "a", "--payload", "1"), "--payload goes with the ID of a run"),
         (("cancel", "--dry-run"), "give the ID of a run, or a filter"),
         (("cancel", "0196f0c2-7633", "--job", "a"), "give the ID of a run or --job, not both"),

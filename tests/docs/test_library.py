@@ -19,7 +19,7 @@ from tests.blackbox.outside import environment
 from tests.handlers.conftest import done
 from tests.waiting import PATIENCE
 
-PAGES = ("library.md", "results.md")
+PAGES = ("library.md", "results.md", "unique.md")
 PAGE = "\n".join((Path(__file__).parents[2] / "docs" / name).read_text() for name in PAGES)
 PROGRAMS: list[str] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 WHOLE = [program for program in PROGRAMS if "__main__" in program]

@@ -1,4 +1,4 @@
-"""Memory stores with a wrong idea of when a lease is lost."""
+"""Memory stores with a wrong idea of when a lease is lost, or a claim was made."""
 
 from __future__ import annotations
 
@@ -55,3 +55,20 @@ class IgnoresTheLease(MemoryStore):
 class HoldsALeaseTooLong(MemoryStore):
     async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
         return await super().settle_runs(changes, now - 1)
+
+
+class ReplacesWhatRuns(MemoryStore):
+    async def settle_runs(self, changes: Sequence[RunChange], now: Instant) -> list[bool]:
+        stored = self._space.runs
+        as_found = [
+            replace(each, state=stored[each.run.id].state, token=stored[each.run.id].token)
+            if each.replaces and each.run.id in stored
+            else each
+            for each in changes
+        ]
+        return await super().settle_runs(as_found, now)
+
+
+class RescuesTooLate(MemoryStore):
+    async def overdue_runs(self, now: Instant, limit: int, steady: Instant) -> tuple[list[Run], Instant | None]:
+        return await super().overdue_runs(now - 1, limit, steady)

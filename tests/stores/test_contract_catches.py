@@ -26,6 +26,8 @@ from tests.stores.beat_mutants import (
     HoldsALeaseTooLong,
     IgnoresTheLease,
     LooksForLeasesByTheWallClock,
+    ReplacesWhatRuns,
+    RescuesTooLate,
 )
 from tests.stores.health_mutants import (
     CountsInTheVersion,
@@ -215,11 +217,6 @@ class ExtendsWhatIsCancelling(MemoryStore):
         return replace(pulse, expires_at=now + 30_000_000)
 
 
-class RescuesTooLate(MemoryStore):
-    async def overdue_runs(self, now: Instant, limit: int, steady: Instant) -> tuple[list[Run], Instant | None]:
-        return await super().overdue_runs(now - 1, limit, steady)
-
-
 class PlansTooLate(MemoryStore):
     async def due_jobs(
         self, until: Instant, limit: int, after: Instant | None = None
@@ -363,6 +360,7 @@ CAUGHT_BY: dict[Mutant, str] = {
     ForgetsWhatIsSerial: "test_a_serial_run_waits_for_any_claimed_run_of_its_job",
     EndsWithTheLease: "test_a_lease_that_has_ended_goes_on_if_no_other_claim_was_made",
     BeatsForTheDead: "test_a_lease_is_not_extended_once_its_run_was_put_back_or_claimed_again",
+    ReplacesWhatRuns: "test_one_that_has_moved_on_stays",
     BeatsUnderAnyToken: "test_a_stale_token_cannot_beat",
     BeatsWithoutLimit: "test_a_heartbeat_never_extends_beyond_the_execution_limit",
     ExtendsWhatIsCancelling: "test_a_cancelling_run_hears_of_it_and_its_lease_stays",
@@ -396,6 +394,7 @@ UNSEEN_BY_THE_MACHINE = {
     CountsOneOfABatch,  # it seldom lets two runs of a job fail in one batch
     NeverRecovers,  # it seldom lets a run of a job fail and a later one complete
     KeepsHealthForGood,  # it seldom ends runs of a job that it then deletes, prunes and makes again
+    ReplacesWhatRuns,  # it replaces none
     LosesSlots,  # it finds it in most orders of the test run, not in all
     ListsRecordsPastTheBound,  # the same
 }

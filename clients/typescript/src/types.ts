@@ -2,7 +2,7 @@
 
 export interface AddedRun {
   id: string | null;
-  outcome: "created" | "exists" | "failed";
+  outcome: "created" | "debounced" | "exists" | "replaced" | "failed";
   problem?: Problem;
 }
 
@@ -101,6 +101,12 @@ export interface CronTrigger {
   gap?: "run_at_transition" | "shift" | "skip" | null;
   repeat?: "both" | "first" | "second" | null;
   seed?: string | null;
+}
+
+export interface Debounce {
+  key: string;
+  seconds: number;
+  max_seconds?: number | null;
 }
 
 export type Disposition = "cancelled" | "dst_gap" | "excluded" | "limit_reached" | "missed" | "not_started" | "ran" | "skipped_overlap" | "skipped_override" | "skipped_paused" | "withdrawn";
@@ -314,6 +320,8 @@ export interface LogView {
   next_cursor: string | null;
 }
 
+export type OnConflict = "keep" | "replace";
+
 export interface OnceTrigger {
   type: "once";
   at: string;
@@ -424,6 +432,8 @@ export interface RunDefinition {
   timeouts?: Timeouts;
   retention?: Retention;
   concurrency?: Concurrency | null;
+  unique?: Unique | null;
+  debounce?: Debounce | null;
 }
 
 export interface RunPage {
@@ -479,3 +489,12 @@ export type Trigger = CronTrigger | IntervalTrigger | OnceTrigger | RruleTrigger
 export interface TriggerRequest {
   payload?: unknown;
 }
+
+export interface Unique {
+  key: string;
+  for_seconds?: number | null;
+  until?: Until;
+  on_conflict?: OnConflict;
+}
+
+export type Until = "begun" | "finished" | "forgotten";

@@ -33,7 +33,7 @@ from horarium.ports import RunFilter
 from horarium.wire.numbers import whole_numbers
 from horarium.wire.one_offs import RunDefinition
 from horarium.wire.one_offs import read_run as read_fields
-from horarium.wire.views import RunView, run_view
+from horarium.wire.views import AddedRunView, RunView, run_view
 
 PACE_WAIT_SECONDS_MAX = 2.0
 """How long a request waits for the instant from which its cursor holds. One that came earlier still does nothing."""
@@ -59,7 +59,8 @@ class BulkRuns:
     async def add(self, call: Call) -> Answer:
         added = await self._operations.one_offs.add_run(call.body, idempotency_key(call.request))
         location = [("location", f"/api/v1/runs/{added.run.id}")]
-        return answer(run_view(added.run), 201 if added.new else 200, location)
+        view = {name: getattr(run_view(added.run), name) for name in RunView.__struct_fields__}
+        return answer(AddedRunView(**view, outcome=added.outcome), 201 if added.new else 200, location)
 
     async def add_many(self, call: Call) -> Answer:
         asked: RunsRequest = call.body
@@ -128,10 +129,11 @@ class BulkRuns:
                 summary="Add a run that belongs to no job",
                 description="Due now, `at` an instant, or after `delay_seconds`. `payload` replaces that of the "
                 "target. Where another run holds the `unique_key` (or was made under the same `Idempotency-Key`), "
-                "that run is the answer (200). On a bus, such runs are under the job name `one-off`.",
+                "that run is the answer (200). `unique` and `debounce` say for how long a key is held, and change the "
+                "run that waits. On a bus, such runs are under the job name `one-off`.",
                 body=RunDefinition, read=BodyReader(RunDefinition, nul=True), headers=examples.IDEMPOTENCY,
                 examples=examples.RUNS,
-                answers={201: (RunView, "The run"), 200: (RunView, "The run that holds the key")},
+                answers={201: (AddedRunView, "The run"), 200: (AddedRunView, "The run that holds the key")},
                 problems=("invalid_job", "conflict"),
             ),
             Endpoint(
@@ -189,7 +191,7 @@ class BulkRuns:
 def _added(added: Added | HorariumError) -> AddedRun:
     if isinstance(added, HorariumError):
         return _not_added(added)
-    return AddedRun(added.run.id, "created" if added.new else "exists")
+    return AddedRun(added.run.id, added.outcome)
 
 
 def _not_added(error: HorariumError) -> AddedRun:

@@ -57,6 +57,13 @@ RUNS = (
             "unique_key": "image-7",
         },
     ),
+    Example(
+        "the last of many edits",
+        {
+            "target": {"type": "queue", "queue": "index", "payload": {"page": 7}},
+            "debounce": {"key": "page-7", "seconds": 30, "max_seconds": 300},
+        },
+    ),
 )
 RUN_BATCHES = (
     Example(

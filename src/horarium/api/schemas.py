@@ -28,7 +28,7 @@ from horarium.rules.settling import RETRY_AFTER_SECONDS_MAX
 from horarium.wire.definitions import Moment
 from horarium.wire.history import SYSTEM_CHARS_MAX, PastRun
 from horarium.wire.overrides import OverrideView
-from horarium.wire.views import JobView, NodeView, RunView
+from horarium.wire.views import JobView, NodeView, RunOutcome, RunView
 
 # ---- parts ------------------------------------------------------------------------------------------------------
 
@@ -369,7 +369,7 @@ class AddedRun(Struct, omit_defaults=True):
     """The outcome of one run of a batch: its id, or that of the run that holds its key; or why it was not added."""
 
     id: str | None
-    outcome: Literal["created", "exists", "failed"]
+    outcome: RunOutcome | Literal["failed"]
     problem: Problem | UnsetType = UNSET
 
 

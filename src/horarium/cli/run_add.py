@@ -7,7 +7,7 @@ from typing import Any
 import click
 from msgspec import UNSET
 
-from horarium.cli.fields import DURATION, INSTANT, policies_of, target_of
+from horarium.cli.fields import DURATION, INSTANT, duration_seconds, policies_of, target_of
 from horarium.cli.grouped import group, parameters
 from horarium.cli.job_define import COMMAND_OPTIONS, POLICY_OPTIONS, TARGET_OPTIONS, WithCommand, in_flags, with_command
 from horarium.cli.output import beside, json_text, one_line, print_json, say
@@ -19,6 +19,16 @@ WHEN_OPTIONS = [
     click.option("--wait", is_flag=True, help="Wait until it is over; the exit status is 0 if it completed, else 1."),
     click.option("--key", metavar="TEXT", help="Asking again with the same key gives the same run."),
 ]
+UNIQUE_OPTIONS = [
+    click.option("--unique", metavar="KEY", help="One run at a time holds this key; see the flags below."),
+    click.option("--unique-for", type=DURATION, metavar="DURATION", help="It is held so long from when it was made."),
+    click.option(
+        "--unique-until", type=click.Choice(["begun", "finished", "forgotten"]), help="It is held until then."
+    ),
+    click.option("--replace", is_flag=True, help="A run that waits under it gets this payload, due time and priority."),
+    click.option("--debounce", metavar="KEY=DURATION", help="Due once no call with this key came for so long."),
+    click.option("--debounce-max", type=DURATION, metavar="DURATION", help="At the latest so long after the first."),
+]
 POLICIES = (
     "attempts", "retries", "backoff", "backoff_factor", "backoff_max", "retry_age", "start_timeout",
     "execution_timeout", "heartbeat_timeout", "priority", "concurrency", "keep",
@@ -26,6 +36,7 @@ POLICIES = (
 OPTION_GROUPS = {
     "Target (one of them)": TARGET_OPTIONS[:4],
     "When": WHEN_OPTIONS,
+    "Unique": UNIQUE_OPTIONS,
     "What is sent": TARGET_OPTIONS[4:],
     "Command (after --)": COMMAND_OPTIONS,
     "Policies": POLICY_OPTIONS,
@@ -47,6 +58,27 @@ def _name(option: Any) -> str:
         pass
 
     return parameters(option(nothing))[0].name or ""
+
+
+def _rules(flags: dict[str, Any]) -> dict[str, Any]:
+    """The fields `unique` and `debounce`."""
+    key, seconds, until = flags.pop("unique"), flags.pop("unique_for"), flags.pop("unique_until")
+    replaces, debounce, latest = flags.pop("replace"), flags.pop("debounce"), flags.pop("debounce_max")
+    if key is None and (seconds or until or replaces):
+        raise click.UsageError("--unique-for, --unique-until and --replace go with --unique KEY")
+    if debounce is None and latest:
+        raise click.UsageError("--debounce-max goes with --debounce KEY=DURATION")
+    rules: dict[str, Any] = {}
+    if key is not None:
+        fields = {"key": key, "for_seconds": seconds, "until": until, "on_conflict": "replace" if replaces else None}
+        rules["unique"] = {name: value for name, value in fields.items() if value is not None}
+    if debounce is not None:
+        name, _, text = debounce.rpartition("=")
+        wait = duration_seconds(text)
+        if not name or wait is None:
+            raise click.UsageError("--debounce: give KEY=DURATION, such as page-7=30s")
+        rules["debounce"] = {"key": name, "seconds": wait, **({"max_seconds": latest} if latest else {})}
+    return rules
 
 
 @click.command(
@@ -72,14 +104,18 @@ def add(
 ) -> int:  # fmt: skip
     if at is not None and delay is not None:
         raise click.UsageError("give --at or --delay, not both")
+    rules = _rules(flags)
     target = target_of(with_command(flags))
     if "type" not in target:
         raise click.UsageError("a target is missing: give one of --http, --queue, --handler and --bus, or -- COMMAND")
-    fields: dict[str, Any] = {**policies_of(flags), "at": at, "delay_seconds": delay, "unique_key": key}
+    fields: dict[str, Any] = {**policies_of(flags), **rules, "at": at, "delay_seconds": delay, "unique_key": key}
     given = {name: value for name, value in fields.items() if value is not None}
     with connect(url, api_key) as client, in_flags():
         run, new = client.add_run(target, **given)
-        if not as_json:
+        changed = "debounce" in given or rules.get("unique", {}).get("on_conflict") == "replace"
+        if not as_json and changed and not new:
+            say(f"Run {run.id} holds that key; it is {run.state}, due {beside(run.due_at)}.")
+        elif not as_json:
             holds = f"is {run.state}, due {beside(run.due_at)}" if new else f"holds that key; it is {run.state}"
             say(f"Run {run.id} {holds}.")
         if wait:

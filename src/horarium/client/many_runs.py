@@ -15,7 +15,7 @@ from horarium.client.transport import Answer, Problem, error_from
 from horarium.errors import HorariumError, InvalidRequest
 from horarium.wire.history import PastRun
 from horarium.wire.one_offs import RunDefinition
-from horarium.wire.views import RunView
+from horarium.wire.views import AddedRunView, RunView
 
 RUNS_MAX = 1_000
 RUNS_BYTES_MAX = 960 * 1024
@@ -33,6 +33,8 @@ class RunFields(TypedDict, total=False):
     timeouts: Mapping[str, Any]
     retention: Mapping[str, Any]
     concurrency: Mapping[str, Any] | None
+    unique: Mapping[str, Any] | None
+    debounce: Mapping[str, Any] | None
 
 
 class Filter(TypedDict, total=False):
@@ -99,7 +101,7 @@ class ManyRuns:
         """A run that belongs to no job, and whether it is new: of runs with one `unique_key` only the first is made."""
         body = {"target": target, **fields, **({} if payload is UNSET else {"payload": payload})}
         answer = self._call("POST", "/runs", body=body, headers={"Idempotency-Key": self._new_key()})
-        return msgspec.json.decode(answer.body, type=RunView), answer.status == 201
+        return msgspec.json.decode(answer.body, type=AddedRunView), answer.status == 201
 
     def add_runs(self: Calls, runs: Iterable[RunDefinition | Mapping[str, Any]]) -> Iterator[AddedRun]:
         """Many of them, as many in one request as fit: what became of each, in their order, as it comes in."""

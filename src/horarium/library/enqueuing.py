@@ -9,7 +9,7 @@ from horarium.access.acting import acting
 from horarium.delivery.handler import HandlerFunction
 from horarium.errors import Conflict, InvalidRequest
 from horarium.library.named import in_name_of_actor, origin_of
-from horarium.library.one_offs import RunFields, encode_args, one_offs, wanted
+from horarium.library.one_offs import RunFields, encode_args, one_offs, unique_rule, wanted
 from horarium.library.program import Program
 from horarium.library.values import Run
 from horarium.model import Run as StoredRun
@@ -18,6 +18,7 @@ from horarium.node.runtime import Runtime
 from horarium.operations.facade import Operations
 from horarium.operations.runs.one_offs import HOLDER_RACES_MAX
 from horarium.operations.writing.auditing import told_runs
+from horarium.policies import Debounce, Unique
 from horarium.ports import BATCH_MAX, Placeholders, TransactionalStore
 
 
@@ -39,6 +40,8 @@ class Enqueuing:
         args: Mapping[str, Any] | None = None,
         *,
         unique_key: str | None = None,
+        unique: Unique | Mapping[str, Any] | None = None,
+        debounce: Debounce | Mapping[str, Any] | None = None,
         connection: Any = None,
         actor: str | None = None,
         **how: Unpack[RunFields],
@@ -48,11 +51,14 @@ class Enqueuing:
 
         With a `unique_key` that another run holds, that run is returned instead; a run holds its key for as long as it
         is kept (see `retention`), finished or not. Of runs that are due the highest `priority` (-1,000 to 1,000) is
-        begun first. With a `connection` of the caller's own (to the same database, where the store allows it: see its
-        page) the run is added in the caller's transaction, and exists once that commits. Raises InvalidRequest, and
+        begun first. `unique` and `debounce` say for how long a key is held, and change the run that waits
+        (docs/unique.md). With a `connection` of the caller's own (to the same database, where the store allows it: see
+        its page) the run is added in the caller's transaction, and exists once that commits. Raises InvalidRequest, and
         WrongArguments where the handler is registered here and can't be called with these args: both ValueErrors; and
         Conflict, with nothing added, where the key's holder is in a transaction that has not committed."""
         (run,) = self._one_offs(name, [args], how, unique_key)
+        if (rule := unique_rule(unique_key, unique, debounce, connection)) is not None:
+            return Run((await self._operations.one_offs.add_unique(run, rule)).run)
         for _ in range(HOLDER_RACES_MAX):
             (added,) = await self._add_runs([run], connection)
             if added or unique_key is None:

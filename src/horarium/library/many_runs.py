@@ -20,6 +20,7 @@ from horarium.model import State
 from horarium.operations.runs.bulk import CANCELLED, Batch, Selection
 from horarium.operations.runs.one_offs import Added
 from horarium.operations.runs.runs import RETRIED
+from horarium.policies import Debounce, Unique
 from horarium.ports import BATCH_MAX, RunFilter
 from horarium.wire.one_offs import RunDefinition, read_run
 
@@ -32,6 +33,8 @@ class RunArguments(TargetFields, RunFields, total=False):
     """Everything that `add_run` takes: one target, and how the run is made."""
 
     unique_key: str | None
+    unique: Unique | Mapping[str, Any] | None
+    debounce: Debounce | Mapping[str, Any] | None
 
 
 class Which(TypedDict, total=False):

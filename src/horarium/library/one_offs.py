@@ -12,7 +12,8 @@ import msgspec
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, SECOND, Instant, to_instant, to_micros
 from horarium.errors import InvalidRequest, InvalidTrigger, UnknownArgument
 from horarium.model import PAYLOAD_BYTES_MAX, PRIORITY_MAX, PRIORITY_MIN, Name, Run, RunPolicy, callers_key, uuid7s
-from horarium.policies import Concurrency, Retention, Retry, Timeouts
+from horarium.policies import Concurrency, Debounce, Retention, Retry, Timeouts, Unique
+from horarium.rules.uniqueness import rule_of
 from horarium.triggers import every
 from horarium.triggers.words import quote
 from horarium.wire.faults import fault_of, find_faults, say_faults, unknown_names
@@ -50,11 +51,24 @@ class Wanted(NamedTuple):
 
 def wanted(given: Mapping[str, Any], unique_key: str | None = None) -> Wanted:
     """The run that keyword arguments ask for. Raises UnknownArgument, which names the nearest."""
-    known = [*RunFields.__annotations__, "unique_key", "connection", "actor"]
+    known = [*RunFields.__annotations__, "unique_key", "unique", "debounce", "connection", "actor"]
     faults = list(unknown_names(given, known, what="argument"))
     if faults:
         raise UnknownArgument(say_faults(faults), field=faults[0].field)
     return Wanted(**given, unique_key=unique_key)
+
+
+def unique_rule(
+    unique_key: str | None,
+    unique: Unique | Mapping[str, Any] | None,
+    debounce: Debounce | Mapping[str, Any] | None,
+    connection: Any,
+) -> Unique | Debounce | None:
+    """The rule of a unique run, if there is one. Raises InvalidRequest."""
+    rule = rule_of(unique_key, _converted("unique", unique, Unique), _converted("debounce", debounce, Debounce))
+    if rule is not None and connection is not None:
+        raise InvalidRequest("connection: `unique` and `debounce` need a transaction of ours", field="connection")
+    return rule
 
 
 def one_offs(name: str, payloads: Sequence[bytes | None], how: Wanted, now: Instant, entropy: bytes) -> list[Run]:

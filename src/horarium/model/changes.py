@@ -16,7 +16,8 @@ class RunChange(Struct, frozen=True, gc=False):
     """Write `run` over the stored run of that id if the stored one still has this token and this state, and its lease
     is as said: `held` True: not expired at `steady`; False: expired; None: not looked at. `follow_ups` (runs that
     follow from this end) and `records` are added with it, or not at all. `as_claimed`: the run's due_at is what the
-    claim of this token found, so that it need not be written."""
+    claim of this token found, so that it need not be written. `replaces`: the stored run, which is pending, is deleted,
+    and `run` added in its place, each field as given."""
 
     run: Run
     token: int
@@ -25,6 +26,7 @@ class RunChange(Struct, frozen=True, gc=False):
     follow_ups: tuple[Run, ...] = ()
     records: tuple[Record, ...] = ()
     as_claimed: bool = False
+    replaces: bool = False
 
 
 class Plan(Struct, frozen=True):

@@ -74,7 +74,7 @@ def trigger_key(job: str, key: str) -> str:
 
 def key_as_given(key: str | None) -> str | None:
     """A stored unique key as its caller knows it."""
-    return key[1:] if key is not None and key[0] in "=@" else key
+    return key[1:].partition(" ")[0] if key is not None and key[0] in "=@" else key
 
 
 def run_id(job_id: str, fire_at: Instant, cause: str = "") -> str:

@@ -184,7 +184,12 @@ class Assembly:
         if "pruner" in options.roles:
             clock, believed = shared.clock, shared.pruner.believed
             logs = LogPruner(
-                shared.operations.logs, clock, believed, options.run_log_seconds, options.run_log_bytes_max
+                shared.operations.logs,
+                shared.operations.one_offs,
+                clock,
+                believed,
+                options.run_log_seconds,
+                options.run_log_bytes_max,
             )
             services += [shared.pruner, Finisher(shared.store, clock, believed), logs]
         if "api" in options.roles:

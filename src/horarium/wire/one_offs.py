@@ -37,9 +37,11 @@ from horarium.policies import (
     DEFAULT_RETRY,
     DEFAULT_TIMEOUTS,
     Concurrency,
+    Debounce,
     Retention,
     Retry,
     Timeouts,
+    Unique,
 )
 from horarium.wire.definitions import Moment, Priority, TargetCheck
 from horarium.wire.faults import fault_of, find_faults, say_faults
@@ -73,6 +75,8 @@ class RunDefinition(Struct, kw_only=True, forbid_unknown_fields=True, omit_defau
     timeouts: Timeouts = DEFAULT_TIMEOUTS
     retention: Retention = DEFAULT_RETENTION
     concurrency: Concurrency | None = None
+    unique: Unique | None = None
+    debounce: Debounce | None = None
 
 
 def read_run(fields: Mapping[str, Any]) -> RunDefinition:

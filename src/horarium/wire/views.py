@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import datetime
 from operator import attrgetter
 from threading import Lock
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -163,6 +163,15 @@ class RunView(Struct, kw_only=True):
     lease: LeaseView | UnsetType = UNSET
     traceparent: str | UnsetType = UNSET
     target: CommandTarget | UnsetType = UNSET
+
+
+RunOutcome = Literal["created", "exists", "replaced", "debounced"]
+
+
+class AddedRunView(RunView, kw_only=True):
+    """The run, and the effect of the call: it was made, or another one holds its key, changed by this call perhaps."""
+
+    outcome: RunOutcome = "created"
 
 
 class NodeView(Struct, kw_only=True):

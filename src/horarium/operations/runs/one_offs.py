@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,10 +11,15 @@ from msgspec.structs import replace
 from horarium.access.acting import who_acts
 from horarium.errors import CallerError, Conflict, Forbidden
 from horarium.model import Run, key_as_given, request_key, uuid7
+from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.runs.runs import RunOperations
 from horarium.operations.writing.auditing import out_of_reach, require_reach
+from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.tracing import Tracing, asked_trace
+from horarium.policies import Debounce, Unique
+from horarium.ports import PAGE_MAX
+from horarium.rules.uniqueness import debounced, generation_key, holds, replacement, rule_of
 from horarium.wire.definitions import TargetCheck
 from horarium.wire.one_offs import RunDefinition, run_of
 
@@ -21,11 +27,20 @@ HOLDER_RACES_MAX = 3
 """How often a unique key is asked for whose holder was deleted just then."""
 
 
+Outcome = Literal["created", "exists", "replaced", "debounced"]
+GENERATIONS = "unique/"
+"""What the names of records begin with that say at which generation a unique key is."""
+
+
 class Added(Struct, frozen=True):
-    """A run that was added, or (`new` false) the one that holds its unique key."""
+    """A run that was added, or the one that holds its unique key, changed perhaps."""
 
     run: Run
-    new: bool
+    outcome: Outcome
+
+    @property
+    def new(self) -> bool:
+        return self.outcome == "created"
 
 
 class OneOffs:
@@ -41,9 +56,11 @@ class OneOffs:
         """Add one run. With a unique key that another run holds, that run is the answer. `key`: that of
         the request, where the run has none of its own."""
         run = self._run(definition, key)
+        if (rule := _rule_of(definition)) is not None:
+            return await self.add_unique(run, rule)
         for _ in range(HOLDER_RACES_MAX):
             (is_new,) = await self._runs.add_runs([run])
-            found = Added(run, True) if is_new else await self._holder(run)
+            found = Added(run, "created") if is_new else await self._holder(run)
             if isinstance(found, Added):
                 return found
             if found is not None:
@@ -61,9 +78,12 @@ class OneOffs:
             try:
                 run = self._run(definition, key)
                 require_reach(run)
+                if (rule := _rule_of(definition)) is not None:
+                    answers.append(await self.add_unique(run, rule))
+                    continue
                 runs[index] = run
                 answers.append(None)
-            except CallerError as error:
+            except (CallerError, Conflict) as error:
                 answers.append(error)
         for _ in range(HOLDER_RACES_MAX):
             if not runs:
@@ -72,6 +92,52 @@ class OneOffs:
         for index, run in runs.items():
             answers[index] = _held_unseen(run)
         return [answer for answer in answers if answer is not None]
+
+    async def add_unique(self, run: Run, rule: Unique | Debounce) -> Added:
+        """Add this run, or find the one that holds the key of its rule, which is changed if that says so. Of a claim
+        and a change that race one comes first: then the other finds nothing to take, or nothing that waits."""
+        if isinstance(rule, Debounce):
+            run = debounced(run, rule, run.created_at, self._clock.now())
+        for race in range(RACES_MAX):
+            if race:
+                await pause_after(race, self._entropy)
+            record = await self._generation(rule.key)
+            wanted = replace(run, unique_key=generation_key(rule.key, record.version - 1))
+            holder = await self._store.get_run_by_key(wanted.unique_key or "")
+            if holder is None:
+                if not (await self._runs.add_runs([wanted]))[0]:
+                    continue
+                if record.version > 1:  # it may have been forgotten meanwhile
+                    await self._store.put_records([RecordChange(record, 0)])
+                return Added(wanted, "created")
+            require_reach(holder)
+            now = self._clock.now()
+            if not holds(holder, rule, now):
+                following = replace(record, version=record.version + 1)
+                await self._store.put_records([RecordChange(following, record.version if record.version > 1 else 0)])
+                continue
+            after = replacement(holder, wanted, rule, now)
+            if after is None:
+                return Added(holder, "exists")
+            if await self._runs.replace_run(holder, after, now):
+                return Added(after, "debounced" if isinstance(rule, Debounce) else "replaced")
+        raise contended(f"the unique key {rule.key!r}")
+
+    async def forget_keys(self, after: str | None) -> str | None:
+        """Of a page of keys that went on to another generation, forget those of which no run is kept. Where to go
+        on."""
+        page = await self._store.list_records(RecordFilter(GENERATIONS), after, PAGE_MAX)
+        for record in page.items:
+            key = generation_key(record.name.removeprefix(GENERATIONS), record.version - 1)
+            if await self._store.get_run_by_key(key) is None:
+                await self._store.put_records([RecordChange(record, record.version, deleted=True)])
+        return page.next_after
+
+    async def _generation(self, key: str) -> Record:
+        """The record whose version says at which generation a key is: one less. Of most keys there is none, which says
+        the same as one of version 1."""
+        name = GENERATIONS + key
+        return (await self._store.get_records([name]))[0] or Record(name=name, body=b"")
 
     def _run(self, definition: RunDefinition, key: str | None) -> Run:
         now = self._clock.now()
@@ -85,7 +151,7 @@ class OneOffs:
         added = await self._runs.add_runs(list(runs.values()))
         left: dict[int, Run] = {}
         for (index, run), is_new in zip(runs.items(), added, strict=True):
-            found = Added(run, True) if is_new else await self._holder(run)
+            found = Added(run, "created") if is_new else await self._holder(run)
             if found is None:
                 left[index] = run
             else:
@@ -95,7 +161,11 @@ class OneOffs:
     async def _holder(self, run: Run) -> Added | Forbidden | None:
         """The run that holds this one's unique key, if it is to be found and may be seen."""
         holder = None if run.unique_key is None else await self._store.get_run_by_key(run.unique_key)
-        return None if holder is None else out_of_reach(who_acts(), holder) or Added(holder, False)
+        return None if holder is None else out_of_reach(who_acts(), holder) or Added(holder, "exists")
+
+
+def _rule_of(definition: RunDefinition) -> Unique | Debounce | None:
+    return rule_of(definition.unique_key, definition.unique, definition.debounce)
 
 
 def _held_unseen(run: Run) -> Conflict:

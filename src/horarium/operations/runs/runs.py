@@ -31,7 +31,15 @@ from horarium.operations.jobs.jobs import JobOperations
 from horarium.operations.runs.waiting import Waiting
 from horarium.operations.runs.wrong_future import list_runs
 from horarium.operations.settling.settling import Settling, lease_lost
-from horarium.operations.writing.auditing import NOT_SAID, require_reach, told_asked, told_cancel, told_runs
+from horarium.operations.writing.auditing import (
+    NOT_SAID,
+    require_reach,
+    summary,
+    told,
+    told_asked,
+    told_cancel,
+    told_runs,
+)
 from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce_run, announce_runs
@@ -99,6 +107,15 @@ class RunOperations:
         added = await self._store.add_runs(runs, told_runs(runs, self._clock.now(), asked))
         announce_runs(self._signal, compress(runs, added))
         return added
+
+    async def replace_run(self, waiting: Run, after: Run, now: Instant) -> bool:
+        """Replace a run that waits, if it is still as it was read."""
+        records = told("run.replace", f"run/{waiting.id}", now, after=summary(after))
+        change = RunChange(after, waiting.token, State.PENDING, records=records, replaces=True)
+        (replaced,) = await self._store.settle_runs([change], self._clock.steady())
+        if replaced:
+            announce_run(self._signal, after)
+        return replaced
 
     async def get_run(self, run_id: str) -> Run:
         """The run of that id. Raises NotFound."""

@@ -79,6 +79,11 @@ class Space:
         stored = self.runs.get(change.run.id)
         if stored is None or not is_unmoved(stored, change, steady):
             return False
+        if change.replaces:
+            self.forget_run(stored)
+            self.add_run(change.run)
+            self.beside.add(change.records)
+            return True
         new = leased(change.run, steady)
         self.put_run(
             replace(

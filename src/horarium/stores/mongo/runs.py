@@ -141,6 +141,8 @@ async def settle_runs(session: Session, changes: Sequence[RunChange], steady: In
 
 async def _settle_runs(session: Session, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
     """What brings nothing along needs no transaction, if it can't meet what does."""
+    if changes and changes[0].replaces:
+        return await session.whole(lambda within: _settle_with(session, changes, steady, within))
     if all(map(comes_alone, changes)):
         return await _settle_alone(session, changes, steady)
     touched = [run.id for change in changes for run in (change.run, *change.follow_ups)]

@@ -76,6 +76,10 @@ class Scene:
 
     def change(self, change: RunChange, steady: Instant) -> bool:
         """Write a change, and what it brings along, unless its run has moved on."""
+        if change.replaces:
+            written = self.withdraw(replace(change.run, token=change.token)) and self.add(change.run)
+            self.records += change.records if written else ()
+            return written
         stored = self._now.get(change.run.id)
         if stored is None or not is_unmoved(stored, change, steady):
             return False

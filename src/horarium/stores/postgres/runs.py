@@ -118,7 +118,7 @@ async def unfinished_runs(session: Session, job_ids: Sequence[str]) -> dict[str,
 
 def simply(changes: Sequence[RunChange]) -> str | None:
     """The statement that makes all of these, if it is one, which needs no transaction around it."""
-    if any(map(_follow_ups, changes)) or any(map(_records, changes)):
+    if changes[0].replaces or any(map(_follow_ups, changes)) or any(map(_records, changes)):
         return None
     names = set(_statements(changes).values())
     return names.pop() if len(names) == 1 and len(set(map(_run_id, changes))) == len(changes) else None
@@ -135,6 +135,9 @@ async def settle_simply(session: Session, name: str, changes: Sequence[RunChange
 
 
 async def settle_runs(session: Session, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
+    if changes[0].replaces:
+        await session.lock_runs(change.run.id for change in changes)
+        return [await _replace_run(session, change) for change in changes]
     changes = as_written(changes, steady)
     alone = all(map(comes_alone, changes))
     parts = [list(changes)] if alone else list(_parts(changes))
@@ -142,6 +145,15 @@ async def settle_runs(session: Session, changes: Sequence[RunChange], steady: In
         await session.lock_runs(change.run.id for change in changes)
     write = _settle_part if alone else _settle_and_follow
     return [answer for part in parts for answer in await write(session, part, steady)]
+
+
+async def _replace_run(session: Session, change: RunChange) -> bool:
+    withdrawn = [encode_id(change.run.id)], [change.token]
+    if not await session.rows("withdraw_runs", session.namespace_id, *withdrawn):
+        return False
+    await _add_runs(session, [change.run])
+    await add_records(session, change.records)
+    return True
 
 
 def _parts(changes: Sequence[RunChange]) -> Iterator[list[RunChange]]:

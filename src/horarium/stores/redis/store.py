@@ -54,6 +54,7 @@ from horarium.stores.redis.parts import (
     weight_of_record_change,
     weight_of_run,
 )
+from horarium.stores.redis.replacing import replace_runs
 from horarium.stores.redis.rows import (
     Arguments,
     claimed_runs,
@@ -282,6 +283,8 @@ class RedisStore:
         return Claimed(tuple(claimed_runs(count, texts, loaded)), jobs, int(next_due_at) if next_due_at else None)
 
     async def settle_runs(self, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
+        if changes and changes[0].replaces:
+            return await replace_runs(self._write, changes)
         changes = as_written(changes, steady)
         answers: list[bool] = []
         for part in parts(changes, ends_of_call(changes)):

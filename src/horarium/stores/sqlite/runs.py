@@ -52,6 +52,8 @@ def settle_runs(session: Session, changes: Sequence[RunChange], steady: Instant)
 
 
 def _settle_runs(session: Session, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
+    if changes and changes[0].replaces:
+        return [_replace_run(session, change) for change in changes]
     alone = all(map(comes_alone, changes))
     if alone and len(changes) > 1 and are_alike(changes) and _settle_alike(session, changes, steady):
         return [True] * len(changes)
@@ -77,6 +79,14 @@ def _settle_run(session: Session, change: RunChange, row: Row, steady: Instant) 
     if session.change_rows("settle_runs", (row,), session.namespace_id, steady) == 0:
         return False
     _bring_along(session, [change])
+    return True
+
+
+def _replace_run(session: Session, change: RunChange) -> bool:
+    if session.change_rows("withdraw_runs", [(encode_id(change.run.id), change.token)], session.namespace_id) == 0:
+        return False
+    insert_runs(session, [change.run])
+    add_records(session, change.records)
     return True
 
 

@@ -30,6 +30,7 @@ from horarium.testing.contract.machine import MachineContract
 from horarium.testing.contract.planning import PlanningContract
 from horarium.testing.contract.races import RaceContract
 from horarium.testing.contract.records import RecordContract
+from horarium.testing.contract.replacing import ReplacingContract
 from horarium.testing.contract.settling import SettlingContract
 from horarium.testing.contract.sweeping import SweepingContract
 from horarium.testing.contract.transactions import TransactionContract
@@ -49,6 +50,7 @@ class StoreContract(
     KeepingContract,
     RecordContract,
     FollowingContract,
+    ReplacingContract,
     TransactionContract,
     RaceContract,
     AtomicityContract,

@@ -1,0 +1,79 @@
+"""Unique runs: how long one holds its key, and what a call with that key makes of a run that waits."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from horarium.clock import INSTANT_MAX, Instant, to_micros
+from horarium.errors import InvalidRequest
+from horarium.model import Event, Run, State, callers_key
+from horarium.policies import Debounce, OnConflict, Unique, Until
+
+
+def rule_of(unique_key: str | None, unique: Unique | None, debounce: Debounce | None) -> Unique | Debounce | None:
+    """The one rule that a caller gave; `unique_key` alone is none. Raises InvalidRequest for several."""
+    named = {"unique_key": unique_key, "unique": unique, "debounce": debounce}
+    given = [name for name, value in named.items() if value is not None]
+    if len(given) > 1:
+        raise InvalidRequest(f"{given[1]}: give one of {' and '.join(given)}", field=given[1])
+    if unique is not None and unique.for_seconds is not None and unique.until is not Until.FORGOTTEN:
+        raise InvalidRequest("unique.until: give for_seconds or until, not both", field="unique.until")
+    return unique or debounce
+
+
+def generation_key(key: str, generation: int) -> str:
+    """The unique key of a run. A key that was given up goes on with the next generation, so that the run which had it
+    keeps its own. No caller's key holds a space."""
+    return callers_key(f"{key} {generation}" if generation else key)
+
+
+def holds(run: Run, rule: Unique | Debounce, now: Instant) -> bool:
+    """Whether the run still holds the key."""
+    if isinstance(rule, Debounce):
+        return _waits(run)
+    if rule.for_seconds is not None:
+        return now < run.created_at + to_micros(rule.for_seconds)
+    match rule.until:
+        case Until.BEGUN:
+            return _waits(run)
+        case Until.FINISHED:
+            return not run.finished
+        case Until.FORGOTTEN:
+            return True
+
+
+def debounced(run: Run, rule: Debounce, first_at: Instant, now: Instant) -> Run:
+    """The run, due once no call came for a while, or at the latest so long after the first."""
+    due_at = now + to_micros(rule.seconds)
+    if rule.max_seconds is not None:
+        due_at = min(due_at, first_at + to_micros(rule.max_seconds))
+    return due(run, min(max(due_at, now), INSTANT_MAX))
+
+
+def due(run: Run, at: Instant) -> Run:
+    """The run with another due time; its limit for the start goes along."""
+    return replace(run, due_at=at, start_by=None if run.start_by is None else run.start_by + at - run.due_at)
+
+
+def replacement(waiting: Run, wanted: Run, rule: Unique | Debounce, now: Instant) -> Run | None:
+    """The waiting run with payload, due time and priority of the wanted one; None: it stays as it is."""
+    keeps = isinstance(rule, Unique) and rule.on_conflict is OnConflict.KEEP
+    if keeps or not _waits(waiting):
+        return None
+    if isinstance(rule, Debounce):
+        wanted = debounced(wanted, rule, waiting.created_at, now)
+    said = "debounced" if isinstance(rule, Debounce) else "replaced"
+    changed = [event for event in waiting.history if event.message not in ("debounced", "replaced")]
+    return replace(
+        waiting,
+        payload=wanted.payload,
+        policy=wanted.policy if wanted.queue == waiting.queue else waiting.policy,
+        due_at=wanted.due_at,
+        start_by=wanted.start_by,
+        priority=wanted.priority,
+        history=(*changed, Event(now, State.PENDING, said)),
+    )
+
+
+def _waits(run: Run) -> bool:
+    return run.state is State.PENDING and run.attempt == 0

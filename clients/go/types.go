@@ -133,7 +133,7 @@ type Debounce struct {
 	MaxSeconds *float64 `json:"max_seconds,omitempty"`
 }
 
-// Disposition: How a fire time ended. `excluded`, `dst_gap` and `limit_reached` follow from the rule (`rules.explaining`): no stored run has them. One of cancelled, dst_gap, excluded, limit_reached, missed, not_started, ran, skipped_overlap, skipped_override, skipped_paused, withdrawn.
+// Disposition: How a fire time ended. `excluded`, `dst_gap` and `limit_reached` follow from the rule (`rules.explaining`): no stored run has them. One of cancelled, dst_gap, excluded, held, limit_reached, missed, not_started, ran, skipped_overlap, skipped_override, skipped_paused, withdrawn.
 type Disposition string
 
 // EventView: One line of a run's history. `detail`: of a failed attempt, the end of its traceback; left out of all others.

@@ -107,7 +107,7 @@ class Pulse(Struct, frozen=True):
 
 class QueueStats(Struct, frozen=True):
     """One queue: runs that are due, that wait for later, that are claimed; when the oldest due one was due.
-    `unserved`: no worker serves it; a store leaves that False, `Operations.stats` sets it."""
+    `unserved`: no worker serves it; `hold`: it is held. A store leaves both False, `Operations.stats` sets them."""
 
     queue: str
     due: int
@@ -115,6 +115,7 @@ class QueueStats(Struct, frozen=True):
     running: int
     oldest_due_at: Instant | None
     unserved: bool = False
+    hold: bool = False
 
 
 class Stats(Struct, frozen=True):
@@ -306,8 +307,8 @@ JOBS = Topic("jobs")
 """There is something to plan."""
 CANCEL = Topic("cancel")
 """A cancel was asked, of any run."""
-APPLY = Topic("apply")
-"""A change of a job is still to be applied to runs of it."""
+APPLY, HOLDS = Topic("apply"), Topic("holds")
+"""A change of a job is still to be applied to runs of it; a hold was changed."""
 WRITTEN = Topic("written")
 """It was seen that something was written to the store, by any process: said within a process only, never published."""
 
@@ -319,7 +320,7 @@ def queue_topic(queue: str) -> Topic:
 
 class Signal(Protocol):
     """Wake-ups between services and nodes. They only cut latency: everything stays correct with all of them dropped.
-    Topics: `JOBS`, `CANCEL`, `APPLY`, `WRITTEN`, `queue_topic(NAME)`, and those of `operations.runs.waiting`."""
+    Topics: `JOBS`, `CANCEL`, `APPLY`, `HOLDS`, `WRITTEN`, `queue_topic(NAME)`, those of `operations.runs.waiting`."""
 
     def publish(self, topic: Topic) -> None:
         """Wake what listens. Never blocks, never raises."""

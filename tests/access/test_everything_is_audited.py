@@ -22,6 +22,7 @@ from horarium.dashboard.fields import NEW
 from horarium.delivery.signing import new_secret
 from horarium.errors import InvalidRequest
 from horarium.model import State
+from horarium.model.records import RecordFilter
 from horarium.node.backends import make_store
 from horarium.ports import RunFilter, Store
 from horarium.testing.clock import ManualClock
@@ -79,11 +80,17 @@ async def runs(store: Store, *states: State) -> list[str]:
     return [run.id for run in sorted(found.items, key=lambda run: run.created_at)]
 
 
+async def the_hold(store: Store) -> str:
+    """The id of the one hold, or nothing."""
+    found = (await store.list_records(RecordFilter("hold/"), None, 1)).items
+    return found[0].name.removeprefix("hold/") if found else ""
+
+
 async def check(store: Store, seen: set[str], case: Case, actor: tuple[str, str], run: str) -> None:
     """There is one entry more, and it is this one."""
     fresh = [line for line in await entries(store) if line.id not in seen]
     newest = (await runs(store))[-1] if await runs(store) else ""
-    wanted = case.object.replace("{run}", run).replace("{new}", newest)
+    wanted = case.object.replace("{run}", run).replace("{new}", newest).replace("{hold}", await the_hold(store))
     told = [(line.actor, line.kind, line.action, line.object, line.outcome) for line in fresh]
     assert told == [(*actor, case.action, wanted, "done")], case.what
     (line,) = fresh
@@ -98,6 +105,7 @@ RULE = {
     "trigger": {"type": "interval", "every_seconds": 60, "anchor": "2026-01-01T00:00:00Z"},
     "starts_at": "2026-01-01T00:00:00Z",
 }
+HOLD = {"scope": {"queue": "elsewhere"}, "reason": "moving"}
 RUN = {"target": {"type": "queue", "queue": "work"}}
 API = [
     Case("POST /jobs", "job.create", "job/a", a_definition("a", target=SIGNED, **RULE)),
@@ -126,6 +134,9 @@ API = [
     Case("DELETE /channels/{name}", "channel.delete", "channel/a", before=True, after=False),
     Case("PUT /calendars/{name}", "calendar.create", "calendar/a", CALENDAR),
     Case("DELETE /calendars/{name}", "calendar.delete", "calendar/a", before=True, after=False),
+    Case("POST /holds", "hold.create", "hold/{hold}", HOLD),
+    Case("PATCH /holds/{id}", "hold.update", "hold/{hold}", {"reason": "longer"}, before=True),
+    Case("DELETE /holds/{id}", "hold.lift", "hold/{hold}", before=True),
     Case("POST /keys", "key.create", "key/a", {"name": "a", "roles": ["viewer"]}),
     Case("DELETE /keys/{name}", "key.revoke", "key/a", after=False),
     Case("DELETE /jobs/{name}", "job.delete", "job/a", before=True, after=False),
@@ -139,7 +150,8 @@ async def test_each_change_through_the_api_leaves_one_entry(opened: Store) -> No
         api.clock.advance(1)
         run = await the_run(api.store, case)
         method, _, path = case.what.partition(" ")
-        path = path.replace("{name}", "a").replace("{id}", run).replace("{instant}", "2030-01-01T00:00:00Z")
+        about = await the_hold(api.store) if path.startswith("/holds") else run
+        path = path.replace("{name}", "a").replace("{id}", about).replace("{instant}", "2030-01-01T00:00:00Z")
         body = {"ids": [run]} if case.body == {"ids": ["{run}"]} else case.body
         reply = await api.send(method, path, body, headers=ADMIN)
         assert reply.status < 300, (case.what, reply.body)
@@ -227,6 +239,13 @@ HOURLY = every("1h", anchor=AT)
 FIRE = AT.replace(year=AT.year + 2)
 Step = Callable[[Scheduler, str | None, str], Awaitable[Any]]
 """A call in the name of an actor, about a run."""
+
+
+async def with_hold(scheduler: Scheduler, call: Callable[[str], Awaitable[Any]]) -> None:
+    (hold,) = await scheduler.list_holds()
+    await call(hold["id"])
+
+
 LIBRARY: list[tuple[Case, Step]] = [
     (Case("add_job", "job.create", "job/a"),
      lambda s, who, run: s.add_job("a", HOURLY, starts_at=AT, http=SIGNED, labels={"x": "y"}, actor=who)),
@@ -265,6 +284,11 @@ LIBRARY: list[tuple[Case, Step]] = [
      lambda s, who, run: s.put_calendar("a", CALENDAR, actor=who)),
     (Case("delete_calendar", "calendar.delete", "calendar/a", before=True, after=False),
      lambda s, who, run: s.delete_calendar("a", actor=who)),
+    (Case("add_hold", "hold.create", "hold/{hold}"), lambda s, who, run: s.add_hold(HOLD, actor=who)),
+    (Case("update_hold", "hold.update", "hold/{hold}", before=True),
+     lambda s, who, run: with_hold(s, lambda id: s.update_hold(id, {"reason": "longer"}, actor=who))),
+    (Case("lift_hold", "hold.lift", "hold/{hold}", before=True),
+     lambda s, who, run: with_hold(s, lambda id: s.lift_hold(id, actor=who))),
     (Case("delete_job", "job.delete", "job/b", before=True, after=False),
      lambda s, who, run: s.delete_job("b", actor=who)),
     (Case("delete_jobs", "job.delete", "job/a", before=True, after=False),
@@ -276,6 +300,7 @@ LOOKING = {"wait_for",
     "configure", "explain", "fires", "get_channel", "get_job", "get_run", "list_channels", "list_jobs", "list_runs",
     "run_log", "stats", "compare_calendar", "get_calendar", "list_calendars", "add_handler", "handler", "job",
     "around", "on_shutdown", "on_startup", "result", "list_overrides",
+    "get_hold", "list_holds",
 }  # fmt: skip
 LIVING = {"open", "close", "start", "stop", "run_forever", "run_until_asked", "ask_to_stop", "loop"}
 IN_A_TRANSACTION = {"enqueue_sql"}

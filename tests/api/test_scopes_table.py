@@ -34,13 +34,14 @@ API = {
     ),
     Scope.RUNS_READ: (
         "GET /runs", "GET /runs/{id}", "GET /runs/{id}/log", "GET /stats", "GET /nodes", "GET /events",
+        "GET /holds", "GET /holds/{id}",
     ),
     Scope.RUNS_WRITE: (
         "POST /jobs/{name}/trigger", "POST /jobs/{name}/backfill", "POST /jobs/{name}/pause",
         "POST /jobs/{name}/fires/{instant}/skip", "POST /jobs/{name}/fires/{instant}/move",
         "DELETE /jobs/{name}/fires/{instant}",
         "POST /jobs/{name}/resume", "POST /runs/cancel", "POST /runs/retry", "POST /runs/{id}/cancel",
-        "POST /runs/{id}/retry",
+        "POST /runs/{id}/retry", "POST /holds", "PATCH /holds/{id}", "DELETE /holds/{id}",
     ),
     Scope.RUNS_DEFINE: ("POST /runs", "POST /runs/batch"),
     Scope.WORK: (

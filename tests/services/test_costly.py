@@ -126,7 +126,7 @@ async def test_what_is_set_aside_is_bounded(setting: Setting, monkeypatch: pytes
     async def commit(planned: object, now: Instant) -> None:
         """Not reached."""
 
-    aside = CostlyJobs(setting.store, commit, 0)
+    aside = CostlyJobs(setting.store, commit, 0, setting.operations.reconciler.holding)
     jobs = [await setting.add_job(f"job-{number}") for number in range(3)]
     for job in jobs:
         aside.set_aside(job, START)

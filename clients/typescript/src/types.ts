@@ -109,7 +109,7 @@ export interface Debounce {
   max_seconds?: number | null;
 }
 
-export type Disposition = "cancelled" | "dst_gap" | "excluded" | "limit_reached" | "missed" | "not_started" | "ran" | "skipped_overlap" | "skipped_override" | "skipped_paused" | "withdrawn";
+export type Disposition = "cancelled" | "dst_gap" | "excluded" | "held" | "limit_reached" | "missed" | "not_started" | "ran" | "skipped_overlap" | "skipped_override" | "skipped_paused" | "withdrawn";
 
 export interface EventView {
   at: string;

@@ -23,6 +23,7 @@ from horarium.api.docs import Docs
 from horarium.api.endpoints import route
 from horarium.api.explaining import Explanations
 from horarium.api.guards import Keys, KnownHosts, refuse_cross_site
+from horarium.api.holds import HoldsApi
 from horarium.api.hosts import Hosts
 from horarium.api.jobs import Jobs
 from horarium.api.openapi import build_document
@@ -103,7 +104,7 @@ def create_app(
         *Runs(operations).endpoints(), *BulkRuns(operations).endpoints(), *system.endpoints(),
         *JobVersions(operations).endpoints(), *AccessApi(operations, named, entropy).endpoints(),
         *Explanations(operations).endpoints(), *ChannelsApi(operations).endpoints(),
-        *CalendarsApi(operations).endpoints(), *Overrides(operations).endpoints(),
+        *CalendarsApi(operations).endpoints(), *Overrides(operations).endpoints(), *HoldsApi(operations).endpoints(),
     ]  # fmt: skip
     measured = [] if metrics == "off" else [system.metrics_endpoint(open=metrics == "open")]
     place, pings = SignInPlace(tokens, client_id, public_url), Pings(operations)

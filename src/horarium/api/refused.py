@@ -34,7 +34,7 @@ WRITER = "horarium refusal"
 TOLD = "refusal-told"
 """The message to siblings about an entry that was written."""
 PREFIX = "/api/v1"
-KINDS = {"jobs": "job", "runs": "run", "keys": "key", "channels": "channel", "calendars": "calendar"}
+KINDS = {"jobs": "job", "runs": "run", "keys": "key", "channels": "channel", "calendars": "calendar", "holds": "hold"}
 BY_METHOD = {"PUT": "update", "PATCH": "update", "DELETE": "delete"}
 BY_WORD = {"run": "trigger", "edit": "update", "batch": "create"}
 """Words at the end of an address that are not the name of the action."""

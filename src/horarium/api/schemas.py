@@ -409,7 +409,7 @@ class Settled(Struct, omit_defaults=True):
 
 class QueueView(Struct):
     """One queue: runs due, waiting for later, claimed; since when the oldest due one waits.
-    `unserved`: one has been due for a minute or more, and no worker claims it."""
+    `unserved`: one has been due for a minute or more, and no worker claims it. `hold`: a hold lies over it."""
 
     queue: str
     due: int
@@ -417,15 +417,18 @@ class QueueView(Struct):
     running: int
     oldest_due_at: datetime | None
     unserved: bool
+    hold: bool
 
 
 class StatsView(Struct):
     """Counts of unfinished runs. `queues_left_out`: how many queues there are beyond the 1,000 told, in which due runs
-    have waited longest. The numbers of jobs are left out for callers that are bound to queues."""
+    have waited longest. `hold`: a hold lies over everything. The numbers of jobs are left out for callers that are
+    bound to queues."""
 
     queues: list[QueueView]
     workers_waiting: int
     queues_left_out: int = 0
+    hold: bool = False
     jobs: int | UnsetType = UNSET
     jobs_enabled: int | UnsetType = UNSET
 

@@ -95,13 +95,14 @@ class System:
         stats, caller = await self._operations.stats(), call.principal
         workers = (await self._claims.waiting_everywhere()).workers(caller.may_reach)
         queues = [
-            QueueView(one.queue, one.due, one.scheduled, one.running, moment(one.oldest_due_at), one.unserved)
+            QueueView(one.queue, one.due, one.scheduled, one.running, moment(one.oldest_due_at), one.unserved, one.hold)
             for one in stats.queues
             if caller.may_reach(one.queue)
         ]
+        everything = any(hold.scope.all for hold in await self._operations.holds.in_force())
         if caller.queues is not None:
-            return answer(StatsView(queues, workers))
-        return answer(StatsView(queues, workers, stats.queues_left_out, stats.jobs, stats.jobs_enabled))
+            return answer(StatsView(queues, workers, hold=everything))
+        return answer(StatsView(queues, workers, stats.queues_left_out, everything, stats.jobs, stats.jobs_enabled))
 
     async def upcoming(self, call: Call) -> Answer:
         query: UpcomingQuery = call.query

@@ -31,6 +31,7 @@ from horarium.client.answers import (
 )
 from horarium.client.calendars import Calendars
 from horarium.client.channels import Channels
+from horarium.client.holds import Holds
 from horarium.client.many_runs import ManyRuns
 from horarium.client.overrides import Overrides
 from horarium.client.transport import Answer, Cut, Problem, Transport, error_from, segment
@@ -58,6 +59,7 @@ class Client(Watching, ManyRuns):
         """`options`: those of `Transport`: timeout_seconds, attempts_max."""
         self._transport = Transport(url, api_key, **options)
         self.calendars = Calendars(self._transport)
+        self.holds = Holds(self._transport)
         self.channels = Channels(self._transport)
         self.overrides = Overrides(self._transport)
 

@@ -31,6 +31,7 @@ from horarium.library.channels import ChannelMethods
 from horarium.library.declaring import Declared, JobSpec, declare, spec_of
 from horarium.library.enqueuing import Enqueuing
 from horarium.library.fields import JobArguments, JobFields, Role, SchedulerOptions, check_options
+from horarium.library.holds import HoldMethods
 from horarium.library.home import Home
 from horarium.library.labelled import each_labelled
 from horarium.library.looking import Looking, states_of
@@ -60,7 +61,7 @@ MADE: WeakSet[Scheduler] = WeakSet()
 log = logging.getLogger("horarium")
 
 
-class Scheduler(CalendarMethods, ChannelMethods, OverrideMethods, Looking, Enqueuing, ManyRuns):
+class Scheduler(CalendarMethods, HoldMethods, ChannelMethods, OverrideMethods, Looking, Enqueuing, ManyRuns):
     """A scheduler on a store, given by its URL or as an object. `program`: the name of the program whose jobs
     `declare` and the decorator `job` make; programs that share a namespace give a name each. `actor`: in whose name it
     changes things, unless a call names another (`actor=`); the audit then has an entry of each change. Raises

@@ -248,6 +248,14 @@ class SyncScheduler:
     unskip_fire = blocking(Scheduler.unskip_fire)
     list_overrides = blocking(Scheduler.list_overrides)
 
+    # ---- holds
+
+    add_hold = blocking(Scheduler.add_hold)
+    get_hold = blocking(Scheduler.get_hold)
+    list_holds = blocking(Scheduler.list_holds)
+    update_hold = blocking(Scheduler.update_hold)
+    lift_hold = blocking(Scheduler.lift_hold)
+
     # ---- the way there
 
     def _call(self, work: Callable[[], Awaitable[T]]) -> T:

@@ -59,7 +59,8 @@ class Job(Definition, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     `version` grows with every write: the writer names the version that it read. `planned_until` is the cursor: every
     fire time up to it (included) has been accounted for. `next_fire_at` is the first fire time after the cursor (None:
-    nothing more to plan, or paused); of a job that is paused until an instant, this instant. `anchor_at` is the instant
+    nothing more to plan, or paused); of a job that is paused until an instant, or under a
+    hold (`held_until`), this instant. `anchor_at` is the instant
     to which a trigger without a start of its own is anchored. `finished_at` is when it was found that the job has
     nothing left to do: its rule yields no fire time any more, and its runs have ended. `overrides`: fire times that a
     person skipped or moved, by fire time; `overrides_dropped`: those that its last edit dropped, since its rule yields
@@ -75,6 +76,7 @@ class Job(Definition, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     paused_at: Instant | None = None
     pause_reason: str | None = None
     paused_until: Instant | None = None
+    held_until: Instant | None = None
     created_at: Instant = 0
     updated_at: Instant = 0
     deleted_at: Instant | None = None

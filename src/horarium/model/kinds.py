@@ -26,5 +26,7 @@ class EventKind(StrEnum):
     """Its fire time was moved, to the instant of the line."""
     TRACED = "traced"
     """The trace to which the run belongs."""
+    HELD = "held"
+    """Put back, or made, to wait for the end of a hold."""
     CANCEL_TAKEN = "cancel_taken"
     CANCEL_NOT_TAKEN = "cancel_not_taken"

@@ -70,6 +70,7 @@ class Disposition(StrEnum):
     RAN = "ran"
     SKIPPED_OVERLAP = "skipped_overlap"
     SKIPPED_PAUSED = "skipped_paused"
+    HELD = "held"
     MISSED = "missed"
     EXCLUDED = "excluded"
     DST_GAP = "dst_gap"

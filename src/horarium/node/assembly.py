@@ -54,6 +54,7 @@ from horarium.services.polling.news import News
 from horarium.services.upkeep.applier import Applier
 from horarium.services.upkeep.calendars import CalendarApplier
 from horarium.services.upkeep.finisher import Finisher
+from horarium.services.upkeep.holds import HoldApplier, HoldCancels, HoldReader
 from horarium.services.upkeep.log_pruner import LogPruner
 from horarium.services.upkeep.pruner import Pruner
 from horarium.services.upkeep.sweeper import Sweeper
@@ -106,7 +107,8 @@ class Assembly:
         self.handing_over: list[HandingOver] = []
         believed = shared.pruner.believed if "pruner" in options.roles else None
         self.tallies = Tallies(shared.store, shared.telemetry.tally, options.name, shared.clock, believed)
-        self.services: list[Service] = [self.beat, self.tallies, shared.log_writer, *self._by_role()]
+        holds = HoldReader(shared.operations.reconciler.holding)
+        self.services: list[Service] = [self.beat, holds, self.tallies, shared.log_writer, *self._by_role()]
         if dispatching:
             self._dispatch_http()
         for name, bus in self.buses.items():
@@ -177,6 +179,8 @@ class Assembly:
             services += [
                 applier,
                 CalendarApplier(shared.store, shared.clock, reconciler, options.name, shared.operations.importing),
+                HoldApplier(shared.store, shared.clock, reconciler, options.name, settling, shared.signal),
+                HoldCancels(shared.store, reconciler.holding, shared.operations.runs),
                 Sweeper(shared.store, reconciler),
                 Serving(shared.operations.stats),
                 *self._watching(),
@@ -210,7 +214,15 @@ class Assembly:
         self, name: str, deliveries: Mapping[str, Delivery], places: int, limits: Mapping[str, int] | None = None
     ) -> Performing:
         shared, options = self._shared, self._options
-        performing = Performing(shared.clock, self._leases, shared.collector, deliveries, self._leased, places=places)
+        performing = Performing(
+            shared.clock,
+            self._leases,
+            shared.collector,
+            deliveries,
+            self._leased,
+            places=places,
+            held=shared.operations.reconciler.holding.holds,
+        )
         dispatcher = Dispatcher(
             name,
             shared.operations.claiming,

@@ -15,13 +15,14 @@ from horarium.model import Health, Job, Node, Run
 from horarium.operations.calendars import CalendarOperations
 from horarium.operations.channels import ChannelCheck, ChannelOperations
 from horarium.operations.deciding.overriding import Overriding
+from horarium.operations.holds import HoldOperations
 from horarium.operations.jobs.backfilling import Backfilling
 from horarium.operations.jobs.changes import Changes
 from horarium.operations.jobs.importing import Importing
 from horarium.operations.jobs.jobs import JobOperations
 from horarium.operations.jobs.triggering import Triggering
 from horarium.operations.jobs.versions import Versions
-from horarium.operations.looking.counting import Counting
+from horarium.operations.looking.counting import Counting, with_holds
 from horarium.operations.looking.explaining import Explaining
 from horarium.operations.runs.bulk import Bulk
 from horarium.operations.runs.history import History
@@ -83,7 +84,7 @@ class Operations:
         self.logs = Logs(context)
         self.pings = Pings(context, changes, self.settling, self.logs)
         self.runs = RunOperations(context, self.jobs, self.settling, waiting, cancel_asked)
-        self.one_offs = OneOffs(context, check_target, self.runs, tracing)
+        self.one_offs = OneOffs(context, check_target, self.runs, tracing, self.reconciler.holding)
         self.bulk = Bulk(context, changes, triggering, self.settling, cancel_asked)
 
     @property
@@ -109,7 +110,12 @@ class Operations:
     @property
     def claiming(self) -> Claiming:
         """Claims, without runs that must not be handed out."""
-        return Claiming(self.context, self.settling)
+        return Claiming(self.context, self.settling, self.reconciler.holding)
+
+    @property
+    def holds(self) -> HoldOperations:
+        """What may not begin."""
+        return HoldOperations(self.context, self.reconciler.holding)
 
     @property
     def explaining(self) -> Explaining:
@@ -136,4 +142,6 @@ class Operations:
 
     async def stats(self) -> Stats:
         """Counts by queue, and which queues no worker serves; where they are large, some seconds old."""
-        return await self._counting.stats()
+        stats = await self._counting.stats()
+        holds = await self.reconciler.holding.look()
+        return with_holds(stats, holds, self.clock.now()) if holds else stats

@@ -133,6 +133,11 @@ def trigger_of(job: Job) -> Trigger:
     return _triggers.get(job.trigger, job.anchor_at, job.name)
 
 
+def trigger_for(spec: dict[str, Any], anchor: Instant, seed: str) -> Trigger:
+    """A trigger that is no job's, anchored and seeded."""
+    return _triggers.get(spec, anchor, seed)
+
+
 def know_trigger(job: Job, trigger: Trigger) -> None:
     """This is the job's trigger, just read: it need not be read again."""
     _triggers.know(trigger, job.trigger, job.anchor_at, job.name)
@@ -173,6 +178,7 @@ __all__ = [
     "forget_trigger",
     "know_trigger",
     "retention_of_job",
+    "trigger_for",
     "trigger_of",
     "words_of",
 ]

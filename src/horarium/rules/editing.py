@@ -23,13 +23,14 @@ from horarium.rules.planning import (
     CURSOR_AHEAD,
     apply_overlap,
     dropped_run,
+    exhausted,
     is_fire_time,
     passed_while_paused,
     resume,
     timed,
 )
 from horarium.rules.reconciling import is_ahead, taken_back
-from horarium.rules.windows import dropped_range, fires_in_window
+from horarium.rules.windows import dropped_range, dropped_ranges, fires_in_window
 
 
 def plan_now(
@@ -84,7 +85,9 @@ def put_off(run: Run, due_at: Instant) -> Run:
 def free_instant(job: Job, start: Instant, taken: Set[Instant]) -> Instant:
     """The first instant from `start` on for which the job has no run, and will owe none: a run asked for by hand takes
     the place of no fire time."""
-    planned = job.enabled and (job.next_fire_at is None or job.next_fire_at > start + len(taken))
+    planned = (
+        job.enabled and job.held_until is None and (job.next_fire_at is None or job.next_fire_at > start + len(taken))
+    )
     instant = start
     while instant in taken or (not planned and is_fire_time(job, instant)):
         instant += 1
@@ -140,11 +143,21 @@ def pause(job: Job, unfinished: Sequence[Run], now: Instant, reason: str | None,
         paused_at=now,
         pause_reason=reason,
         paused_until=until,
+        held_until=None,
         planned_until=now,
         next_fire_at=until,
         updated_at=now,
     )
-    return _withdrawing(_past_claims(paused, unfinished, now), unfinished, now, "the job was paused")
+    planned = _withdrawing(_past_claims(paused, unfinished, now), unfinished, now, "the job was paused")
+    return replace(planned, runs=_passed_while_held(job, now))
+
+
+def _passed_while_held(job: Job, now: Instant) -> tuple[Run, ...]:
+    """Rows for the fire times that passed under a hold, of a job whose rule ends under it."""
+    if job.held_until is None or exhausted(job) or after_end(job) is not None:
+        return ()
+    passed = dropped_ranges(job, job.planned_until, now, Disposition.HELD, "a hold lay over it when it was changed")
+    return tuple(dropped_run(job, range_, now) for range_ in passed)
 
 
 def _past_claims(paused: Job, unfinished: Sequence[Run], now: Instant) -> Job:
@@ -170,7 +183,7 @@ def edit(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instant, ran: Se
         return replace(changed, job=resumed.job, runs=(*changed.runs, *resumed.runs), records=resumed.records)
     # Runs planned ahead are withdrawn once, by the pause: it alone accounts for those claimed already.
     paused = pause(replace(changed.job, fires_count=job.fires_count), unfinished, now, None)
-    return replace(paused, runs=changed.runs)
+    return replace(paused, runs=changed.runs or _passed_while_held(job, now))
 
 
 def _change_fields(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instant, ran: Sequence[Instant]) -> Plan:
@@ -181,8 +194,11 @@ def _change_fields(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instan
     same_rule = without_days(job.trigger) == without_days(wanted.trigger)
     goes_on = same_rule or (after_end(job) is not None and after_end(wanted) is not None)
     anchor = job.anchor_at if goes_on else now
-    passed = passed_while_paused(job, now, now, ran) if retimed and not job.enabled else ()
-    cursor = now if retimed or job.enabled else job.planned_until
+    passed: tuple[Run, ...] = ()
+    if retimed:
+        passed = _passed_while_held(job, now) if job.enabled else passed_while_paused(job, now, now, ran)
+    stays = not job.enabled or job.held_until is not None
+    cursor = job.planned_until if stays and not retimed else now
     changed = replace(wanted, anchor_at=anchor, updated_at=now, planned_until=cursor, overrides_dropped=())
     changed = still_yielded(changed, now)
     planned = _withdrawing(changed, unfinished, now, "the job was changed")
@@ -206,6 +222,16 @@ def _withdrawing(job: Job, unfinished: Sequence[Run], now: Instant, reason: str)
     job = replace(job, fires_count=max(0, job.fires_count - len(ahead)))
     job = timed(job)
     return Plan(job, changes=ended, withdrawals=deleted, records=looked_at(job, now))
+
+
+def withdraw_ahead(job: Job, unfinished: Sequence[Run], at: Instant, now: Instant) -> Plan:
+    """Take back runs planned for after `at`, where a hold begins, as though they had never been planned. What was
+    claimed ahead of its time stays: the hold meets it when it would begin."""
+    ahead = [run for run in unfinished if is_ahead(run, at)]
+    cursor = max((at, *(run.fire_at for run in ahead if run.token)))
+    gone = tuple(run for run in ahead if run.token == 0 and run.fire_at > cursor)
+    withdrawn = timed(replace(job, planned_until=cursor, fires_count=max(0, job.fires_count - len(gone))))
+    return Plan(withdrawn, withdrawals=gone, records=looked_at(withdrawn, now))
 
 
 def reanchor(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan:

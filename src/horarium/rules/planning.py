@@ -33,9 +33,13 @@ from horarium.model import (
     shown_state,
 )
 from horarium.policies import CatchUpPolicy, Overlap
+from horarium.rules.catching_up import CATCH_UP_RUNS_MAX as CATCH_UP_RUNS_MAX
+from horarium.rules.catching_up import account
 from horarium.rules.compiled import after_end, retention_of_job
 from horarium.rules.compiled import trigger_of as trigger_of
 from horarium.rules.finishing import looked_at
+from horarium.rules.holds import NOT_HELD, JobHold, Skipped
+from horarium.rules.holds import PLANNED_CAUSES as PLANNED_CAUSES
 from horarium.rules.overridden import (
     MISFIRE_GRACE,
     Dropped,
@@ -53,14 +57,10 @@ from horarium.rules.settling import cancel, terminate
 from horarium.rules.windows import (
     dropped_ranges,
     fires_in_window,
-    last_in_window,
-    newest_in_window,
     next_in_window,
 )
 from horarium.triggers.budget import LIST_STEPS, limited
 
-CATCH_UP_RUNS_MAX = 1_000
-"""Runs that one plan creates for one job at most; of missed ones, the newest are kept."""
 BACKFILL_RUNS_MAX = 1_000
 BUFFERED_RUNS_MAX = 1_000
 """Unfinished runs of one job under `buffer_all`; fire times beyond are skipped."""
@@ -70,8 +70,6 @@ GRACE_SECONDS = 3600.0
 """How long work that is done elsewhere is waited for, where its job does not say."""
 SILENCE_SECONDS = 24 * 3600.0
 """How long it may take once it has begun, where its job does not say."""
-
-PLANNED_CAUSES = frozenset({Cause.SCHEDULE, Cause.CATCH_UP})
 
 ENDS_OTHERS = frozenset({Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER})
 _SERIAL = frozenset({Overlap.BUFFER_ONE, Overlap.BUFFER_ALL, Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER})
@@ -151,7 +149,7 @@ def exhausted(job: Job) -> bool:
 
 def timed(job: Job) -> Job:
     """The job with its next fire time, from its cursor on."""
-    return replace(job, next_fire_at=next_fire(job, job.planned_until), finished_at=None)
+    return replace(job, next_fire_at=next_fire(job, job.planned_until), finished_at=None, held_until=None)
 
 
 # ---- the plan ---------------------------------------------------------------------------------------------------
@@ -166,9 +164,11 @@ def plan(
     steps: int = LIST_STEPS,
     last: Run | None = None,
     ran: Sequence[Instant] = (),
+    held: JobHold = NOT_HELD,
 ) -> Plan:
     """What becomes of every fire time of `job` in (cursor, now], and of those up to `now + ahead` where no policy
     makes them wait for how earlier runs end. `unfinished`: the job's unfinished runs, if its overlap policy asks.
+    Under a hold the cursor stays, and the job is looked at when the hold ends.
 
     Raises TooExpensive where the rule takes more than `steps` to evaluate. PLAN_STEPS take some 10 ms; a planner
     plans what needs more in a thread, with PLAN_STEPS_MAX, so that it delays no other job."""
@@ -176,12 +176,18 @@ def plan(
         if not job.enabled:
             over = job.paused_until is not None and job.paused_until <= now
             return resume(job, (job.paused_until or 0) - 1, ran) if over else Plan(job)
+        if held.until is not None:
+            return Plan(replace(job, held_until=held.until, next_fire_at=held.until))
+        if held.next_at is not None:
+            ahead = max(0, min(ahead, held.next_at - 1 - now))
         if after_end(job) is not None:
-            return _plan_from_end(job, unfinished, now, last)
-        return _plan(job, unfinished, now, ahead, ran)
+            return _plan_from_end(job, unfinished, now, last, held.skipped)
+        return _plan(job, unfinished, now, ahead, ran, held.skipped)
 
 
-def _plan_from_end(job: Job, unfinished: Sequence[Run], now: Instant, last: Run | None) -> Plan:
+def _plan_from_end(
+    job: Job, unfinished: Sequence[Run], now: Instant, last: Run | None, skipped: Sequence[Skipped]
+) -> Plan:
     """The same for a job that counts from the end of its last run, which is `last` if it is kept.
 
     `job.anchor_at` is the fire time of that run until its end is known, then its end. While it is unfinished, its end
@@ -196,25 +202,36 @@ def _plan_from_end(job: Job, unfinished: Sequence[Run], now: Instant, last: Run 
         job = timed(job)
         return Plan(job, records=looked_at(job, now))
     fired = replace(job, anchor_at=fire, planned_until=max(now, job.planned_until))
+    if (reason := next((each.reason for each in skipped if each.begins_at <= fire < each.ends_at), None)) is not None:
+        dropped = Dropped(fire, fire, 1, Disposition.HELD, reason)
+        return _looking_after(fired, now, (dropped_run(job, dropped, now),))
     window, late = job.catch_up.window_seconds, fire <= now - MISFIRE_GRACE
     if late and (job.catch_up.policy is CatchUpPolicy.NONE or (window is not None and fire < now - to_micros(window))):
         missed = Dropped(fire, fire, 1, Disposition.MISSED, f"catch_up: {job.catch_up.policy}")
         return _looking_after(fired, now, (dropped_run(job, missed, now),))
     owed = [Owed(fire, Cause.CATCH_UP if late else Cause.SCHEDULE)]
-    runs, changes, skipped = apply_overlap(job, owed, unfinished, now)
+    runs, changes, overlapping = apply_overlap(job, owed, unfinished, now)
     fired = replace(fired, fires_count=job.fires_count + len(runs))
-    return _looking_after(fired, now, (*(dropped_run(job, each, now) for each in skipped), *runs), tuple(changes))
+    return _looking_after(fired, now, (*(dropped_run(job, each, now) for each in overlapping), *runs), tuple(changes))
 
 
 def _looking_after(job: Job, now: Instant, runs: tuple[Run, ...] = (), changes: tuple[RunChange, ...] = ()) -> Plan:
     """The plan that leaves this job to be planned again when its next run would be due if its last one ended now."""
-    job = replace(job, next_fire_at=next_fire(replace(job, anchor_at=now), now), finished_at=None)
+    next_at = next_fire(replace(job, anchor_at=now), now)
+    job = replace(job, next_fire_at=next_at, finished_at=None, held_until=None)
     return Plan(job, runs, changes, records=looked_at(job, now))
 
 
-def _plan(job: Job, unfinished: Sequence[Run], now: Instant, ahead: int, ran: Sequence[Instant]) -> Plan:
+def _plan(
+    job: Job,
+    unfinished: Sequence[Run],
+    now: Instant,
+    ahead: int,
+    ran: Sequence[Instant],
+    skipped: Sequence[Skipped],
+) -> Plan:
     horizon = max(now + (0 if needs_unfinished(job) else ahead), job.planned_until)
-    owed, dropped = _account(job, now, horizon, ran)
+    owed, dropped = ([], []) if exhausted(job) else account(job, now, horizon, ran, skipped)
     due = settled(job, now, owed)
     # After a clock went back a fire time may come again whose run waits: that run must not make way for itself.
     known = {run.fire_at for run in unfinished}.union(ran) if unfinished or ran else ()
@@ -222,8 +239,8 @@ def _plan(job: Job, unfinished: Sequence[Run], now: Instant, ahead: int, ran: Se
     owed, beyond = _limit(replace(job, fires_count=job.fires_count + len(due.owed)) if due.owed else job, owed)
     if due.owed:
         owed = sorted((*owed, *(fire for fire in due.owed if fire.fire_at not in known)), key=lambda each: each.due_at)
-    runs, changes, skipped = apply_overlap(job, owed, unfinished, now, sorted(known))
-    dropped = [*dropped, *due.dropped, *skipped]
+    runs, changes, overlapping = apply_overlap(job, owed, unfinished, now, sorted(known))
+    dropped = [*dropped, *due.dropped, *overlapping]
     until = beyond if beyond is not None else horizon
     moved = replace(job, planned_until=until, fires_count=job.fires_count + len(runs))
     moved = timed(replace(moved, overrides=left(job, due.overrides, until)) if job.overrides else moved)
@@ -233,38 +250,6 @@ def _plan(job: Job, unfinished: Sequence[Run], now: Instant, ahead: int, ran: Se
         tuple(changes),
         records=looked_at(moved, now),
     )
-
-
-def _account(job: Job, now: Instant, horizon: Instant, ran: Sequence[Instant]) -> tuple[list[Owed], list[Dropped]]:
-    """Sort the fire times in (cursor, horizon] into owed and missed, by the catch-up policy."""
-    cursor = job.planned_until
-    first = next_in_window(job, cursor)
-    if first is None or first > horizon:
-        return [], []
-    if first > now - MISFIRE_GRACE:
-        return [Owed(fire, Cause.SCHEDULE) for fire in fires_in_window(job, cursor, horizon, CATCH_UP_RUNS_MAX)], []
-    keep_from = _keep_from(job, first, now)
-    late = [fire for fire in _kept(job, keep_from, now) if fire > cursor]
-    owed = [Owed(fire, Cause.SCHEDULE if fire > now - MISFIRE_GRACE else Cause.CATCH_UP) for fire in late]
-    owed += [Owed(fire, Cause.SCHEDULE) for fire in fires_in_window(job, now, horizon, CATCH_UP_RUNS_MAX)]
-    until = (late[0] - 1) if late else now
-    missed = dropped_ranges(job, cursor, until, Disposition.MISSED, f"catch_up: {job.catch_up.policy}", ran)
-    return owed, missed
-
-
-def _keep_from(job: Job, first: Instant, now: Instant) -> Instant:
-    """After which instant late fire times are still considered."""
-    window = job.catch_up.window_seconds
-    oldest = first - 1 if window is None else max(first - 1, now - to_micros(window) - 1)
-    return max(oldest, now - MISFIRE_GRACE) if job.catch_up.policy is CatchUpPolicy.NONE else oldest
-
-
-def _kept(job: Job, after: Instant, now: Instant) -> list[Instant]:
-    """The fire times in (after, now] that run: the newest one, or the newest of all, as the policy says."""
-    if job.catch_up.policy is CatchUpPolicy.LATEST:
-        last = last_in_window(job, after, now)
-        return [] if last is None else [last]
-    return newest_in_window(job, after, now, CATCH_UP_RUNS_MAX)
 
 
 def _limit(job: Job, owed: list[Owed]) -> tuple[list[Owed], Instant | None]:

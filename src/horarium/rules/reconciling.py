@@ -23,6 +23,7 @@ from horarium.model import CLAIMED, EXTERNAL, Cause, Disposition, Job, Plan, Run
 from horarium.policies import Overlap
 from horarium.rules.applying import Newest, newest_of, owed_by
 from horarium.rules.compiled import retention_of_job
+from horarium.rules.holds import NOT_HELD, JobHold
 from horarium.rules.planning import CURSOR_AHEAD, ENDS_OTHERS, PLANNED_CAUSES, owed_run, plan
 from horarium.rules.settling import cancel, noted, terminate
 
@@ -100,12 +101,14 @@ def plan_bounded(
     steps: int,
     last: Run | None = None,
     ran: Sequence[Instant] = (),
+    held: JobHold = NOT_HELD,
 ) -> Plan:
     """As `planning.plan`, but that no more than `ENDED_AT_ONCE` of the unfinished runs, which come by fire time, are
     ended with it. The plan says what it owes to the others."""
     if job.overlap not in ENDS_OTHERS or len(unfinished) <= ENDED_AT_ONCE:
-        return plan(job, unfinished, now, ahead, steps=steps, last=last, ran=ran)
-    return leaving(job, plan(job, unfinished[-ENDED_AT_ONCE:], now, ahead, steps=steps, last=last, ran=ran))
+        return plan(job, unfinished, now, ahead, steps=steps, last=last, ran=ran, held=held)
+    few = unfinished[-ENDED_AT_ONCE:]
+    return leaving(job, plan(job, few, now, ahead, steps=steps, last=last, ran=ran, held=held))
 
 
 def leaving(job: Job, planned: Plan) -> Plan:

@@ -25,6 +25,7 @@ from horarium.operations.writing.context import Context
 from horarium.operations.writing.named import job_named
 from horarium.operations.writing.signalling import announce
 from horarium.ports import BATCH_MAX, JOBS, RunFilter, Store
+from horarium.rules.holds import job_hold
 from horarium.rules.planning import ENDS_OTHERS, counted_runs, last_run_id, needs_unfinished, plan
 from horarium.rules.reconciling import leaving, reconciled
 from horarium.triggers.budget import PLAN_STEPS_MAX
@@ -132,7 +133,8 @@ class Changes:
         while job.next_fire_at is not None and job.next_fire_at <= now:
             unfinished, more = await self._unfinished(job, Reach.ALL if needs_unfinished(job) else Reach.NONE, now)
             last = (await last_runs(self._store, [job])).get(job.id)
-            asked = partial(plan, job, unfinished, now, steps=PLAN_STEPS_MAX, last=last)
+            held = job_hold(await self._reconciler.holding.look(), job, now)
+            asked = partial(plan, job, unfinished, now, steps=PLAN_STEPS_MAX, last=last, held=held)
             planned = await evaluate(asked, PLAN_STEPS_MAX)
             if found := await in_the_way(self._store, [job], [planned], now):
                 planned = await evaluate(partial(asked, ran=found[job.id]), PLAN_STEPS_MAX)

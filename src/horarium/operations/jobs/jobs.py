@@ -298,6 +298,8 @@ class JobOperations:
                 return None
             taken = await self._taken(seen)
             planned, run = plan_now(seen.job, seen.unfinished, seen.now, payload, taken)
+            if not run.finished:
+                run = await self._triggering.holding.said(run, seen.job)
             asked_for = replace(run, unique_key=unique_key, cause=cause)
             made[:] = [self._triggering.tracing.mark(asked_for, asked_trace())]
             records = told_asked(who_acts(), asked, made[0], seen.now)

@@ -68,6 +68,7 @@ class Triggering:
         self._store, self._clock, self._signal, self._entropy = context
         self.tracing = tracing
         self._reconciler = reconciler
+        self.holding = reconciler.holding
         self._gathered: Gathered[Request, Triggered] = Gathered(
             self.trigger_all, together=lambda waiting: min(GROUP_MAX, sum(1 for _ in waiting))
         )
@@ -105,7 +106,7 @@ class Triggering:
             elif needs_unfinished(job):
                 answers[index] = Triggered(None)
             else:
-                runs[index] = self._run(job, asked)
+                runs[index] = await self.holding.said(self._run(job, asked), job)
         if not runs:
             return
         now = self._clock.now()

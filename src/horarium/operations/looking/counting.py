@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
+
+from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant
 from horarium.errors import StoreUnavailable
+from horarium.model.holds import Hold
 from horarium.operations.looking.serving import with_unserved
 from horarium.operations.writing.context import Context
-from horarium.ports import Stats
+from horarium.ports import QueueStats, Stats
+from horarium.rules.holds import held_queues
 
 MUCH = 5_000
 """Up to this weight (a job or an unfinished run counts one, a queue ten) each answer is counted for itself."""
@@ -68,6 +73,16 @@ class Counting:
         stats = await with_unserved(self._store, await self._store.stats(now), now)
         self._last = now, stats
         return stats
+
+
+def with_holds(stats: Stats, holds: Sequence[Hold], now: Instant) -> Stats:
+    """With the queues marked that a hold lies over as a whole: no worker has to serve them."""
+    free = set(held_queues(holds, [one.queue for one in stats.queues], now)[0])
+    return replace(stats, queues=tuple(one if one.queue in free else _held(one) for one in stats.queues))
+
+
+def _held(one: QueueStats) -> QueueStats:
+    return replace(one, hold=True, unserved=False)
 
 
 def _weight(stats: Stats) -> int:

@@ -13,6 +13,7 @@ from horarium.errors import CallerError, Conflict, Forbidden
 from horarium.model import Run, key_as_given, request_key, uuid7
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.runs.runs import RunOperations
+from horarium.operations.settling.holding import Holding
 from horarium.operations.writing.auditing import out_of_reach, require_reach
 from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
 from horarium.operations.writing.context import Context
@@ -46,11 +47,19 @@ class Added(Struct, frozen=True):
 class OneOffs:
     """Adds one-off runs of one namespace. Raises the errors of `errors`, nothing else."""
 
-    def __init__(self, context: Context, check_target: TargetCheck, runs: RunOperations, tracing: Tracing) -> None:
+    def __init__(
+        self,
+        context: Context,
+        check_target: TargetCheck,
+        runs: RunOperations,
+        tracing: Tracing,
+        holding: Holding,
+    ) -> None:
         self._store, self._clock, self._entropy = context.store, context.clock, context.entropy
         self._tracing = tracing
         self._check_target = check_target
         self._runs = runs
+        self._holding = holding
 
     async def add_run(self, definition: RunDefinition, key: str | None = None) -> Added:
         """Add one run. With a unique key that another run holds, that run is the answer. `key`: that of
@@ -58,6 +67,7 @@ class OneOffs:
         run = self._run(definition, key)
         if (rule := _rule_of(definition)) is not None:
             return await self.add_unique(run, rule)
+        run = await self._holding.said(run, None)
         for _ in range(HOLDER_RACES_MAX):
             (is_new,) = await self._runs.add_runs([run])
             found = Added(run, "created") if is_new else await self._holder(run)
@@ -81,7 +91,7 @@ class OneOffs:
                 if (rule := _rule_of(definition)) is not None:
                     answers.append(await self.add_unique(run, rule))
                     continue
-                runs[index] = run
+                runs[index] = await self._holding.said(run, None)
                 answers.append(None)
             except (CallerError, Conflict) as error:
                 answers.append(error)

@@ -1,7 +1,8 @@
 """Claims, as they are handed to workers: what a job no longer wants is taken out and put back, and follows its job.
 
 A store claims by queue and instant, and knows no job. What a node that died left undone after a change of a job is
-found here at the latest: a run of a deleted job ends, one in a queue that its job has left moves on.
+found here at the latest: a run of a deleted job ends, one in a queue that its job has left moves on. So is a run that a
+hold covers: it waits, and costs no attempt.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from msgspec.structs import replace
 
 from horarium.clock import Instant
 from horarium.errors import StoreUnavailable
-from horarium.model import Deferred, Job, Run, RunChange, State
+from horarium.model import Deferred, Job, Released, Run, RunChange, State
+from horarium.model.holds import Hold
+from horarium.operations.settling.holding import Holding
 from horarium.operations.settling.settling import Settling
 from horarium.operations.writing.context import Context
 from horarium.ports import Claimed
+from horarium.rules.holds import held_queues, hold_on, kept_back, skipped_at_claim
 from horarium.rules.reconciling import belongs
 from horarium.rules.settling import settle
 from horarium.rules.silences import beside_others, put_off_until
@@ -29,37 +33,45 @@ APART = "tried apart from what fell silent with it"
 class Claiming:
     """Claims runs for the workers of one node."""
 
-    def __init__(self, context: Context, settling: Settling) -> None:
+    def __init__(self, context: Context, settling: Settling, holding: Holding) -> None:
         self._store, self._clock = context.store, context.clock
+        self.holding = holding
         self._settling = settling
 
     async def claim(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
-        """As `Store.claim_runs`, without runs that must not be handed out."""
-        claimed = await self._store.claim_runs(queues, limit, worker, now, until, self._clock.steady())
+        """As `Store.claim_runs`, without runs that must not be handed out: each check says what becomes of those that
+        it finds. A queue that is held is not asked for."""
+        holds = await self.holding.look()
+        free, held_until = held_queues(holds, queues, now) if holds else (queues, None)
+        if not free:
+            return Claimed(next_due_at=held_until)
+        claimed = await self._store.claim_runs(free, limit, worker, now, until, self._clock.steady())
+        if claimed.runs:
+            claimed = await self._checked(claimed, await self.holding.look(), now)
+        return claimed if held_until is None else _looked_at(claimed, held_until)
+
+    async def _checked(self, claimed: Claimed, holds: Sequence[Hold], now: Instant) -> Claimed:
         if together := beside_others(claimed.runs):
-            claimed = await self._tried_apart(claimed, together, now)
+            apart = _tried_apart(claimed, together, now)
+            claimed = await self._put_back(claimed, apart, now, "that fell silent together")
         unwanted = _unwanted(claimed.runs, claimed.jobs) if claimed.jobs else []
-        if not unwanted:
+        if unwanted:
+            released = [_released(run, claimed.jobs, now) for run in unwanted]
+            claimed = await self._put_back(claimed, released, now, "whose job was changed")
+        if holds:
+            claimed = await self._put_back(claimed, _held(claimed, holds, now), now, "that are held")
+        return claimed
+
+    async def _put_back(self, claimed: Claimed, afters: Sequence[RunChange], now: Instant, which: str) -> Claimed:
+        """Write these runs of a claim as they are to be instead of handing them out. The others."""
+        if not afters:
             return claimed
         try:
-            await self._settling.release(unwanted, claimed.jobs, "not handed out: its job was changed")
+            await self._settling.write(afters, claimed.jobs, now)
         except StoreUnavailable as error:
-            log.warning("%d runs whose job was changed are left to the rescuer: %s", len(unwanted), error)
-        return _without(claimed, unwanted, now)
-
-    async def _tried_apart(self, claimed: Claimed, together: Sequence[Run], now: Instant) -> Claimed:
-        """Put off runs that were lost together and claimed together again (poison-message isolation)."""
-        changes = []
-        for run in together:
-            outcome = Deferred(put_off_until(run, now), APART)
-            after = settle(run, claimed.jobs.get(run.job_id or ""), outcome, now)
-            if after.state is State.PENDING:
-                changes.append(RunChange(after, run.token, run.state))
-        try:
-            await self._settling.write(changes, claimed.jobs, now)
-        except StoreUnavailable as error:
-            log.warning("%d runs that fell silent together are left to the rescuer: %s", len(changes), error)
-        return _without(claimed, [change.run for change in changes], now)
+            log.warning("%d runs %s are left to the rescuer: %s", len(afters), which, error)
+        left = {change.run.id for change in afters}
+        return replace(claimed, runs=tuple(run for run in claimed.runs if run.id not in left), next_due_at=now)
 
     async def release(self, claimed: Claimed, reason: str) -> None:
         """Give back runs that have not begun."""
@@ -73,9 +85,42 @@ class Claiming:
             log.warning("%d runs that were not begun in time lose an attempt: %s", len(claims), error)
 
 
-def _without(claimed: Claimed, runs: Sequence[Run], now: Instant) -> Claimed:
-    left = {run.id for run in runs}
-    return replace(claimed, runs=tuple(run for run in claimed.runs if run.id not in left), next_due_at=now)
+def _looked_at(claimed: Claimed, at: Instant) -> Claimed:
+    """The claim, to be asked for again at this instant at the latest."""
+    due_at = claimed.next_due_at
+    return replace(claimed, next_due_at=at if due_at is None else min(due_at, at))
+
+
+def _change(run: Run, after: Run) -> RunChange:
+    return RunChange(after, run.token, run.state)
+
+
+def _tried_apart(claimed: Claimed, together: Sequence[Run], now: Instant) -> list[RunChange]:
+    """Runs that were lost together and claimed together again are put off (poison-message isolation)."""
+    settled = [
+        (run, settle(run, claimed.jobs.get(run.job_id or ""), Deferred(put_off_until(run, now), APART), now))
+        for run in together
+    ]
+    return [_change(run, after) for run, after in settled if after.state is State.PENDING]
+
+
+def _released(run: Run, jobs: Mapping[str, Job], now: Instant) -> RunChange:
+    reason = Released("not handed out: its job was changed")
+    return _change(run, settle(run, jobs.get(run.job_id or ""), reason, now))
+
+
+def _held(claimed: Claimed, holds: Sequence[Hold], now: Instant) -> list[RunChange]:
+    """Runs that a hold keeps from their begin, and those whose fire time it skips."""
+    changes = []
+    for run in claimed.runs:
+        job = claimed.jobs.get(run.job_id or "")
+        skipped = skipped_at_claim(run, job, holds, now)
+        held = None if skipped else hold_on(holds, run, job, max(now, run.due_at))
+        if skipped is not None:
+            changes.append(_change(run, skipped))
+        elif held is not None:
+            changes.append(_change(run, kept_back(run, held, now)))
+    return changes
 
 
 def _unwanted(runs: Sequence[Run], jobs: Mapping[str, Job]) -> list[Run]:

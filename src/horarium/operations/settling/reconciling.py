@@ -22,6 +22,7 @@ from horarium.errors import StoreUnavailable
 from horarium.model import UNFINISHED, Job, Plan, Run, State
 from horarium.model.records import RecordChange
 from horarium.operations.settling.following import Following
+from horarium.operations.settling.holding import Holding
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce
 from horarium.ports import APPLY, BATCH_MAX, RunFilter
@@ -55,6 +56,7 @@ class Reconciler:
     def __init__(self, context: Context, following: Following) -> None:
         self._store, self.clock, self._signal = context.store, context.clock, context.signal
         self.following = following
+        self.holding = Holding(context)
         self._left: dict[str, None] = {}
 
     @property

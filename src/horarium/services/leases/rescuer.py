@@ -5,13 +5,15 @@ and lease as they were read, so a run is rescued once, and never one whose worke
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from horarium.clock import SECOND, Clock, Instant
-from horarium.model import CLAIMED, Job, Run, RunChange
+from horarium.model import CLAIMED, Job, Run, RunChange, State
+from horarium.model.holds import Hold
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.settling.settling import Settling
 from horarium.ports import BATCH_MAX, Store, Topic
+from horarium.rules.holds import hold_on, kept_back
 from horarium.rules.settling import rescue
 from horarium.rules.unbegun import unbegun
 from horarium.services.leases.grace import Grace
@@ -74,7 +76,8 @@ class Rescuer(Service):
         if self._clock.now() < now:
             # The clock went back while we waited: those that were to start in time may still do so.
             return self._clock.now()
-        changes = [_change(run, jobs, now, own) for run in runs]
+        holds = await self._reconciler.holding.look()
+        changes = [_held(run, jobs, now, holds) or _change(run, jobs, now, own) for run in runs]
         written = await self._settling.write(changes, jobs, now)
         rescued = [change.run for change, done in zip(changes, written, strict=True) if done]
         self._telemetry.rescued(rescued)
@@ -85,6 +88,14 @@ class Rescuer(Service):
     async def _jobs(self, runs: list[Run]) -> dict[str, Job]:
         ids = list({run.job_id for run in runs if run.job_id is not None})
         return {job.id: job for job in await self._store.get_jobs_by_id(ids) if job is not None} if ids else {}
+
+
+def _held(run: Run, jobs: dict[str, Job], now: Instant, holds: Sequence[Hold]) -> RunChange | None:
+    """A run that was not started in time since a hold lies over it has time for that when it ends."""
+    if run.state is not State.PENDING or not holds:
+        return None
+    held = hold_on(holds, run, jobs.get(run.job_id or ""), now)
+    return None if held is None else RunChange(kept_back(run, held, now), run.token, run.state)
 
 
 def _change(run: Run, jobs: dict[str, Job], now: Instant, own: Own) -> RunChange:

@@ -78,6 +78,8 @@ class Dispatcher(Service):
         """Claim due runs, as far as there is headroom. When the next run falls due."""
         if not self._accepting:
             return None
+        if not self._performing.unoccupied:
+            await self._claiming.holding.look()
         for ready in self._performing.waiting.take_impatient(self._clock.steady()):
             self._performing.release(ready.run, ready.job, "released: no place became free in time")
         for ready in self._performing.waiting.take_early(now + self._window):

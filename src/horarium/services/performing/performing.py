@@ -24,7 +24,7 @@ from horarium.services.loop.quiet import QuietLog
 from horarium.services.loop.service import POLL_SECONDS, Wake
 from horarium.services.performing.collector import Collector
 from horarium.services.performing.unstoppable import Unstoppable
-from horarium.services.performing.waiting import Claim, Ready, Waiting
+from horarium.services.performing.waiting import Claim, Held, Ready, Waiting, never_held
 
 PLACES_MAX = 10_000
 AHEAD_SECONDS = 0.03
@@ -94,10 +94,11 @@ class Performing:
         leased: Wake,
         *,
         places: int = 100,
+        held: Held = never_held,
     ) -> None:
         self.room = Wake()
         self.places = min(places, PLACES_MAX)
-        self.waiting = Waiting()
+        self.waiting = Waiting(held)
         self.pace = Pace(clock)
         self.quiet = QuietLog("work that did not stop in time")
         self.unstoppable = Unstoppable(self.places, clock, self.quiet, self._has_room)
@@ -173,6 +174,9 @@ class Performing:
             if not _may_begin(run, self._clock.now(), steady):
                 self.waiting.hold(ready)
                 self.room.set()
+                continue
+            if self.waiting.is_kept(run, ready.job, self._clock.now()):
+                self.release(run, ready.job, "released: a hold began")
                 continue
             await self._attempt(ready, task, steady)
             performed += 1

@@ -20,7 +20,9 @@ from horarium.model import Job, Plan, Run
 from horarium.operations.bounds.evaluating import Evaluator
 from horarium.operations.jobs.changes import last_runs
 from horarium.operations.jobs.passed import in_the_way
+from horarium.operations.settling.holding import PLANNED_SECONDS, Holding
 from horarium.ports import Store, Topic
+from horarium.rules.holds import job_hold
 from horarium.rules.planning import needs_unfinished
 from horarium.rules.reconciling import plan_bounded
 from horarium.services.loop.service import Service, Wake
@@ -53,11 +55,12 @@ class CostlyJobs(Service):
     name = "costly"
     topics: tuple[Topic, ...] = ()
 
-    def __init__(self, store: Store, commit: Commit, ahead: int) -> None:
+    def __init__(self, store: Store, commit: Commit, ahead: int, holding: Holding) -> None:
         self.wake = Wake()
         self._store = store
         self._commit = commit
         self._ahead = ahead
+        self._holding = holding
         self._aside: dict[str, Aside] = {}
         self._waiting: dict[str, None] = {}
 
@@ -105,6 +108,7 @@ class CostlyJobs(Service):
         return now if self._waiting else None
 
     async def _plan(self, job: Job, now: Instant) -> None:
+        await self._holding.look(PLANNED_SECONDS)
         unfinished = (await self._store.unfinished_runs([job.id]))[job.id] if needs_unfinished(job) else []
         last = (await last_runs(self._store, [job])).get(job.id)
         try:
@@ -133,5 +137,8 @@ class CostlyJobs(Service):
     ) -> tuple[Plan, int]:
         """The plan, and what it cost."""
         with limited(PLAN_STEPS_MAX) as budget:
-            planned = plan_bounded(job, unfinished, now, self._ahead, steps=PLAN_STEPS_MAX, last=last, ran=ran)
+            held = job_hold(self._holding.known, job, now)
+            planned = plan_bounded(
+                job, unfinished, now, self._ahead, steps=PLAN_STEPS_MAX, last=last, ran=ran, held=held
+            )
             return planned, budget.spent

@@ -20,10 +20,12 @@ from horarium.model import Job, Plan, Run
 from horarium.operations.jobs.changes import last_runs
 from horarium.operations.jobs.passed import in_the_way
 from horarium.operations.settling.following import Following
+from horarium.operations.settling.holding import PLANNED_SECONDS
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.writing.signalling import announce
 from horarium.operations.writing.tracing import Tracing
 from horarium.ports import JOBS, Signal, Store, Topic
+from horarium.rules.holds import everything_until, job_hold
 from horarium.rules.overridden import MISFIRE_GRACE
 from horarium.rules.planning import needs_unfinished, plans_when_due
 from horarium.rules.reconciling import plan_bounded
@@ -86,7 +88,7 @@ class Planner(Service):
         self._pacing = Pacing(round(SECOND / catch_up_per_second))
         self._passed: Instant | None = None
         self._clock_steps = ClockSteps(store, self._ahead)
-        self.costly = CostlyJobs(store, self._commit_one, self._ahead)
+        self.costly = CostlyJobs(store, self._commit_one, self._ahead, reconciler.holding)
         """The service that plans what costs too much here; to be run beside this one."""
 
     def at_writes(self) -> bool:
@@ -102,6 +104,9 @@ class Planner(Service):
 
     async def _plan_due(self, now: Instant) -> Instant | None:
         await self._shares.look(now)
+        all_held_until = everything_until(await self._reconciler.holding.look(PLANNED_SECONDS), now)
+        if all_held_until is not None:
+            return all_held_until
         until = now + self._ahead
         if self._passed is None:
             jobs, next_at = await self._store.due_jobs(until, self._jobs_max)
@@ -173,7 +178,8 @@ class Planner(Service):
         if self.costly.holds(job, now):
             return None
         try:
-            return plan_bounded(job, unfinished, now, self._ahead, steps=_steps(job), last=last, ran=ran)
+            held = job_hold(self._reconciler.holding.known, job, now)
+            return plan_bounded(job, unfinished, now, self._ahead, steps=_steps(job), last=last, ran=ran, held=held)
         except TooExpensive:
             self.costly.set_aside(job, now)
         except Exception as error:

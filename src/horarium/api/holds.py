@@ -1,0 +1,124 @@
+"""The endpoints under /holds."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from horarium.access.roles import Scope
+from horarium.api.endpoints import Answer, Call, Endpoint, Example, answer, no_content
+from horarium.api.reading import BodyReader, is_name, read_cursor, write_cursor
+from horarium.api.schemas import PageQuery
+from horarium.model.holds import Hold
+from horarium.operations.facade import Operations
+from horarium.wire.holds import HoldDefinition, HoldPatch, HoldView, hold_view
+
+
+class HoldPage(Struct):
+    """One page of holds, oldest first."""
+
+    items: list[HoldView]
+    next_cursor: str | None
+
+
+class HoldsQuery(PageQuery, forbid_unknown_fields=True, kw_only=True):
+    """Which holds."""
+
+    active: Annotated[
+        bool | UnsetType,
+        Meta(
+            description="`true`: those that are in force; `false`: those that are not, ended ones too for a month. "
+            "Left out: all that have not ended."
+        ),
+    ] = UNSET
+
+
+EXAMPLES = (
+    Example(
+        "maintenance",
+        {
+            "scope": {"labels": {"system": "ledger"}},
+            "from": "2027-03-06T22:00:00+01:00",
+            "until": "2027-03-07T02:00:00+01:00",
+            "reason": "The ledger's database is moved",
+        },
+    ),
+    Example(
+        "every week",
+        {
+            "scope": {"host": "api.example.com"},
+            "repeat": {"trigger": {"type": "cron", "expression": "0 2 * * SUN"}, "seconds": 7200},
+            "missed": "skip",
+            "reason": "Their weekly maintenance",
+        },
+    ),
+)
+
+
+class HoldsApi:
+    """Handlers; what they do is in `Operations`."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._holds, self._clock = operations.holds, operations.clock
+
+    async def add(self, call: Call) -> Answer:
+        hold = await self._holds.add(call.body)
+        return answer(self._view(hold), 201, [("location", f"/api/v1/holds/{hold.id}")])
+
+    async def get(self, call: Call) -> Answer:
+        return answer(self._view(await self._holds.get(_id(call))))
+
+    async def list_all(self, call: Call) -> Answer:
+        query: HoldsQuery = call.query
+        active = None if isinstance(query.active, UnsetType) else query.active
+        page = await self._holds.page(active, read_cursor("holds", query.cursor, is_name), query.limit)
+        return answer(HoldPage([self._view(hold) for hold in page.items], write_cursor("holds", page.next_after)))
+
+    async def patch(self, call: Call) -> Answer:
+        return answer(self._view(await self._holds.update(_id(call), call.body)))
+
+    async def lift(self, call: Call) -> Answer:
+        await self._holds.lift(_id(call))
+        return no_content()
+
+    def _view(self, hold: Hold) -> HoldView:
+        return hold_view(hold, self._clock.now())
+
+    def endpoints(self) -> list[Endpoint]:
+        """The route table."""
+        read, write = Scope.RUNS_READ, Scope.RUNS_WRITE
+        return [
+            Endpoint(
+                method="GET", path="/holds", name="listHolds", tag="holds", handle=self.list_all, query=HoldsQuery,
+                scope=read, summary="Holds, oldest first", answers={200: (HoldPage, "One page")},
+                problems=("invalid_cursor",),
+            ),
+            Endpoint(
+                method="POST", path="/holds", name="addHold", tag="holds", handle=self.add, scope=write, costly=True,
+                summary="Hold jobs, a queue, a host or everything",
+                description="No attempt of what it covers begins while it is in force: on every node within two "
+                "seconds, or from its first to its last instant where it lies ahead. What waits loses no attempt.",
+                body=HoldDefinition, read=BodyReader(HoldDefinition), examples=EXAMPLES,
+                answers={201: (HoldView, "The new hold")}, problems=("invalid_trigger", "too_expensive", "conflict"),
+            ),
+            Endpoint(
+                method="GET", path="/holds/{id}", name="getHold", tag="holds", handle=self.get, scope=read,
+                summary="Show a hold", answers={200: (HoldView, "The hold")}, problems=("not_found",),
+            ),
+            Endpoint(
+                method="PATCH", path="/holds/{id}", name="updateHold", tag="holds", handle=self.patch, scope=write,
+                summary="Change the end or the reason of a hold", body=HoldPatch, read=BodyReader(HoldPatch),
+                answers={200: (HoldView, "The hold")}, problems=("not_found", "conflict"),
+            ),
+            Endpoint(
+                method="DELETE", path="/holds/{id}", name="liftHold", tag="holds", handle=self.lift, scope=write,
+                summary="Lift a hold", description="What waited goes on, at the usual pace. It stays listed as one that"
+                " is not in force for a month.",
+                answers={204: (None, "It is lifted")}, problems=("not_found", "conflict"),
+            ),
+        ]  # fmt: skip
+
+
+def _id(call: Call) -> str:
+    return str(call.request.path_params["id"])[:200]

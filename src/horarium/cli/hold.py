@@ -1,0 +1,170 @@
+"""`horarium hold`: what may not begin."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from horarium.cli.fields import DURATION, guess_trigger, until_moment
+from horarium.cli.output import Column, print_json, print_json_list, print_table, say
+from horarium.cli.shell import Lazy, connect, server_options
+
+hold = Lazy(
+    name="hold",
+    commands={
+        "add": "horarium.cli.hold:add",
+        "list": "horarium.cli.hold:list_holds",
+        "lift": "horarium.cli.hold:lift",
+    },
+    summaries={
+        "add": "Let nothing begin of a job, a queue, a host or everything, until a moment.",
+        "list": "List holds.",
+        "lift": "Lift a hold: what waited goes on.",
+    },
+    help="Let nothing begin, until a moment.",
+)
+COLUMNS = (
+    Column("id", whole=True),
+    Column("scope"),
+    Column("state", whole=True),
+    Column("from", when=True),
+    Column("until", when=True),
+    Column("reason"),
+)
+
+
+def _labels(given: tuple[str, ...]) -> dict[str, str]:
+    labels = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise click.UsageError(f"--label: {text!r} is not NAME=VALUE")
+        labels[name] = value
+    return labels
+
+
+@click.command(
+    help="Let nothing begin of a job, a queue, a host or everything, until a moment. What waits loses no attempt.\n\n"
+    "\b\nExamples:\n"
+    '  horarium hold add --label system=ledger --until 2h --reason "the database is moved"\n'
+    '  horarium hold add --all --from 2027-03-06T22:00:00Z --for 4h --reason "maintenance"\n'
+    '  horarium hold add --host api.example.com --every "0 2 * * SUN" --for 2h --skip --reason "theirs"'
+)
+@click.option("--all", "everything", is_flag=True, help="Everything.")
+@click.option("--job", metavar="NAME", help="One job.")
+@click.option("--label", multiple=True, metavar="NAME=VALUE", help="Jobs with this label; repeatable.")
+@click.option("--queue", metavar="NAME", help="One queue.")
+@click.option("--host", metavar="HOST", help="HTTP targets of this host, with or without a port.")
+@click.option("--from", "begins", metavar="WHEN", help="When it begins: an instant, or 2h from now. Left out: now.")
+@click.option("--until", metavar="WHEN", help="When it ends. Left out: when it is lifted.")
+@click.option("--for", "length", type=DURATION, metavar="DURATION", help="How long it lasts; with --every, each time.")
+@click.option("--every", metavar="TRIGGER", help="It begins at each fire time: cron, RRULE, 1h or words.")
+@click.option("--timezone", metavar="ZONE", help="Of --every.")
+@click.option("--skip", is_flag=True, help="Fire times inside it do not run afterwards either.")
+@click.option("--cancel", is_flag=True, help="Cancel what is running when it begins.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why; shown wherever something waits.")
+@server_options
+def add(
+    everything: bool,
+    job: str | None,
+    label: tuple[str, ...],
+    queue: str | None,
+    host: str | None,
+    begins: str | None,
+    until: str | None,
+    length: float | None,
+    every: str | None,
+    timezone: str | None,
+    skip: bool,
+    cancel: bool,
+    reason: str,
+    url: str,
+    api_key: str | None,
+    as_json: bool,
+) -> None:
+    named = {"all": everything, "job": job, "labels": _labels(label), "queue": queue, "host": host}
+    scope = {name: value for name, value in named.items() if value}
+    if len(scope) != 1:
+        raise click.UsageError("give exactly one of --all, --job, --label, --queue and --host")
+    document: dict[str, Any] = {"scope": scope, "reason": reason}
+    document |= _when(begins, until, length, every, timezone)
+    if skip:
+        document["missed"] = "skip"
+    if cancel:
+        document["running"] = "cancel"
+    with connect(url, api_key) as client:
+        made = client.holds.add(document)
+    if as_json:
+        print_json(made)
+    else:
+        say(f"Hold {made['id']} added: {_scope(made['scope'])}, {_state(made)}.")
+
+
+def _when(
+    begins: str | None, until: str | None, length: float | None, every: str | None, timezone: str | None
+) -> dict[str, Any]:
+    now = datetime.now(UTC)
+    found: dict[str, Any] = {}
+    start = None if begins is None else until_moment(begins, now)
+    if start is not None:
+        found["from"] = start.isoformat()
+    if until is not None:
+        found["until"] = until_moment(until, now).isoformat()
+    if every is not None:
+        if length is None:
+            raise click.UsageError("--every needs --for: how long it lasts each time")
+        found["repeat"] = {"trigger": guess_trigger(every, timezone), "seconds": length}
+    elif length is not None:
+        if until is not None:
+            raise click.UsageError("give --until or --for, not both")
+        found["until"] = ((start or now) + timedelta(seconds=length)).isoformat()
+    return found
+
+
+def _scope(scope: dict[str, Any]) -> str:
+    if scope.get("all"):
+        return "everything"
+    if scope.get("labels"):
+        return ",".join(f"{name}={value}" for name, value in scope["labels"].items())
+    return " ".join(f"{name} {value}" for name, value in scope.items())
+
+
+def _state(shown: dict[str, Any]) -> str:
+    if shown["active"]:
+        end = shown["active_until"]
+        return "in force until it is lifted" if end is None else f"in force until {end}"
+    return "lifted" if shown["lifted_at"] else "not in force"
+
+
+@click.command("list", help="List holds that have not ended.\n\n\b\nExample:\n  horarium hold list --active")
+@click.option("--active", is_flag=True, help="Only those that are in force.")
+@server_options
+def list_holds(active: bool, url: str, api_key: str | None, as_json: bool) -> None:
+    with connect(url, api_key) as client:
+        found = client.holds.list(True if active else None)
+        if as_json:
+            print_json_list(found)
+            return
+        rows = [
+            (
+                each["id"], _scope(each["scope"]), "in force" if each["active"] else "to come",
+                datetime.fromisoformat(each["from"]), None if each["until"] is None else
+                datetime.fromisoformat(each["until"]), each["reason"],
+            )
+            for each in found
+        ]  # fmt: skip
+    print_table(COLUMNS, rows, "There are no holds. Nothing waits for any.")
+
+
+@click.command(help="Lift a hold: what waited goes on.\n\n\b\nExample:\n  horarium hold lift 0643f1a2b3c4d5e6f708")
+@click.argument("id")
+@server_options
+def lift(id: str, url: str, api_key: str | None, as_json: bool) -> None:
+    with connect(url, api_key) as client:
+        client.holds.lift(id)
+    if as_json:
+        print_json({"lifted": id})
+    else:
+        say(f"Hold {id} lifted.")

@@ -1,0 +1,54 @@
+"""What may not begin, as a `Scheduler` says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from horarium.library.channels import converted
+from horarium.library.named import in_name_of_actor
+from horarium.model.holds import Hold
+from horarium.operations.facade import Operations
+from horarium.wire.holds import HoldDefinition, HoldPatch, hold_view
+
+
+class HoldMethods:
+    """The holds of a scheduler, as plain data: the fields of docs/holds.md."""
+
+    actor: str | None
+
+    @property
+    def _operations(self) -> Operations:
+        raise NotImplementedError
+
+    @in_name_of_actor
+    async def add_hold(self, hold: Mapping[str, Any], *, actor: str | None = None) -> dict[str, Any]:
+        """Let nothing begin of what its scope says, such as `{"scope": {"queue": "images"}, "reason": "moving"}`.
+        Raises InvalidRequest."""
+        return self._shown_hold(await self._operations.holds.add(converted(hold, HoldDefinition)))
+
+    async def get_hold(self, id: str) -> dict[str, Any]:
+        """The hold of that id, ended or not. Raises NotFound."""
+        return self._shown_hold(await self._operations.holds.get(id))
+
+    async def list_holds(self, active: bool | None = None) -> list[dict[str, Any]]:
+        """Those that have not ended, oldest first; with `active`, those that are in force, or are not."""
+        page = await self._operations.holds.page(active, None, 1_000)
+        return [self._shown_hold(hold) for hold in page.items]
+
+    @in_name_of_actor
+    async def update_hold(self, id: str, changes: Mapping[str, Any], *, actor: str | None = None) -> dict[str, Any]:
+        """Change `until` (None: until it is lifted) or `reason`. Raises NotFound, InvalidRequest, and Conflict for one
+        that has ended."""
+        return self._shown_hold(await self._operations.holds.update(id, converted(changes, HoldPatch)))
+
+    @in_name_of_actor
+    async def lift_hold(self, id: str, *, actor: str | None = None) -> None:
+        """End it: what waited goes on. Raises NotFound."""
+        await self._operations.holds.lift(id)
+
+    def _shown_hold(self, hold: Hold) -> dict[str, Any]:
+        shown: dict[str, Any] = msgspec.to_builtins(hold_view(hold, self._operations.clock.now()))
+        return shown

@@ -1,0 +1,169 @@
+"""Holds: records that every node reads, and markers that bring back what waited once a hold ends before its time.
+
+A hold is the record `hold/ID`. Making, changing or lifting one leaves a marker record in the same transaction; the node
+that finds it looks at the jobs and runs that the hold covers, page by page (`services.upkeep.holds`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec.structs import replace
+
+from horarium.access.acting import who_acts
+from horarium.errors import Conflict, Forbidden, InvalidRequest, InvalidTrigger, NotFound
+from horarium.model.holds import Hold, HoldRepeat, HoldScope
+from horarium.model.records import Record, RecordChange
+from horarium.operations.bounds.evaluating import evaluate
+from horarium.operations.calendars import known_days
+from horarium.operations.settling.holding import PREFIX, Holding, decode_hold
+from horarium.operations.writing.auditing import require_reach, told
+from horarium.operations.writing.contention import RACES_MAX, contended
+from horarium.operations.writing.context import Context
+from horarium.ports import APPLY, HOLDS, Page
+from horarium.rules.applying import Owed
+from horarium.rules.holds import PULLED, stretch_at
+from horarium.triggers import parse_trigger
+from horarium.triggers.budget import LIST_STEPS, limited
+from horarium.wire.holds import HoldDefinition, HoldPatch, check_scope, checked_end, hold_from, hold_view, is_over
+
+CHANGED = "hold-change/"
+"""Markers of changes that are still to be carried to jobs and runs."""
+HOLDS_MAX = 500
+"""Holds that have not ended."""
+
+Wanted = Callable[[Hold], Hold]
+
+
+class HoldOperations:
+    """Holds of one namespace. Raises the errors of `errors`, nothing else."""
+
+    def __init__(self, context: Context, holding: Holding) -> None:
+        self._store, self._clock, self._signal, self._entropy = context
+        self._holding = holding
+
+    async def add(self, definition: HoldDefinition) -> Hold:
+        """Make a hold. Raises InvalidRequest, Conflict where there are too many, and Forbidden for a caller that is
+        bound to other queues."""
+        now, origin = self._clock.now(), who_acts()
+        definition = await self._checked(definition)
+        there = sum(not is_over(hold, now) for hold in await self._holding.look(0))
+        if there >= HOLDS_MAX:
+            raise Conflict(f"there are {there} holds already; at most {HOLDS_MAX} are kept: lift one")
+        id = f"{now:014x}{self._entropy(3).hex()}"
+        hold = hold_from(definition, id=id, now=now, by=None if origin is None else origin.principal.name)
+        if not await self.write(None, hold, "hold.create"):
+            raise contended(f"hold {id}")
+        return hold
+
+    async def get(self, id: str) -> Hold:
+        """The hold of that id, ended or not. Raises NotFound."""
+        return (await self._read(id))[1]
+
+    async def page(self, active: bool | None, after: str | None, limit: int) -> Page[Hold]:
+        """Holds by id, oldest first: those that have not ended (None), that are in force (True), or that are not
+        (False: those to come, and those that ended within the last month)."""
+        now, found = self._clock.now(), list[Hold]()
+        for hold in sorted(await self._holding.look(0), key=lambda hold: hold.id):
+            in_force = stretch_at(hold, now) is not None
+            wanted = not is_over(hold, now) if active is None else in_force is active
+            if wanted and (after is None or hold.id > after):
+                found.append(hold)
+        return Page(tuple(found[:limit]), found[limit - 1].id if len(found) > limit else None)
+
+    async def in_force(self) -> list[Hold]:
+        """Those that are in force, for pages and counts: a moment old at most."""
+        now = self._clock.now()
+        return [hold for hold in await self._holding.look() if stretch_at(hold, now) is not None]
+
+    async def update(self, id: str, patch: HoldPatch) -> Hold:
+        """Change the end or the reason. Raises NotFound, InvalidRequest, and Conflict for one that has ended."""
+
+        def wanted(hold: Hold) -> Hold:
+            now = self._clock.now()
+            if is_over(hold, now):
+                raise Conflict(f"hold {id} has ended; make another one")
+            if not isinstance(patch.until, msgspec.UnsetType):
+                hold = replace(hold, ends_at=checked_end(patch.until, hold.begins_at, now))
+            return hold if isinstance(patch.reason, msgspec.UnsetType) else replace(hold, reason=patch.reason)
+
+        return await self._changed(id, wanted, "hold.update")
+
+    async def lift(self, id: str) -> Hold:
+        """End it now: what waited goes on. Lifting one that has ended changes nothing. Raises NotFound."""
+
+        def lifted(hold: Hold) -> Hold:
+            now = self._clock.now()
+            return hold if is_over(hold, now) else replace(hold, lifted_at=now)
+
+        return await self._changed(id, lifted, "hold.lift")
+
+    # ---- writing
+
+    async def _changed(self, id: str, wanted: Wanted, action: str) -> Hold:
+        for _ in range(RACES_MAX):
+            record, before = await self._read(id)
+            await self._require_reach(before.scope)
+            after = wanted(before)
+            if after == before or await self.write(record, after, action):
+                return after
+        raise contended(f"hold {id}")
+
+    async def write(self, stored: Record | None, hold: Hold, action: str) -> bool:
+        """Write the hold if it is still as it was read, with the marker of the change."""
+        now = self._clock.now()
+        before = None if stored is None else hold_view(decode_hold(stored.body), now)
+        line = told(action, f"hold/{hold.id}", now, before=before, after=hold_view(hold, now))
+        version = 1 if stored is None else stored.version + 1
+        owed = Owed(hold.id, now)
+        marker = Record(name=f"{CHANGED}{hold.id}/{version:012d}-{now:016x}", body=msgspec.json.encode(owed))
+        record = Record(name=PREFIX + hold.id, body=msgspec.json.encode(hold), version=version)
+        change = RecordChange(record, version - 1, records=(*line, marker))
+        written = (await self._store.put_records([change]))[0]
+        self._holding.stale()
+        if written:
+            self._signal.publish(HOLDS)
+            self._signal.publish(APPLY)
+        return written
+
+    async def _read(self, id: str) -> tuple[Record, Hold]:
+        (stored,) = await self._store.get_records([PREFIX + id])
+        if stored is None:
+            raise NotFound(f"there is no hold {id[:200]!r}")
+        return stored, decode_hold(stored.body)
+
+    # ---- judging
+
+    async def _checked(self, definition: HoldDefinition) -> HoldDefinition:
+        check_scope(definition.scope)
+        if definition.scope.job is not None:
+            (job,) = await self._store.get_jobs([definition.scope.job])
+            if job is None:
+                raise InvalidRequest(f"scope.job: there is no job named {definition.scope.job!r}", field="scope.job")
+        await self._require_reach(definition.scope)
+        if definition.repeat is None:
+            return definition
+        trigger = await known_days(self._store, definition.repeat.trigger)
+        await evaluate(lambda: _check_repeat(trigger), LIST_STEPS)
+        return replace(definition, repeat=HoldRepeat(trigger, definition.repeat.seconds))
+
+    async def _require_reach(self, scope: HoldScope) -> None:
+        """Raises Forbidden where who acts is bound to queues, and the scope is not one of these, or a job there."""
+        origin = who_acts()
+        if origin is None or origin.principal.queues is None:
+            return
+        jobs = [] if scope.job is None else [job for job in await self._store.get_jobs([scope.job]) if job is not None]
+        require_reach(*jobs)
+        queue = None if scope.queue is None else PULLED + scope.queue.removeprefix(PULLED)
+        if not jobs and (queue is None or not origin.principal.may_reach(queue)):
+            raise Forbidden(f"{origin.principal.name} is bound to queues; hold one of these, or a job there")
+
+
+def _check_repeat(trigger: dict[str, object]) -> None:
+    """Raises InvalidTrigger, and TooExpensive."""
+    parsed = parse_trigger(trigger, field="repeat.trigger")
+    if parsed.after_end is not None:
+        raise InvalidTrigger("repeat.trigger: a hold has no run from whose end to count", field="repeat.trigger")
+    with limited(LIST_STEPS):
+        parsed.anchored(0).next_fire(0)

@@ -1,0 +1,81 @@
+"""The holds of one namespace, as this process last read them: at most a second ago, or they are read again.
+
+Holds are few, and every claim asks for them. So a process keeps the list, and one read serves all who ask within the
+next second; a signal of a change only makes that sooner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from horarium.clock import Instant
+from horarium.model import Job, Run
+from horarium.model.holds import Hold
+from horarium.model.records import RecordFilter
+from horarium.operations.writing.context import Context
+from horarium.ports import HOLDS, PAGE_MAX
+from horarium.rules.holds import hold_on, kept_back
+
+PREFIX = "hold/"
+FRESH_SECONDS = 1.5
+"""How old the list may be where a run is about to begin. A service reads it every second: nothing waits for that."""
+READ_SECONDS = 0.5
+"""How old it is at most where that service looks."""
+PLANNED_SECONDS = 10.0
+"""How old it may be where fire times are planned: what is planned in spite of a hold is found by the claim."""
+
+decode_hold = msgspec.json.Decoder(Hold).decode
+
+
+class Holding:
+    """What holds there are, for those who let runs begin or plan them."""
+
+    def __init__(self, context: Context) -> None:
+        self._store, self._clock = context.store, context.clock
+        self._reading = asyncio.Lock()
+        self._read_at: float | None = None
+        self._changes = 0
+        self.known: tuple[Hold, ...] = ()
+        """As they were read last."""
+        context.signal.subscribe(HOLDS, self.stale)
+
+    def stale(self) -> None:
+        """A hold was changed: it is to be read before anything begins."""
+        self._read_at, self._changes = None, self._changes + 1
+
+    async def look(self, seconds: float = FRESH_SECONDS) -> tuple[Hold, ...]:
+        """The holds as they were that long ago at most, and after every change of this process. Raises
+        StoreUnavailable."""
+        if not self._is_fresh(seconds):
+            async with self._reading:
+                if not self._is_fresh(seconds):
+                    asked_at, changes = self._clock.monotonic(), self._changes
+                    self.known = await self._read()
+                    self._read_at = asked_at if changes == self._changes else None
+        return self.known
+
+    def holds(self, run: Run, job: Job | None, at: Instant) -> bool:
+        """Whether a known hold keeps this run from its begin."""
+        return bool(self.known) and hold_on(self.known, run, job, at) is not None
+
+    async def said(self, run: Run, job: Job | None) -> Run:
+        """The new run; under a hold, it waits and says so."""
+        if not await self.look():
+            return run
+        now = self._clock.now()
+        held = hold_on(self.known, run, job, max(now, run.due_at))
+        return run if held is None else kept_back(run, held, now)
+
+    def _is_fresh(self, seconds: float) -> bool:
+        return self._read_at is not None and 0 <= self._clock.monotonic() - self._read_at < seconds
+
+    async def _read(self) -> tuple[Hold, ...]:
+        found: list[Hold] = []
+        after: str | None = None
+        while True:
+            page = await self._store.list_records(RecordFilter(PREFIX), after, PAGE_MAX)
+            found += (decode_hold(record.body) for record in page.items)
+            if (after := page.next_after) is None:
+                return tuple(found)

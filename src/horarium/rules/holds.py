@@ -1,0 +1,301 @@
+"""Holds: what one lies over, when it is in force, and what becomes of runs and fire times meanwhile.
+
+A hold is in force in stretches, each from its first instant to the one at which it ends: one stretch, or one for each
+fire time of its `repeat`. All here is pure: whether a run may begin follows from the holds, the run and the instant. A
+run or a job that a hold keeps waiting is due again at the end of the stretch, or a day later, whichever is sooner: so
+a node that did not hear of the end of a hold looks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
+
+from horarium.clock import DAY, INSTANT_MAX, Instant, to_micros, to_text
+from horarium.model import EventKind, HttpTarget, Job, Run, State
+from horarium.model.holds import HeldMissed, Hold, HoldScope
+from horarium.model.states import Cause, Disposition
+from horarium.model.targets import FOLLOW_QUEUE, NOTIFY_QUEUE
+from horarium.rules.compiled import trigger_for
+from horarium.rules.settling import cancel, clipped, noted, retention_of
+from horarium.triggers import Trigger
+
+FOREVER: Instant = INSTANT_MAX
+LOOK_AGAIN = DAY
+"""After this a run or a job that waits is looked at again, though its hold goes on."""
+STRETCHES_MAX = 1_000
+"""Stretches of one hold that are looked at together."""
+PULLED = "pull/"
+OURS = frozenset({FOLLOW_QUEUE, NOTIFY_QUEUE})
+"""Queues of the scheduler's own work: a hold on everything keeps no message from people."""
+PLANNED_CAUSES = frozenset({Cause.SCHEDULE, Cause.CATCH_UP})
+
+
+class Stretch(NamedTuple):
+    """From its first instant to the one at which it is over."""
+
+    begins_at: Instant
+    ends_at: Instant
+
+
+class InForce(NamedTuple):
+    """A hold, and the stretch of it that is in force."""
+
+    hold: Hold
+    stretch: Stretch
+
+
+class Skipped(NamedTuple):
+    """A stretch whose fire times do not run, and why."""
+
+    begins_at: Instant
+    ends_at: Instant
+    reason: str
+
+
+class JobHold(NamedTuple):
+    """What holds mean for the plan of one job. `until`: nothing is planned before this. `skipped`: by begin. `next_at`:
+    when the next stretch begins."""
+
+    until: Instant | None = None
+    skipped: tuple[Skipped, ...] = ()
+    next_at: Instant | None = None
+
+
+NOT_HELD = JobHold()
+
+
+# ---- when -------------------------------------------------------------------------------------------------------
+
+
+def end_of(hold: Hold) -> Instant:
+    """When it ends for good, as far as is known."""
+    ends_at = FOREVER if hold.ends_at is None else hold.ends_at
+    return ends_at if hold.lifted_at is None else min(ends_at, hold.lifted_at)
+
+
+def stretch_at(hold: Hold, at: Instant) -> Stretch | None:
+    """The stretch of the hold that is in force at this instant."""
+    end = end_of(hold)
+    if not hold.begins_at <= at < end:
+        return None
+    if hold.repeat is None:
+        return Stretch(hold.begins_at, end)
+    trigger, length = _repeats(hold)
+    first = fire = trigger.next_fire(at - length)
+    if first is None or first > at:
+        return None
+    until = first + length
+    for _ in range(STRETCHES_MAX):
+        fire = None if fire is None else trigger.next_fire(fire)
+        if fire is None or fire > until:
+            break
+        until = fire + length
+    return Stretch(max(first, hold.begins_at), min(until, end))
+
+
+def next_begin(hold: Hold, after: Instant) -> Instant | None:
+    """When its next stretch begins after this instant."""
+    if hold.repeat is None:
+        begins_at: Instant | None = hold.begins_at if hold.begins_at > after else None
+    else:
+        begins_at = _repeats(hold)[0].next_fire(max(after, hold.begins_at - 1))
+    return begins_at if begins_at is not None and begins_at < end_of(hold) else None
+
+
+def stretches(hold: Hold, after: Instant, until: Instant) -> list[Stretch]:
+    """Its stretches that reach into (after, until], the first 1,000 at most."""
+    end = end_of(hold)
+    if hold.begins_at > until or end <= after + 1:
+        return []
+    if hold.repeat is None:
+        return [Stretch(hold.begins_at, end)]
+    trigger, length = _repeats(hold)
+    fires = trigger.list_fires(max(after, hold.begins_at) - length, min(until, end - 1), STRETCHES_MAX)
+    return [Stretch(max(fire, hold.begins_at), min(fire + length, end)) for fire in fires]
+
+
+def _repeats(hold: Hold) -> tuple[Trigger, int]:
+    assert hold.repeat is not None, "asked of a hold that repeats"
+    return trigger_for(hold.repeat.trigger, hold.begins_at, hold.id), to_micros(hold.repeat.seconds)
+
+
+# ---- over what --------------------------------------------------------------------------------------------------
+
+
+def covers_job(scope: HoldScope, job: Job) -> bool:
+    """Whether it lies over the runs of this job."""
+    return _covers(scope, job.queue, job.name, job)
+
+
+def covers_run(scope: HoldScope, run: Run, job: Job | None) -> bool:
+    """Whether it lies over this run, of this job if it has one."""
+    return _covers(scope, run.queue, run.job, job, run)
+
+
+def _covers(scope: HoldScope, queue: str, name: str | None, job: Job | None, run: Run | None = None) -> bool:
+    if queue in OURS:
+        return False
+    if scope.host is not None:
+        return is_at(scope.host, host_of(job, run))
+    if scope.queue is not None:
+        return is_queue(scope.queue, queue)
+    if scope.job is not None:
+        return scope.job == name
+    if scope.labels:
+        return job is not None and scope.labels.items() <= job.labels.items()
+    return scope.all
+
+
+def is_queue(named: str, queue: str) -> bool:
+    """Whether this names the queue: as it is listed, or as a worker calls it."""
+    return queue in (named, PULLED + named)
+
+
+def is_at(scope: str, host: str | None) -> bool:
+    """Whether a host with its port is meant by a name, or by a name and a port."""
+    return host is not None and scope in (host, host.rpartition(":")[0])
+
+
+def host_of(job: Job | None, run: Run | None = None) -> str | None:
+    """The host and port of the HTTP target, as `api.example.com:443`; None: it has none."""
+    target = job.target if job is not None else (run.policy.target if run is not None and run.policy else None)
+    if not isinstance(target, HttpTarget):
+        return None
+    return host_in(target.url)
+
+
+def host_in(url: str) -> str | None:
+    """The host and port of a URL."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        return None
+    return None if parts.hostname is None else f"{parts.hostname.rstrip('.')}:{port}"
+
+
+def held_queues(holds: Iterable[Hold], queues: Sequence[str], at: Instant) -> tuple[list[str], Instant | None]:
+    """Those of these queues that no hold lies over as a whole, and when the first of the others is free again."""
+    whole = [(hold.scope, found) for hold in holds if _is_whole(hold.scope) and (found := stretch_at(hold, at))]
+    if not whole:
+        return list(queues), None
+    free, ends = [], []
+    for queue in queues:
+        over = [stretch.ends_at for scope, stretch in whole if _covers(scope, queue, None, None)]
+        if over:
+            ends.append(max(over))
+        else:
+            free.append(queue)
+    return free, min(ends, default=None)
+
+
+def _is_whole(scope: HoldScope) -> bool:
+    return scope.all or scope.queue is not None
+
+
+def everything_until(holds: Iterable[Hold], at: Instant) -> Instant | None:
+    """Until when everything is held, or None."""
+    found = [stretch for hold in holds if hold.scope.all and (stretch := stretch_at(hold, at))]
+    return max((stretch.ends_at for stretch in found), default=None)
+
+
+# ---- runs -------------------------------------------------------------------------------------------------------
+
+
+def hold_on(holds: Iterable[Hold], run: Run, job: Job | None, at: Instant) -> InForce | None:
+    """The hold that keeps this run from its begin at this instant; of several, the one that ends last."""
+    found = [
+        InForce(hold, stretch)
+        for hold in holds
+        if covers_run(hold.scope, run, job) and (stretch := stretch_at(hold, at)) is not None
+    ]
+    return max(found, key=lambda each: each.stretch.ends_at, default=None)
+
+
+def kept_back(run: Run, held: InForce, now: Instant) -> Run:
+    """The run, claimed or not, as it waits for the end of a hold: at no cost of an attempt. The limit for starting in
+    time counts from there."""
+    until = wakes_at(held, now)
+    if run.history and run.history[-1].kind is EventKind.HELD and run.history[-1].state is State.PENDING:
+        run = replace(run, history=run.history[:-1])
+    waiting = replace(
+        run,
+        state=State.PENDING,
+        due_at=until,
+        start_by=None if run.start_by is None else run.start_by + until - run.due_at,
+        attempt=run.attempt if run.state is State.PENDING else run.attempt - 1,
+        worker=None,
+        lease_expires_at=None,
+        deadline=None,
+        started_at=None,
+    )
+    return noted(waiting, now, words_of_hold(held), EventKind.HELD)
+
+
+def skipped_at_claim(run: Run, job: Job | None, holds: Iterable[Hold], now: Instant) -> Run | None:
+    """The claimed run ended, where it was planned ahead for an instant whose fire times a hold skips, and has not begun
+    before. None: there is no such hold."""
+    if run.cause not in PLANNED_CAUSES or run.attempt > 1 or job is None:
+        return None
+    for hold in holds:
+        if hold.missed is HeldMissed.SKIP and covers_job(hold.scope, job):
+            stretch = stretch_at(hold, run.fire_at)
+            if stretch is not None:
+                waiting = replace(run, state=State.PENDING, attempt=run.attempt - 1, started_at=None, worker=None)
+                ended = cancel(waiting, retention_of(run, job), now, reason_of(hold))
+                return replace(ended, disposition=Disposition.HELD)
+    return None
+
+
+def brought_back(run: Run, now: Instant) -> Run | None:
+    """The pending run that waits for a hold, due as before; None: it waits for none."""
+    last = run.history[-1] if run.history else None
+    if last is None or last.kind is not EventKind.HELD or run.state is not State.PENDING or run.due_at <= now:
+        return None
+    due_at = min(last.at, now)
+    start_by = None if run.start_by is None else run.start_by + due_at - run.due_at
+    return noted(replace(run, due_at=due_at, start_by=start_by), now, "the hold was lifted", EventKind.RELEASED)
+
+
+def wakes_at(held: InForce, now: Instant) -> Instant:
+    """When what waits for it is looked at again."""
+    probing = held.hold.probing
+    if probing is None:
+        return min(held.stretch.ends_at, now + LOOK_AGAIN)
+    return probing.next_at if probing.next_at > now else now + to_micros(probing.seconds)
+
+
+def words_of_hold(held: InForce) -> str:
+    """Why something waits, and until when."""
+    ends_at = held.stretch.ends_at
+    until = "until it is lifted" if ends_at >= FOREVER else f"until {to_text(ends_at)}"
+    return clipped(f"waits {until}: {reason_of(held.hold)}")
+
+
+def reason_of(hold: Hold) -> str:
+    """The reason in words, for rows and pages."""
+    return f"held by {hold.id}: {hold.reason}"
+
+
+# ---- jobs -------------------------------------------------------------------------------------------------------
+
+
+def job_hold(holds: Sequence[Hold], job: Job, now: Instant) -> JobHold:
+    """What these holds mean for a plan of this job."""
+    over = [hold for hold in holds if covers_job(hold.scope, job)]
+    if not over:
+        return NOT_HELD
+    found = [InForce(hold, stretch) for hold in over if hold.probing is None and (stretch := stretch_at(hold, now))]
+    until = max((wakes_at(each, now) for each in found), default=None)
+    begins = [begin for hold in over if (begin := next_begin(hold, now)) is not None]
+    skipped = sorted(
+        Skipped(*stretch, reason_of(hold))
+        for hold in over
+        if hold.missed is HeldMissed.SKIP
+        for stretch in stretches(hold, job.planned_until, now)
+    )
+    return JobHold(until, tuple(skipped), min(begins, default=None))

@@ -1,0 +1,213 @@
+"""What a hold asks beside the check of each claim: a fresh list on every node, and the changes of what waits.
+
+`HoldReader` keeps the list of holds fresh, so that nothing that begins has to wait for it. `HoldApplier` carries a
+change of a hold to what it covers, page by page, once it is written: runs planned ahead into it are withdrawn, jobs and
+runs that wait for its former end are looked at again. It does so once more some seconds later, since a node that had
+not yet heard of the change may have put back a run until the former end. `HoldCancels` ends what is running where a
+hold asks for it, and forgets holds that ended long ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+from horarium.clock import DAY, SECOND, Clock, Instant
+from horarium.errors import CallerError, Conflict
+from horarium.model import Job, Plan, Run, RunChange, State
+from horarium.model.holds import HeldRunning, Hold
+from horarium.model.records import RecordChange
+from horarium.operations.holds import CHANGED
+from horarium.operations.runs.runs import RunOperations
+from horarium.operations.settling.holding import PREFIX, READ_SECONDS, Holding, decode_hold
+from horarium.operations.settling.reconciling import Reconciler
+from horarium.operations.settling.settling import Settling
+from horarium.ports import HOLDS, JOBS, JobFilter, RunFilter, Signal, Store, Topic
+from horarium.rules.applying import owed_of
+from horarium.rules.editing import withdraw_ahead
+from horarium.rules.holds import (
+    brought_back,
+    covers_job,
+    covers_run,
+    end_of,
+    hold_on,
+    job_hold,
+    next_begin,
+    reason_of,
+    stretch_at,
+)
+from horarium.rules.planning import timed
+from horarium.services.loop.service import Service, Wake
+from horarium.services.upkeep.applier import LOOK_EVERY, Applier, Work
+
+PAGE = 100
+HEARD = 10 * SECOND
+"""Within this every node has heard of a change, and what it began before is written."""
+KEPT = 30 * DAY
+"""How long a hold is kept that has ended: a job that was not planned since is still to account for it."""
+BEGUN = 3 * SECOND
+"""For so long after a hold began, something may still begin on a node that has not heard of it."""
+
+
+class HoldReader(Service):
+    """Reads the holds once a second, where anything was written."""
+
+    name = "holds"
+    topics: tuple[Topic, ...] = (HOLDS,)
+
+    def __init__(self, holding: Holding) -> None:
+        self.wake = Wake()
+        self._holding = holding
+
+    def at_writes(self) -> bool:
+        return True
+
+    async def step(self, now: Instant) -> Instant | None:
+        await self._holding.look(READ_SECONDS)
+        return None
+
+
+Step = Callable[[Hold, str | None], Awaitable[str | None]]
+"""Looks at one page of what a hold covers. Where the next one begins; None: that was the last."""
+
+
+class HoldApplier(Applier):
+    """Carries changes of holds to jobs and runs."""
+
+    name = "lifting"
+    prefix = CHANGED
+
+    def __init__(
+        self, store: Store, clock: Clock, reconciler: Reconciler, node: str, settling: Settling, signal: Signal
+    ) -> None:
+        super().__init__(store, clock, reconciler, node)
+        self._settling = settling
+        self._signal = signal
+        self._steps: list[Step] = []
+        self._steps_of = ""
+
+    async def _page(self, work: Work) -> None:
+        owed, name = owed_of(work.record), work.record.name
+        await self._reconciler.holding.look()
+        (stored,) = await self._store.get_records([PREFIX + owed.job_id])
+        if stored is not None:
+            hold = decode_hold(stored.body)
+            if self._steps_of != name:
+                self._steps_of, self._steps = name, self._steps_for(hold, is_new=stored.version == 1)
+            if self._steps:
+                work.after = await self._steps[0](hold, work.after)
+                if work.after is None:
+                    del self._steps[0]
+                return
+        self._steps_of = ""
+        if stored is not None and work.begun < owed.since + HEARD:
+            self._work, self._look_at = None, self._clock.now() + LOOK_EVERY
+            return
+        await self._store.put_records([RecordChange(work.record, work.record.version, deleted=True)])
+        self._give_up()
+
+    def _steps_for(self, hold: Hold, *, is_new: bool) -> list[Step]:
+        """Nothing waits yet for a hold that is new, nothing is to be withdrawn for one that is over."""
+        ahead: list[Step] = [] if end_of(hold) <= self._clock.now() else [self._withdraw]
+        return ahead if is_new else [*ahead, self._look_at_jobs, self._look_at_runs]
+
+    async def _withdraw(self, hold: Hold, after: str | None) -> str | None:
+        """Take back runs that were planned ahead into the hold: they are planned again once it has ended."""
+        now = self._clock.now()
+        begins_at = now if stretch_at(hold, now) is not None else next_begin(hold, now)
+        if begins_at is None:
+            return None
+        page = await self._store.jobs_ahead(begins_at, after, PAGE)
+        jobs = [job for job in page.items if job.enabled and covers_job(hold.scope, job)]
+        unfinished = await self._store.unfinished_runs([job.id for job in jobs]) if jobs else {}
+        await self._commit([withdraw_ahead(job, unfinished[job.id], begins_at - 1, now) for job in jobs])
+        return page.next_after
+
+    async def _look_at_jobs(self, hold: Hold, after: str | None) -> str | None:
+        """Let jobs that wait for another end than that of the holds be planned again."""
+        now, known = self._clock.now(), self._reconciler.holding.known
+        page = await self._store.list_jobs(JobFilter(labels=hold.scope.labels), after, PAGE)
+        waiting = [job for job in page.items if job.held_until is not None and covers_job(hold.scope, job)]
+        await self._commit([Plan(timed(job)) for job in waiting if job_hold(known, job, now).until != job.held_until])
+        return page.next_after
+
+    async def _look_at_runs(self, hold: Hold, after: str | None) -> str | None:
+        """Let runs that wait, and that nothing holds any more, be due as before."""
+        where = RunFilter(job=hold.scope.job, states=frozenset({State.PENDING}))
+        page = await self._store.list_runs(where, after, PAGE)
+        now, known, jobs = self._clock.now(), self._reconciler.holding.known, await self._jobs_of(page.items)
+        changes = []
+        for run in page.items:
+            job = jobs.get(run.job_id or "")
+            back = brought_back(run, now) if covers_run(hold.scope, run, job) else None
+            if back is not None and hold_on(known, run, job, now) is None:
+                changes.append(RunChange(back, run.token, run.state))
+        if changes:
+            await self._settling.write(changes, jobs, now)
+        return page.next_after
+
+    async def _jobs_of(self, runs: Sequence[Run]) -> dict[str, Job]:
+        ids = sorted({run.job_id for run in runs if run.job_id is not None})
+        return {job.id: job for job in await self._store.get_jobs_by_id(ids) if job is not None} if ids else {}
+
+    async def _commit(self, plans: Sequence[Plan]) -> None:
+        """One that loses is looked at again by the next round, some seconds later."""
+        if plans:
+            await self._store.commit_plans(plans, self._clock.steady())
+            self._signal.publish(JOBS)
+
+
+class HoldCancels(Service):
+    """Cancels what is running under a hold that asks for it; forgets old holds."""
+
+    name = "hold-cancels"
+    topics: tuple[Topic, ...] = (HOLDS,)
+
+    def __init__(self, store: Store, holding: Holding, runs: RunOperations) -> None:
+        self.wake = Wake()
+        self._store = store
+        self._holding = holding
+        self._runs = runs
+        self._done: dict[str, Instant] = {}
+
+    def at_writes(self) -> bool:
+        return True
+
+    async def step(self, now: Instant) -> Instant | None:
+        wakes: list[Instant] = []
+        for hold in await self._holding.look():
+            if end_of(hold) + KEPT < now:
+                await self._forget(hold)
+            elif hold.running is HeldRunning.CANCEL:
+                wakes += await self._cancel(hold, now)
+        return min(wakes, default=None)
+
+    async def _cancel(self, hold: Hold, now: Instant) -> list[Instant]:
+        """When to look again."""
+        stretch = stretch_at(hold, now)
+        begin = next_begin(hold, now)
+        later = [] if begin is None else [begin]
+        if stretch is None or self._done.get(hold.id) == stretch.begins_at:
+            return later
+        after: str | None = None
+        while True:
+            where = RunFilter(job=hold.scope.job, states=frozenset({State.RUNNING}))
+            page = await self._store.list_runs(where, after, PAGE)
+            ids = sorted({run.job_id for run in page.items if run.job_id is not None})
+            jobs = {job.id: job for job in await self._store.get_jobs_by_id(ids) if job is not None} if ids else {}
+            for run in page.items:
+                if covers_run(hold.scope, run, jobs.get(run.job_id or "")):
+                    with suppress(CallerError, Conflict):
+                        await self._runs.cancel_run(run.id, reason_of(hold))
+            if (after := page.next_after) is None:
+                break
+        if now >= max(stretch.begins_at, hold.created_at) + BEGUN:
+            self._done[hold.id] = stretch.begins_at
+            return later
+        return [now + SECOND]
+
+    async def _forget(self, hold: Hold) -> None:
+        (stored,) = await self._store.get_records([PREFIX + hold.id])
+        if stored is not None:
+            await self._store.put_records([RecordChange(stored, stored.version, deleted=True)])
+            self._holding.stale()

@@ -1,0 +1,70 @@
+"""The endpoints under /holds, and what others say of a hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.api.conftest import Api, a_definition
+
+
+async def test_a_hold_from_its_making_to_its_end() -> None:
+    api = Api()
+    made = await api.post("/holds", {"scope": {"queue": "q"}, "reason": "moving", "until": "2199-01-01T00:00:00Z"})
+    assert made.status == 201, made.body
+    id = made.json["id"]
+    assert dict(made.headers)["location"] == f"/api/v1/holds/{id}"
+    assert (made.json["active"], made.json["until"], made.json["from"]) == (
+        True,
+        "2199-01-01T00:00:00Z",
+        made.json["created_at"],
+    )
+    assert (await api.get("/holds?active=true")).json["items"] == [made.json]
+    changed = await api.send("PATCH", f"/holds/{id}", {"until": None, "reason": "longer"})
+    assert (changed.json["until"], changed.json["reason"]) == (None, "longer")
+    assert (await api.send("DELETE", f"/holds/{id}", None)).status == 204
+    assert (await api.get("/holds")).json["items"] == []
+    shown = (await api.get(f"/holds/{id}")).json
+    assert shown["lifted_at"] is not None
+    assert not shown["active"]
+    assert (await api.send("DELETE", "/holds/none", None)).code == "not_found"
+
+
+async def test_what_can_not_be_held_is_refused_with_its_field() -> None:
+    api = Api()
+    for body, field in (
+        ({"scope": {}, "reason": "x"}, "scope"),
+        ({"scope": {"all": True, "job": "a"}, "reason": "x"}, "scope"),
+        ({"scope": {"all": True}}, "reason"),
+        ({"scope": {"all": True}, "reason": "x", "missed": "maybe"}, "missed"),
+        ({"scope": {"all": True}, "reason": "x", "repeat": {"trigger": {"type": "cron"}, "seconds": 5}}, "repeat"),
+    ):
+        reply = await api.post("/holds", body)
+        assert (reply.status, reply.json["field"].partition(".trigger")[0]) == (422, field), reply.body
+
+
+async def test_stats_say_which_queues_are_held() -> None:
+    api = Api()
+    for queue in ("q", "p"):
+        await api.post("/runs", {"target": {"type": "queue", "queue": queue}})
+
+    async def held() -> tuple[bool, dict[str, bool]]:
+        stats = (await api.get("/stats")).json
+        return stats["hold"], {each["queue"]: each["hold"] for each in stats["queues"]}
+
+    assert await held() == (False, {"pull/q": False, "pull/p": False})
+    await api.post("/holds", {"scope": {"queue": "q"}, "reason": "moving"})
+    assert await held() == (False, {"pull/q": True, "pull/p": False})
+    await api.post("/holds", {"scope": {"all": True}, "reason": "moving"})
+    assert await held() == (True, {"pull/q": True, "pull/p": True})
+
+
+async def test_by_hand_it_is_201_and_the_run_says_that_it_waits() -> None:
+    api = Api()
+    await api.post("/jobs", a_definition("a"))
+    await api.post("/holds", {"scope": {"all": True}, "reason": "new disks"})
+    for path, body in (("/jobs/a/trigger", {}), ("/runs", {"target": {"type": "queue", "queue": "q"}})):
+        reply = await api.post(path, body)
+        assert reply.status in (200, 201, 202), reply.body
+        last: dict[str, Any] = reply.json["history"][-1]
+        assert last["message"].startswith("waits until it is lifted"), last
+        assert last["message"].endswith("new disks"), last

@@ -1,0 +1,264 @@
+"""Holds in a running system: what is held does not begin, and what was held goes on."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from horarium.clock import DAY, SECOND, to_datetime
+from horarium.errors import Conflict, InvalidRequest, NotFound
+from horarium.model import Disposition, Run, State
+from horarium.model.holds import HeldMissed, HeldRunning, Hold, HoldRepeat, HoldScope
+from horarium.model.records import RecordFilter
+from horarium.policies import CatchUp, CatchUpPolicy, Timeouts
+from horarium.ports import Claimed, RunFilter
+from horarium.services.planning.planner import Planner
+from horarium.services.upkeep.applier import LOOK_EVERY
+from horarium.services.upkeep.holds import HEARD, KEPT, HoldApplier, HoldCancels
+from horarium.wire.holds import HoldDefinition, HoldPatch
+from tests.services.conftest import START, Setting, a_rescuer
+
+EVERYTHING, QUEUE = HoldScope(all=True), HoldScope(queue="q")
+WAITING_FOR = "waits until"
+
+
+async def hold(setting: Setting, scope: HoldScope = EVERYTHING, seconds: float | None = None, **how: Any) -> Hold:
+    until = None if seconds is None else to_datetime(setting.now) + timedelta(seconds=seconds)
+    return await setting.operations.holds.add(HoldDefinition(scope=scope, reason="moving", until=until, **how))
+
+
+async def claim(setting: Setting, *queues: str) -> Claimed:
+    return await setting.operations.claiming.claim(queues or ("pull/q",), 100, "w", setting.now, setting.now)
+
+
+def a_planner(setting: Setting) -> Planner:
+    operations = setting.operations
+    return Planner(setting.store, setting.signal, operations.reconciler, operations.following, setting.telemetry)
+
+
+async def carried(setting: Setting) -> None:
+    """The changes of holds, carried to what waits, by a node that goes on until there are none left."""
+    operations = setting.operations
+    applier = HoldApplier(setting.store, setting.clock, operations.reconciler, "n", operations.settling, setting.signal)
+    for _ in range(100):
+        applier.signalled()
+        await applier.step(setting.now)
+
+
+async def rows(setting: Setting, job: str = "job") -> list[Run]:
+    return list(reversed((await setting.store.list_runs(RunFilter(job=job), None, 200)).items))
+
+
+async def test_a_held_queue_is_not_even_asked_for(setting: Setting) -> None:
+    await setting.add_run()
+    made = await hold(setting, QUEUE, 60)
+    claimed = await claim(setting, "pull/q", "pull/other")
+    assert (claimed.runs, claimed.next_due_at) == ((), made.ends_at)
+    assert (await setting.run()).token == 0
+    setting.clock.advance(60)
+    assert [run.id for run in (await claim(setting)).runs] == ["run"]
+
+
+async def test_a_run_of_a_held_job_waits_without_losing_an_attempt(setting: Setting) -> None:
+    job = await setting.add_job(timeouts=Timeouts(start_seconds=30))
+    run, _ = await setting.operations.jobs.trigger_job("job"), await setting.add_run("beside")
+    await hold(setting, HoldScope(job="job"), 600)
+    assert [run.id for run in (await claim(setting)).runs] == ["beside"]
+    waiting = await setting.run(run.id)
+    assert (waiting.state, waiting.attempt, waiting.due_at) == (State.PENDING, 0, START + 600 * SECOND)
+    setting.clock.advance(600)
+    (begun,) = (await claim(setting)).runs
+    assert (begun.id, begun.attempt, begun.start_by) == (run.id, 1, START + 630 * SECOND)
+    assert job.name == begun.job
+
+
+async def test_a_run_by_hand_is_made_and_says_that_it_waits(setting: Setting) -> None:
+    await setting.add_job()
+    await hold(setting, EVERYTHING, 600)
+    run = await setting.operations.jobs.trigger_job("job")
+    assert run.due_at == START + 600 * SECOND
+    assert WAITING_FOR in run.history[-1].message
+
+
+async def test_a_lifted_hold_brings_back_what_waited(setting: Setting) -> None:
+    await setting.add_job()
+    made = await hold(setting, HoldScope(job="job"))
+    await setting.operations.jobs.trigger_job("job")
+    setting.clock.advance(25)
+    await a_planner(setting).step(setting.now)
+    (run,), job = await rows(setting), (await setting.store.get_jobs(["job"]))[0]
+    assert job is not None
+    assert (run.due_at, job.held_until) == (START + DAY, START + DAY + 25 * SECOND)
+    assert (await claim(setting)).runs == ()
+    await setting.operations.holds.lift(made.id)
+    await carried(setting)
+    await a_planner(setting).step(setting.now)
+    setting.clock.advance(1)
+    claimed = (await claim(setting)).runs
+    assert sorted(run.fire_at - START for run in claimed) == [0, 20 * SECOND], "by hand, and the latest that was missed"
+
+
+async def test_what_a_slow_node_put_back_after_the_lift_is_found_too(setting: Setting) -> None:
+    await setting.add_run()
+    elsewhere = setting.operations_on(setting.store)
+    made = await hold(setting, HoldScope(labels={"a": "b"}))
+    await setting.operations.holds.lift(made.id)
+    await setting.add_job(labels={"a": "b"})
+    run = await setting.operations.jobs.trigger_job("job")
+    stale = elsewhere.reconciler.holding
+    await stale.look()
+    stale.known = (made,)
+    assert [
+        each.id for each in (await elsewhere.claiming.claim(["pull/q"], 9, "w", setting.now, setting.now)).runs
+    ] == ["run"]
+    assert (await setting.run(run.id)).due_at == START + DAY
+    await carried(setting)
+    assert (await setting.run(run.id)).due_at == START
+
+
+async def test_the_markers_of_a_change_go_once_all_nodes_have_heard_of_it(setting: Setting) -> None:
+    made = await hold(setting)
+    await setting.operations.holds.lift(made.id)
+    await carried(setting)
+    setting.clock.advance((HEARD + LOOK_EVERY) / SECOND)
+    await carried(setting)
+    assert (await setting.store.list_records(RecordFilter("hold-change/"), None, 10)).items == ()
+
+
+@pytest.mark.parametrize("scope", [EVERYTHING, QUEUE, HoldScope(job="job")])
+async def test_what_was_held_is_caught_up_when_it_ends(setting: Setting, scope: HoldScope) -> None:
+    await setting.add_job(catch_up=CatchUp(CatchUpPolicy.ALL))
+    await hold(setting, scope, 60)
+    planner = a_planner(setting)
+    for _ in range(60):
+        setting.clock.advance(1)
+        assert await rows(setting) == [] or setting.now >= START + 60 * SECOND
+        await planner.step(setting.now)
+    fires = [run.fire_at - START for run in await rows(setting)]
+    assert fires == [seconds * SECOND for seconds in (10, 20, 30, 40, 50, 60)]
+
+
+@pytest.mark.parametrize("scope", [EVERYTHING, QUEUE])
+async def test_skipped_fire_times_are_one_row_that_says_why(setting: Setting, scope: HoldScope) -> None:
+    await setting.add_job(catch_up=CatchUp(CatchUpPolicy.ALL))
+    made = await hold(setting, scope, 55, missed=HeldMissed.SKIP)
+    planner = a_planner(setting)
+    for _ in range(60):
+        setting.clock.advance(1)
+        await planner.step(setting.now)
+    held, ran = await rows(setting)
+    assert (held.disposition, held.fires, held.error) == (Disposition.HELD, 5, f"held by {made.id}: moving")
+    assert ran.fire_at == START + 60 * SECOND
+
+
+async def test_a_hold_on_everything_costs_the_planner_nothing(setting: Setting) -> None:
+    await setting.add_job()
+    made = await hold(setting, EVERYTHING, 60)
+    setting.clock.advance(30)
+    assert await a_planner(setting).step(setting.now) == made.ends_at
+    (job,) = await setting.store.get_jobs(["job"])
+    assert job is not None
+    assert job.version == 1
+
+
+async def test_a_run_that_waits_for_a_hold_is_not_given_up_as_not_started(setting: Setting) -> None:
+    await setting.add_run(start_by=START + 10 * SECOND)
+    made = await hold(setting, QUEUE, 60)
+    setting.clock.advance(20)
+    await a_rescuer(setting).step(setting.now)
+    run = await setting.run()
+    assert (run.state, run.due_at, run.start_by) == (State.PENDING, made.ends_at, START + 70 * SECOND)
+
+
+async def test_what_was_planned_ahead_is_withdrawn(setting: Setting) -> None:
+    await setting.add_job()
+    operations = setting.operations
+    planner = Planner(
+        setting.store, setting.signal, operations.reconciler, operations.following, setting.telemetry, ahead_seconds=60
+    )
+    await planner.step(setting.now)
+    assert len(await rows(setting)) == 6
+    begins_at = to_datetime(START + 25 * SECOND)
+    await hold(setting, HoldScope(job="job"), begins_at=begins_at, missed=HeldMissed.SKIP)
+    await carried(setting)
+    await planner.step(setting.now)
+    assert [run.fire_at - START for run in await rows(setting)] == [10 * SECOND, 20 * SECOND]
+
+
+async def test_what_runs_is_cancelled_where_the_hold_says_so(setting: Setting) -> None:
+    await setting.add_run()
+    await setting.add_run("other", queue="pull/p")
+    await claim(setting, "pull/q", "pull/p")
+    await hold(setting, QUEUE, running=HeldRunning.CANCEL)
+    cancels = HoldCancels(setting.store, setting.operations.reconciler.holding, setting.operations.runs)
+    assert await cancels.step(setting.now) == START + SECOND, "another node may not have heard of it"
+    assert (await setting.state(), await setting.state("other")) == (State.CANCELLING, State.RUNNING)
+    setting.clock.advance(4)
+    assert await cancels.step(setting.now) is None
+
+
+async def test_a_hold_that_ended_long_ago_is_forgotten(setting: Setting) -> None:
+    made = await hold(setting, QUEUE, 60)
+    cancels = HoldCancels(setting.store, setting.operations.reconciler.holding, setting.operations.runs)
+    setting.clock.advance(KEPT / SECOND)
+    await cancels.step(setting.now)
+    assert (await setting.operations.holds.get(made.id)).id == made.id
+    setting.clock.advance(61)
+    await cancels.step(setting.now)
+    with pytest.raises(NotFound):
+        await setting.operations.holds.get(made.id)
+
+
+async def test_another_node_sees_a_hold_within_two_seconds(setting: Setting) -> None:
+    await setting.add_run()
+    elsewhere = setting.operations_on(setting.store)
+    assert await elsewhere.reconciler.holding.look() == ()
+    await hold(setting, QUEUE)
+    setting.clock.advance(2)
+    assert (await elsewhere.claiming.claim(["pull/q"], 1, "w", setting.now, setting.now)).runs == ()
+
+
+async def test_each_list_has_its_holds(setting: Setting) -> None:
+    holds = setting.operations.holds
+    now, ended = await hold(setting), await hold(setting, QUEUE, 5)
+    later = await hold(setting, begins_at=to_datetime(START + DAY))
+    setting.clock.advance(5)
+
+    async def ids(active: bool | None) -> set[str]:
+        return {each.id for each in (await holds.page(active, None, 10)).items}
+
+    assert await ids(None) == {now.id, later.id}
+    assert await ids(True) == {now.id}
+    assert await ids(False) == {ended.id, later.id}
+    page = await holds.page(None, None, 1)
+    beyond = await holds.page(None, page.next_after, 1)
+    assert {each.id for each in (*page.items, *beyond.items)} == {now.id, later.id}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"scope": HoldScope()}, "scope"),
+        ({"scope": HoldScope(all=True, queue="q")}, "scope"),
+        ({"scope": HoldScope(job="none")}, "scope.job"),
+        ({"until": to_datetime(START)}, "until"),
+        ({"begins_at": to_datetime(START + DAY), "until": to_datetime(START + DAY)}, "until"),
+        ({"repeat": HoldRepeat({"type": "cron", "expression": "0 2 * * *"}, 0)}, "repeat.seconds"),
+    ],
+)
+async def test_a_hold_that_can_not_be_says_where(setting: Setting, wrong: dict[str, Any], field: str) -> None:
+    given: dict[str, Any] = {"scope": EVERYTHING, "reason": "moving", **wrong}
+    with pytest.raises(InvalidRequest) as refused:
+        await setting.operations.holds.add(HoldDefinition(**given))
+    assert refused.value.field == field
+
+
+async def test_the_end_of_a_hold_can_be_changed_until_it_is_over(setting: Setting) -> None:
+    holds, made = setting.operations.holds, await hold(setting, QUEUE, 60)
+    assert (await holds.update(made.id, HoldPatch(until=None, reason="longer"))).ends_at is None
+    lifted = await holds.lift(made.id)
+    assert (await holds.lift(made.id)).lifted_at == lifted.lifted_at == START
+    with pytest.raises(Conflict, match="ended"):
+        await holds.update(made.id, HoldPatch(reason="again"))

@@ -32,7 +32,7 @@ async def test_stats_count_by_queue(api: Api) -> None:
     assert (stats["jobs"], stats["jobs_enabled"], stats["workers_waiting"]) == (1, 1, 0)
     assert stats["queues"] == [
         {"queue": "pull/work", "due": 1, "scheduled": 0, "running": 1, "oldest_due_at": "2027-01-15T08:00:00Z",
-         "unserved": False}
+         "unserved": False, "hold": False}
     ]  # fmt: skip
     await api.post(f"/runs/{claimed['id']}/complete", {"token": claimed["lease"]["token"]})
     api.clock.advance(61)

@@ -415,7 +415,7 @@ type PreviewRequest struct {
 	Count   *int       `json:"count,omitempty"`
 }
 
-// Problem: An error (RFC 9457). `code` is stable; `field` names the offending input, `errors` all that were found; `position` says where in a rule's text; `jobs` names those that are in the way; `previous` and `next` are the fire times around an instant that is none.
+// Problem: An error (RFC 9457). `code` is stable; `field` names the offending input, `errors` all that were found; `position` says where in a rule's text; `jobs` names those that are in the way, `changed` what is no longer as it was read; `previous` and `next` are the fire times around an instant that is none.
 type Problem struct {
 	Type          string   `json:"type"`
 	Title         string   `json:"title"`
@@ -429,6 +429,7 @@ type Problem struct {
 	Jobs          []string `json:"jobs,omitempty"`
 	Previous      *string  `json:"previous,omitempty"`
 	Next          *string  `json:"next,omitempty"`
+	Changed       []string `json:"changed,omitempty"`
 }
 
 // PulseView: Until when the lease now lasts, and whether the work should stop.

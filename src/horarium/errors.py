@@ -17,7 +17,8 @@
     │   ├── StateConflict          the run's state does not allow this
     │   │   └── AlreadyBegun       the run of this fire time has begun, or has ended
     │   ├── AlreadyExists          the name is taken
-    │   └── CalendarInUse          jobs use this calendar
+    │   ├── CalendarInUse          jobs use this calendar
+    │   └── PlanStale              what the plan was made for has changed since
     ├── Outage                     a dependency does not answer; try again later
     │   ├── StoreUnavailable       the store is down, locked, full or read-only
     │   │   └── StoreRefused       it refuses us, and will until someone changes it or our settings
@@ -164,6 +165,16 @@ class CalendarInUse(Conflict):
     def __init__(self, message: str, jobs: Iterable[str] = (), *, field: str | None = None) -> None:
         super().__init__(message, field=field)
         self.jobs = list(jobs)
+
+
+class PlanStale(Conflict):
+    """What the plan was made for has changed since; nothing was written. `changed`: what, and how."""
+
+    code = "plan_stale"
+
+    def __init__(self, message: str, changed: Iterable[str] = (), *, field: str | None = None) -> None:
+        super().__init__(message, field=field)
+        self.changed = list(changed)
 
 
 class Outage(HorariumError):

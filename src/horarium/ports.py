@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from horarium.clock import Instant
 from horarium.errors import BusUnavailable
-from horarium.model import Health, Job, Node, Outcome, Plan, Run, RunChange, State
+from horarium.model import Health, Job, Node, Outcome, Plan, Run, RunChange, State, Whole
 from horarium.model import deadline_of as deadline_of
 from horarium.model import lease_end as lease_end
 from horarium.model import leased as leased
@@ -37,8 +37,7 @@ T = TypeVar("T")
 Placeholders = Literal["$1", "%s"]
 """How a driver marks where a value goes: asyncpg and psycopg's raw cursors as $1, psycopg as %s."""
 
-BATCH_MAX = 1_000
-PAGE_MAX = 200
+BATCH_MAX, PAGE_MAX = 1_000, 200
 QUEUES_MAX = 1_000
 """Of how many queues a store tells the counts."""
 
@@ -189,6 +188,10 @@ class Store(Protocol):
         withdrawn), each with its records (`along`), records. A plan changes neither the job's id nor its name. With
         `deleted_at` set the name is free again, for good. True: carried out."""
 
+    async def write_whole(self, whole: Whole, steady: Instant) -> bool:
+        """What `commit_plans`, `add_jobs` and `put_records` do, in this order and one transaction. False: some of it
+        would be refused, and nothing was written."""
+
     # -- runs
 
     async def add_runs(self, runs: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
@@ -303,12 +306,9 @@ class TransactionalStore(Protocol):
 
 Topic = NewType("Topic", str)
 """What a wake-up is about: one of those below."""
-JOBS = Topic("jobs")
-"""There is something to plan."""
-CANCEL = Topic("cancel")
-"""A cancel was asked, of any run."""
-APPLY, HOLDS = Topic("apply"), Topic("holds")
-"""A change of a job is still to be applied to runs of it; a hold was changed."""
+JOBS, CANCEL, APPLY, HOLDS = Topic("jobs"), Topic("cancel"), Topic("apply"), Topic("holds")
+"""There is something to plan; a cancel was asked, of any run; a change is still to be applied to runs or jobs; a hold
+was changed."""
 WRITTEN = Topic("written")
 """It was seen that something was written to the store, by any process: said within a process only, never published."""
 

@@ -22,6 +22,7 @@ from horarium.dashboard.fields import NEW
 from horarium.delivery.signing import new_secret
 from horarium.errors import InvalidRequest
 from horarium.model import State
+from horarium.model.plans import PLAN
 from horarium.model.records import RecordFilter
 from horarium.node.backends import make_store
 from horarium.ports import RunFilter, Store
@@ -59,7 +60,7 @@ async def opened(store: Store) -> AsyncIterator[Store]:
 @dataclass
 class Case:
     """What is asked for, and the one entry that must be there afterwards. `{run}` and `{new}`: the ids of a run that
-    was there and of the newest one."""
+    was there and of the newest one; `{plan}`: of the newest plan."""
 
     what: str
     action: str
@@ -90,7 +91,8 @@ async def check(store: Store, seen: set[str], case: Case, actor: tuple[str, str]
     """There is one entry more, and it is this one."""
     fresh = [line for line in await entries(store) if line.id not in seen]
     newest = (await runs(store))[-1] if await runs(store) else ""
-    wanted = case.object.replace("{run}", run).replace("{new}", newest).replace("{hold}", await the_hold(store))
+    wanted = case.object.replace("{run}", run).replace("{new}", newest)
+    wanted = wanted.replace("{plan}", await the_plan(store)).replace("{hold}", await the_hold(store))
     told = [(line.actor, line.kind, line.action, line.object, line.outcome) for line in fresh]
     assert told == [(*actor, case.action, wanted, "done")], case.what
     (line,) = fresh
@@ -137,6 +139,8 @@ API = [
     Case("POST /holds", "hold.create", "hold/{hold}", HOLD),
     Case("PATCH /holds/{id}", "hold.update", "hold/{hold}", {"reason": "longer"}, before=True),
     Case("DELETE /holds/{id}", "hold.lift", "hold/{hold}", before=True),
+    Case("POST /plans", "plan.create", "plan/{plan}", {"documents": {"jobs": [a_definition("planned", **RULE)]}}),
+    Case("POST /plans/{id}/apply", "job.create", "job/planned"),
     Case("POST /keys", "key.create", "key/a", {"name": "a", "roles": ["viewer"]}),
     Case("DELETE /keys/{name}", "key.revoke", "key/a", after=False),
     Case("DELETE /jobs/{name}", "job.delete", "job/a", before=True, after=False),
@@ -158,8 +162,16 @@ async def test_each_change_through_the_api_leaves_one_entry(opened: Store) -> No
         await check(store, seen, case, ("api-key", "key"), run)
 
 
+async def the_plan(store: Store) -> str:
+    """The newest one."""
+    found = (await store.list_records(RecordFilter(PLAN, descending=True), None, 1)).items
+    return found[0].name.removeprefix(PLAN) if found else ""
+
+
 async def the_run(store: Store, case: Case) -> str:
-    """The run that a case is about."""
+    """The run, or the plan, that a case is about."""
+    if "apply" in case.what:
+        return await the_plan(store)
     if "retry" in case.what:
         return (await runs(store, State.CANCELLED))[-1]
     return (await runs(store, State.PENDING) or [""])[-1]
@@ -289,6 +301,9 @@ LIBRARY: list[tuple[Case, Step]] = [
      lambda s, who, run: with_hold(s, lambda id: s.update_hold(id, {"reason": "longer"}, actor=who))),
     (Case("lift_hold", "hold.lift", "hold/{hold}", before=True),
      lambda s, who, run: with_hold(s, lambda id: s.lift_hold(id, actor=who))),
+    (Case("plan", "plan.create", "plan/{plan}"),
+     lambda s, who, run: s.plan({"jobs": [a_definition("planned", **RULE)]}, actor=who)),
+    (Case("apply_plan", "job.create", "job/planned"), lambda s, who, run: s.apply_plan(run, actor=who)),
     (Case("delete_job", "job.delete", "job/b", before=True, after=False),
      lambda s, who, run: s.delete_job("b", actor=who)),
     (Case("delete_jobs", "job.delete", "job/a", before=True, after=False),
@@ -301,6 +316,7 @@ LOOKING = {"wait_for",
     "run_log", "stats", "compare_calendar", "get_calendar", "list_calendars", "add_handler", "handler", "job",
     "around", "on_shutdown", "on_startup", "result", "list_overrides",
     "get_hold", "list_holds",
+    "forecast",
 }  # fmt: skip
 LIVING = {"open", "close", "start", "stop", "run_forever", "run_until_asked", "ask_to_stop", "loop"}
 IN_A_TRANSACTION = {"enqueue_sql"}

@@ -141,6 +141,12 @@ def bodies(what: str, name: str, run: str) -> list[Any]:
         "DELETE /jobs/{name}/fires/{instant}": [None],
         "POST /jobs/{name}/revert": [{"version": 1}],
         "POST /import": [{"jobs": [{"name": name, **job}, {"name": "m", **job, "on": follows}]}],
+        "POST /plans": [
+            {"documents": {"jobs": [{"name": name, **job}, {"name": "m", **job, "target": theirs}]}},
+            {"documents": {"jobs": [{"name": "m", **job}]}, "prune": {"labels": {SECRET: SECRET}}},
+            {"documents": {"calendars": [{"name": "c"}]}},
+        ],
+        "POST /plans/{id}/apply": [{}],
         "POST /preview": [{"trigger": _every(60)}],
         "POST /runs": [{"target": theirs}, {"target": ours, "unique_key": f"{SECRET}-pending"}],
         "POST /runs/batch": [{"runs": [{"target": theirs}, {"target": ours, "unique_key": f"{SECRET}-failed"}]}],
@@ -175,6 +181,7 @@ QUERIES = {
     "GET /jobs": ("", "?limit=1", "?prefix=z", f"?label={SECRET}={SECRET}", "?finished=any&enabled=false"),
     "GET /runs": ("", "?limit=1", f"?queue={THEIRS}", f"?job={SECRET}-0", "?state=failed,cancelled", "?job=moved"),
     "GET /upcoming": ("", "?limit=1", "?until=2200-01-01T00:00:00Z"),
+    "GET /forecast": ("", "?by=job", f"?by=label:{SECRET}", "?by=host"),
     "GET /jobs/{name}/explain": ("", "?since=2026-01-01T00:00:00Z&until=2030-01-01T00:00:00Z&limit=200"),
     "GET /jobs/{name}/versions": ("", "?limit=1"),
 }

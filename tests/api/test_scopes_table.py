@@ -26,11 +26,12 @@ API = {
         "GET /jobs", "GET /jobs/{name}", "GET /jobs/{name}/explain", "GET /jobs/{name}/fires",
         "GET /jobs/{name}/versions", "GET /jobs/{name}/overrides",
         "GET /upcoming", "POST /preview", "GET /calendars", "GET /calendars/{name}",
-        "GET /calendars/{name}/days",
+        "GET /calendars/{name}/days", "POST /plans", "GET /forecast",
     ),
     Scope.JOBS_WRITE: (
         "POST /jobs", "PUT /jobs/{name}", "PATCH /jobs/{name}", "DELETE /jobs/{name}", "POST /jobs/{name}/revert",
         "POST /import", "POST /jobs/{name}/history", "PUT /calendars/{name}", "DELETE /calendars/{name}",
+        "POST /plans/{id}/apply",
     ),
     Scope.RUNS_READ: (
         "GET /runs", "GET /runs/{id}", "GET /runs/{id}/log", "GET /stats", "GET /nodes", "GET /events",

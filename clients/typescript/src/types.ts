@@ -369,6 +369,7 @@ export interface Problem {
   jobs?: string[];
   previous?: string | null;
   next?: string | null;
+  changed?: string[];
 }
 
 export interface PulseView {

@@ -29,6 +29,7 @@ from horarium.api.jobs import Jobs
 from horarium.api.openapi import build_document
 from horarium.api.overrides import Overrides
 from horarium.api.pings import Pings
+from horarium.api.plans import PlansApi
 from horarium.api.problems import Refusals
 from horarium.api.reach import Reach
 from horarium.api.refused import Refused
@@ -103,7 +104,7 @@ def create_app(
         *Jobs(operations, places, public_url).endpoints(), *Work(operations, claims).endpoints(),
         *Runs(operations).endpoints(), *BulkRuns(operations).endpoints(), *system.endpoints(),
         *JobVersions(operations).endpoints(), *AccessApi(operations, named, entropy).endpoints(),
-        *Explanations(operations).endpoints(), *ChannelsApi(operations).endpoints(),
+        *Explanations(operations).endpoints(), *ChannelsApi(operations).endpoints(), *PlansApi(operations).endpoints(),
         *CalendarsApi(operations).endpoints(), *Overrides(operations).endpoints(), *HoldsApi(operations).endpoints(),
     ]  # fmt: skip
     measured = [] if metrics == "off" else [system.metrics_endpoint(open=metrics == "open")]

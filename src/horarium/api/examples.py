@@ -120,3 +120,22 @@ SETTLEMENTS = (
         ],
     ),
 )
+PLANS = (
+    Example(
+        "a folder of one team",
+        {
+            "documents": {
+                "jobs": [
+                    {
+                        "name": "nightly-report",
+                        "labels": {"team": "billing"},
+                        "trigger": {"type": "cron", "expression": "30 2 * * *", "timezone": "Europe/Berlin"},
+                        "target": {"type": "queue", "queue": "reports"},
+                    }
+                ],
+                "calendars": [{"name": "office", "holidays": ["2027-01-01"]}],
+            },
+            "prune": {"labels": {"team": "billing"}},
+        },
+    ),
+)

@@ -33,8 +33,8 @@ log = logging.getLogger("horarium.api")
 
 class Problem(Struct, kw_only=True, frozen=True, omit_defaults=True):
     """An error (RFC 9457). `code` is stable; `field` names the offending input, `errors` all that were found;
-    `position` says where in a rule's text; `jobs` names those that are in the way;
-    `previous` and `next` are the fire times around an instant that is none."""
+    `position` says where in a rule's text; `jobs` names those that are in the way, `changed` what is no longer as it
+    was read; `previous` and `next` are the fire times around an instant that is none."""
 
     type: str
     title: str
@@ -48,6 +48,7 @@ class Problem(Struct, kw_only=True, frozen=True, omit_defaults=True):
     jobs: list[str] | UnsetType = UNSET
     previous: datetime | UnsetType | None = UNSET
     next: datetime | UnsetType | None = UNSET
+    changed: list[str] | UnsetType = UNSET
 
 
 PROBLEMS: dict[str, tuple[int, str]] = {
@@ -65,6 +66,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "already_begun": (409, "The run of this fire time has begun"),
     "already_exists": (409, "The name is taken"),
     "calendar_in_use": (409, "Jobs use this calendar"),
+    "plan_stale": (409, "What the plan was made for has changed since"),
     "lease_lost": (409, "The lease is lost"),
     "state_conflict": (409, "The present state does not allow this"),
     "request_timeout": (408, "The request did not arrive in time"),
@@ -240,6 +242,7 @@ def problem_of(error: HorariumError) -> Problem:
         jobs=getattr(error, "jobs", UNSET),
         previous=getattr(error, "previous", UNSET),
         next=getattr(error, "next", UNSET),
+        changed=getattr(error, "changed", UNSET),
     )
 
 

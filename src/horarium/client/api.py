@@ -34,6 +34,7 @@ from horarium.client.channels import Channels
 from horarium.client.holds import Holds
 from horarium.client.many_runs import ManyRuns
 from horarium.client.overrides import Overrides
+from horarium.client.plans import Plans
 from horarium.client.transport import Answer, Cut, Problem, Transport, error_from, segment
 from horarium.client.watching import Watching
 from horarium.errors import HorariumError, InvalidRequest
@@ -62,6 +63,7 @@ class Client(Watching, ManyRuns):
         self.holds = Holds(self._transport)
         self.channels = Channels(self._transport)
         self.overrides = Overrides(self._transport)
+        self.plans = Plans(self._transport)
 
     @property
     def url(self) -> str:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from horarium.clock import Instant
 from horarium.operations.jobs.versions import Version
+from horarium.rules.differing import flat
 from horarium.wire.definitions import JobDefinition
 from horarium.wire.masking import shown_target
 
@@ -51,7 +52,9 @@ def changes(versions: list[Version]) -> list[Change]:
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
     """Field by field, by name."""
-    old, new = dict(_flat(before)), dict(_flat(after))
+    old, new = (
+        {field: json.dumps(value, ensure_ascii=False) for field, value in flat(each)} for each in (before, after)
+    )
     for field in sorted(old.keys() | new.keys()):
         if old.get(field) != new.get(field):
             yield Difference(field, old.get(field, ""), new.get(field, ""))
@@ -66,11 +69,3 @@ def _plain(version: Version) -> dict[str, Any]:
     shown = replace(version.definition, target=shown_target(version.definition.target))
     plain: dict[str, Any] = json.loads(msgspec.json.encode(shown))
     return {field: value for field, value in plain.items() if _said(value, _DEFAULTS.get(field))}
-
-
-def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, dict) and value:
-        for name, each in value.items():
-            yield from _flat(each, f"{path}.{name}" if path else str(name))
-    else:
-        yield path, json.dumps(value, ensure_ascii=False)

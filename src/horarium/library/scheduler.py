@@ -39,6 +39,7 @@ from horarium.library.many_runs import ManyRuns
 from horarium.library.named import in_name_of_actor
 from horarium.library.one_offs import encode
 from horarium.library.overrides import OverrideMethods
+from horarium.library.plans import PlanMethods
 from horarium.library.program import Hook, Program, call_hooks
 from horarium.library.tasks import Decorator, Enqueued, HandlerOptions
 from horarium.library.values import Job, Page, Run, jobs_page, runs_page
@@ -61,7 +62,9 @@ MADE: WeakSet[Scheduler] = WeakSet()
 log = logging.getLogger("horarium")
 
 
-class Scheduler(CalendarMethods, HoldMethods, ChannelMethods, OverrideMethods, Looking, Enqueuing, ManyRuns):
+class Scheduler(
+    CalendarMethods, HoldMethods, ChannelMethods, OverrideMethods, PlanMethods, Looking, Enqueuing, ManyRuns
+):
     """A scheduler on a store, given by its URL or as an object. `program`: the name of the program whose jobs
     `declare` and the decorator `job` make; programs that share a namespace give a name each. `actor`: in whose name it
     changes things, unless a call names another (`actor=`); the audit then has an entry of each change. Raises

@@ -256,6 +256,12 @@ class SyncScheduler:
     update_hold = blocking(Scheduler.update_hold)
     lift_hold = blocking(Scheduler.lift_hold)
 
+    # ---- plans
+
+    plan = blocking(Scheduler.plan)
+    apply_plan = blocking(Scheduler.apply_plan)
+    forecast = blocking(Scheduler.forecast)
+
     # ---- the way there
 
     def _call(self, work: Callable[[], Awaitable[T]]) -> T:

@@ -5,7 +5,7 @@ Everything is a frozen struct; a change is a new value. Instants are integers (s
 
 from __future__ import annotations
 
-from horarium.model.changes import Plan, RunChange
+from horarium.model.changes import Plan, RunChange, Whole
 from horarium.model.follows import TIMED, Follow, Occasion
 from horarium.model.health import NO_HEALTH, Health, LastRun
 from horarium.model.identity import (
@@ -133,6 +133,7 @@ __all__ = [
     "StatusCode",
     "Succeeded",
     "Target",
+    "Whole",
     "awaits_worker",
     "callers_key",
     "claimed_text",

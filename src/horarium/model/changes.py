@@ -1,13 +1,13 @@
-"""The writes of one transaction: a change of a run with its follow-ups, or the plan of a job."""
+"""The writes of one transaction: a change of a run with its follow-ups, the plan of a job, or many of these at once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 from horarium.model.jobs import Job
-from horarium.model.records import Record
+from horarium.model.records import Record, RecordChange
 from horarium.model.runs import Run
 from horarium.model.states import State
 
@@ -50,3 +50,13 @@ class Plan(Struct, frozen=True):
     def moved(self) -> set[str]:
         """The ids of runs that are withdrawn and added again."""
         return {run.id for run in self.withdrawals} & {run.id for run in self.runs} if self.withdrawals else set()
+
+
+class Whole(Struct, frozen=True):
+    """Jobs to add (each with the records `along`, by its id), plans to carry out and changes of records: all of them,
+    or none where any would be refused. No job, no name and no record is in it twice."""
+
+    jobs: tuple[Job, ...] = ()
+    along: Mapping[str, Sequence[Record]] = {}
+    plans: tuple[Plan, ...] = ()
+    records: tuple[RecordChange, ...] = ()

@@ -7,10 +7,12 @@ it brings the jobs up to date, page by page (`services.upkeep.calendars`).
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
+from horarium.clock import Instant
 from horarium.errors import CalendarInUse, NotFound
 from horarium.model import Job
 from horarium.model.calendars import Calendar
@@ -37,24 +39,44 @@ COMPARED_MAX = 200
 decode_calendar = msgspec.json.Decoder(Calendar).decode
 
 
-async def known_days(store: Store, trigger: Mapping[str, Any]) -> dict[str, Any]:
-    """The trigger with the days of the calendars that it names. Raises InvalidTrigger for one that is not there."""
-    names = sorted(set(calendars_in(trigger)))
-    if not names:
+NOT_STORED: Mapping[str, Content] = MappingProxyType({})
+
+
+async def known_days(
+    store: Store, trigger: Mapping[str, Any], beside: Mapping[str, Content] = NOT_STORED
+) -> dict[str, Any]:
+    """The trigger with the days of the calendars that it names; those `beside` are as said there. Raises InvalidTrigger
+    for one that is not there."""
+    used = set(calendars_in(trigger))
+    if not used:
         return dict(trigger)
-    found = await store.get_records([PREFIX + name for name in names])
-    known: dict[str, Content] = {}
+    names = sorted(used - beside.keys())
+    found = await store.get_records([PREFIX + name for name in names]) if names else []
+    known = dict(beside)
     for name, record in zip(names, found, strict=True):
         if record is not None:
             known[name] = content_of(decode_calendar(record.body))
     return with_days(trigger, known)
 
 
-async def with_known_days(store: Store, definition: JobDefinition) -> JobDefinition:
+async def with_known_days(
+    store: Store, definition: JobDefinition, beside: Mapping[str, Content] = NOT_STORED
+) -> JobDefinition:
     """The definition with the days of the calendars that its trigger names, as they are now."""
     if not uses_days(definition.trigger):
         return definition
-    return msgspec.structs.replace(definition, trigger=await known_days(store, definition.trigger))
+    return msgspec.structs.replace(definition, trigger=await known_days(store, definition.trigger, beside))
+
+
+def calendar_change(name: str, calendar: Calendar, stored: Record | None, now: Instant) -> RecordChange:
+    """The write of a calendar over the stored one, with its audit entry and the marker of what jobs are owed."""
+    before = None if stored is None else decode_calendar(stored.body)
+    version = (0 if stored is None else stored.version) + 1
+    action = "calendar.create" if before is None else "calendar.update"
+    line = told(action, f"calendar/{name}", now, before=before, after=calendar)
+    owed = Record(name=f"{CHANGED}{name}/{version:012d}-{now:016x}", body=msgspec.json.encode(Owed(name, now)))
+    record = Record(name=PREFIX + name, body=msgspec.json.encode(calendar), version=version)
+    return RecordChange(record, version - 1, records=(*line, owed))
 
 
 class CalendarOperations:
@@ -66,19 +88,13 @@ class CalendarOperations:
     async def put(self, name: str, calendar: Calendar) -> tuple[Calendar, bool]:
         """Define the calendar, or bring the existing one to this; jobs that use it follow. The second value: whether it
         is new."""
-        await self._content(calendar)
+        await self.content(calendar)
         for _ in range(RACES_MAX):
             (stored,) = await self._store.get_records([PREFIX + name])
             before = None if stored is None else decode_calendar(stored.body)
             if calendar == before:
                 return calendar, False
-            version = (0 if stored is None else stored.version) + 1
-            now = self._clock.now()
-            action = "calendar.update" if before else "calendar.create"
-            line = told(action, f"calendar/{name}", now, before=before, after=calendar)
-            owed = Record(name=f"{CHANGED}{name}/{version:012d}-{now:016x}", body=msgspec.json.encode(Owed(name, now)))
-            record = Record(name=PREFIX + name, body=msgspec.json.encode(calendar), version=version)
-            change = RecordChange(record, version - 1, records=(*line, owed))
+            change = calendar_change(name, calendar, stored, self._clock.now())
             if (await self._store.put_records([change])) == [True]:
                 self._signal.publish(APPLY)
                 return calendar, stored is None
@@ -130,7 +146,7 @@ class CalendarOperations:
 
     async def compare(self, name: str, calendar: Calendar) -> tuple[list[FireChange], bool]:
         """How the fire times of jobs would change with these days; and whether there may be more than is told."""
-        content = await self._content(calendar)
+        content = await self.content(calendar)
         now, found, looked_at = self._clock.now(), list[FireChange](), 0
         async for job in self.users(name, COMPARED_MAX + 1):
             looked_at += 1
@@ -141,6 +157,6 @@ class CalendarOperations:
                 found.append(change)
         return found, looked_at > COMPARED_MAX
 
-    async def _content(self, calendar: Calendar) -> Content:
+    async def content(self, calendar: Calendar) -> Content:
         """Its days. Raises InvalidRequest for a calendar that can't be."""
         return await evaluate(lambda: content_of(calendar), PLAN_STEPS)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from horarium.clock import to_text
+from horarium.clock import Instant, to_text
 from horarium.errors import NotFound
 from horarium.model import Run, RunPolicy, uuid7
 from horarium.model.channels import CHANNEL, AnyChannel, Told
@@ -35,6 +35,20 @@ decode_channel = msgspec.json.Decoder(AnyChannel).decode
 _ONCE = RunPolicy(retry=Retry(attempts_max=1))
 
 
+def channel_change(name: str, channel: AnyChannel, stored: Record | None, now: Instant) -> RecordChange:
+    """The write of a channel over the stored one, with its audit entry."""
+    version = 0 if stored is None else stored.version
+    line = told(
+        "channel.create" if stored is None else "channel.update",
+        f"channel/{name}",
+        now,
+        before=None if stored is None else shown_channel(name, decode_channel(stored.body)),
+        after=shown_channel(name, channel),
+    )
+    record = Record(name=CHANNEL + name, body=msgspec.json.encode(channel), version=version + 1)
+    return RecordChange(record, version, records=line)
+
+
 class ChannelOperations:
     """Channels of one namespace. Raises the errors of `errors`, nothing else."""
 
@@ -47,22 +61,19 @@ class ChannelOperations:
         for _ in range(RACES_MAX):
             (stored,) = await self._store.get_records([CHANNEL + name])
             before = None if stored is None else decode_channel(stored.body)
-            wanted = keep_channel_secrets(channel, before)
-            await asyncio.to_thread(self._check, wanted)
+            wanted = await self.wanted(channel, before)
             if wanted == before:
                 return wanted, False
-            version = 0 if stored is None else stored.version
-            record = Record(name=CHANNEL + name, body=msgspec.json.encode(wanted), version=version + 1)
-            line = told(
-                "channel.update" if before else "channel.create",
-                f"channel/{name}",
-                self._clock.now(),
-                before=None if before is None else shown_channel(name, before),
-                after=shown_channel(name, wanted),
-            )
-            if (await self._store.put_records([RecordChange(record, version, records=line)])) == [True]:
+            change = channel_change(name, wanted, stored, self._clock.now())
+            if (await self._store.put_records([change])) == [True]:
                 return wanted, stored is None
         raise contended(f"channel {name}")
+
+    async def wanted(self, channel: AnyChannel, before: AnyChannel | None) -> AnyChannel:
+        """The channel with the secrets that it keeps. Raises InvalidRequest for one that may not be used here."""
+        wanted = keep_channel_secrets(channel, before)
+        await asyncio.to_thread(self._check, wanted)
+        return wanted
 
     async def find(self, name: str) -> AnyChannel | None:
         """The channel of that name, secrets and all."""

@@ -24,6 +24,9 @@ from horarium.operations.jobs.triggering import Triggering
 from horarium.operations.jobs.versions import Versions
 from horarium.operations.looking.counting import Counting, with_holds
 from horarium.operations.looking.explaining import Explaining
+from horarium.operations.looking.forecasting import Forecasting
+from horarium.operations.plans.applying import PlanApplying
+from horarium.operations.plans.making import PlanMaking
 from horarium.operations.runs.bulk import Bulk
 from horarium.operations.runs.history import History
 from horarium.operations.runs.logs import Logs
@@ -116,6 +119,21 @@ class Operations:
     def holds(self) -> HoldOperations:
         """What may not begin."""
         return HoldOperations(self.context, self.reconciler.holding)
+
+    @property
+    def planned_changes(self) -> PlanMaking:
+        """What documents would change."""
+        return PlanMaking(self.context, self.jobs, self.calendars, self.channels)
+
+    @property
+    def applying(self) -> PlanApplying:
+        """Plans, carried out."""
+        return PlanApplying(self.context, self.jobs, self.importing, self.reconciler, self.calendars, self.channels)
+
+    @property
+    def forecasting(self) -> Forecasting:
+        """How much will run, and when."""
+        return Forecasting(self.context)
 
     @property
     def explaining(self) -> Explaining:

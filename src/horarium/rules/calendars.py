@@ -12,10 +12,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from horarium.clock import DAY, Instant, to_text
+from horarium.clock import DAY, Instant
 from horarium.errors import InvalidRequest, InvalidTrigger
 from horarium.model import Job
 from horarium.model.calendars import RULES_MAX, Calendar
+from horarium.rules.differing import Moved, fires_compared
 from horarium.rules.planning import trigger_of
 from horarium.triggers.business_days import WEEKDAYS, Content, date_of, day_of, days_of, plain, rule_days
 
@@ -23,8 +24,6 @@ TYPE = "business_day"
 LOOKED_AHEAD = 400 * DAY
 FIRES_MAX = 1_000
 """Fire times of one job that a comparison looks at."""
-NEAR = 31 * DAY
-"""How far apart the two instants of a fire time are at most that was moved."""
 
 
 def content_of(calendar: Calendar) -> Content:
@@ -128,13 +127,6 @@ def _changed(value: Any, days: Any) -> Any:
 # ---- a change of days -------------------------------------------------------------------------------------------
 
 
-class Moved(Struct, frozen=True, rename={"before": "from", "after": "to"}):
-    """A fire time that comes to lie elsewhere."""
-
-    before: str
-    after: str
-
-
 class FireChange(Struct, frozen=True):
     """The fire times of a job within the next 400 days that a change of its calendar adds, removes and moves."""
 
@@ -151,17 +143,8 @@ def compare(job: Job, name: str, content: Content, now: Instant) -> FireChange |
         trigger_of(each).list_fires(now, now + LOOKED_AHEAD, FIRES_MAX) if each.enabled else []
         for each in (job, changed)
     )
-    removed, added = sorted(set(before) - set(after)), sorted(set(after) - set(before))
-    moved: list[Moved] = []
-    for fire in list(removed):
-        to = min(added, key=lambda each: abs(each - fire), default=None)
-        if to is not None and abs(to - fire) <= NEAR:
-            moved.append(Moved(to_text(fire), to_text(to)))
-            removed.remove(fire)
-            added.remove(to)
-    if not (removed or added or moved):
-        return None
-    return FireChange(job.name, [*map(to_text, added)], [*map(to_text, removed)], moved)
+    changes = fires_compared(before, after)
+    return FireChange(job.name, *changes.texts()) if any(changes) else None
 
 
 def _with(trigger: Any, name: str, content: Content) -> Any:

@@ -267,37 +267,37 @@ def _missing(job: Job, at: Instant, gap: _Gap) -> datetime | None:
     """The wall time that the rule names and the clock skips, if it is for this one that the instant is looked at."""
     trigger = trigger_of(job)
     spec = trigger.spec()
-    if _fires_as(_with_gap(spec, Gap.SKIP), at):
+    if _fires_as(with_gap(spec, Gap.SKIP), at):
         return None
-    if _fires_as(_with_gap(spec, Gap.SHIFT), at):
+    if _fires_as(with_gap(spec, Gap.SHIFT), at):
         return _wall(at // SECOND + gap.before)
     if at == gap.start and _fires(trigger, at):
-        shifted = parse_trigger(_with_gap(spec, Gap.SHIFT)).next_fire(at)
+        shifted = parse_trigger(with_gap(spec, Gap.SHIFT)).next_fire(at)
         return None if shifted is None else _wall(shifted // SECOND + gap.before)
     return None
 
 
 def _became(trigger: Trigger, zone: Zone, at: Instant, gap: _Gap, said: str) -> str:
     """What the policy makes of a wall time that the clock skips."""
-    policy = _gap_policy(trigger.spec()) or Gap.SKIP
+    policy = gap_policy(trigger.spec()) or Gap.SKIP
     if policy is Gap.SKIP:
         return f"{said}, and the policy is to skip it"
     return f"{said}: moved to {_clock(zone, gap.start if policy is Gap.RUN_AT_TRANSITION else at)}"
 
 
-def _with_gap(spec: Mapping[str, Any], gap: Gap) -> dict[str, Any]:
+def with_gap(spec: Mapping[str, Any], gap: Gap) -> dict[str, Any]:
     """The same rule with another policy for gaps, members too."""
     changed: dict[str, Any] = dict(spec)
     if spec.get("type") in ("cron", "rrule"):
         changed["gap"] = str(gap)
     if isinstance(spec.get("trigger"), Mapping):
-        changed["trigger"] = _with_gap(spec["trigger"], gap)
+        changed["trigger"] = with_gap(spec["trigger"], gap)
     if isinstance(spec.get("triggers"), list):
-        changed["triggers"] = [_with_gap(member, gap) for member in spec["triggers"]]
+        changed["triggers"] = [with_gap(member, gap) for member in spec["triggers"]]
     return changed
 
 
-def _gap_policy(spec: Mapping[str, Any]) -> Gap | None:
+def gap_policy(spec: Mapping[str, Any]) -> Gap | None:
     """The policy of the rule, or of its first member that has one."""
     match spec.get("type"):
         case "cron":
@@ -305,7 +305,7 @@ def _gap_policy(spec: Mapping[str, Any]) -> Gap | None:
         case "rrule":
             return Gap(spec.get("gap", Gap.SHIFT))
     members = [spec.get("trigger"), *spec.get("triggers", ())]
-    return next((found for each in members if isinstance(each, Mapping) and (found := _gap_policy(each))), None)
+    return next((found for each in members if isinstance(each, Mapping) and (found := gap_policy(each))), None)
 
 
 def _said_of_gap(missing: datetime, zone: Zone) -> str:

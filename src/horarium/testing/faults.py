@@ -13,7 +13,7 @@ from typing import ParamSpec, TypeVar
 
 from horarium.clock import Instant
 from horarium.errors import StoreUnavailable
-from horarium.model import Health, Job, Node, Plan, Run, RunChange
+from horarium.model import Health, Job, Node, Plan, Run, RunChange, Whole
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats, Store
 
@@ -126,6 +126,9 @@ class FaultyStore:
 
     async def commit_plans(self, plans: Sequence[Plan], steady: Instant) -> list[bool]:
         return await self._through(self.store.commit_plans, plans, steady)
+
+    async def write_whole(self, whole: Whole, steady: Instant) -> bool:
+        return await self._through(self.store.write_whole, whole, steady)
 
     async def add_runs(self, runs: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
         return await self._through(self.store.add_runs, runs, along)

@@ -13,8 +13,8 @@ An inner budget never exceeds the rest of the outer one, and is spent from both.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Final
 
@@ -120,6 +120,16 @@ def spend_first(steps: int) -> None:
         budget.pace()
 
 
+@contextmanager
+def apart(steps: int) -> Iterator[Budget]:
+    """A budget of its own, without regard to an outer one: where the edge limits the work by other means."""
+    token = _current.set(budget := Budget(steps))
+    try:
+        yield budget
+    finally:
+        _current.reset(token)
+
+
 __all__ = [
     "FIRE_STEPS",
     "FIRST_STEPS",
@@ -128,6 +138,7 @@ __all__ = [
     "PLAN_STEPS_MAX",
     "QUESTION_STEPS",
     "Budget",
+    "apart",
     "bounded",
     "is_spent",
     "limited",

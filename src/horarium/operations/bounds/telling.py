@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from horarium.errors import InvalidJob
 from horarium.model import Follow, Job, Occasion
@@ -19,9 +19,10 @@ async def require_channels(store: Store, after: Job, before: Job | None = None) 
         raise InvalidJob(f"on: {_say(missing)}", field="on")
 
 
-async def channel_warnings(store: Store, followed: Sequence[On]) -> list[str]:
-    """For each of these the same in words; nothing where its channels are there."""
-    missing = frozenset(await _missing(store, frozenset[str]().union(*map(_told, followed))))
+async def channel_warnings(store: Store, followed: Sequence[On], known: Collection[str] = ()) -> list[str]:
+    """For each of these the same in words; nothing where its channels are there, or are `known` to come."""
+    names = frozenset[str]().union(*map(_told, followed)).difference(known)
+    missing = frozenset(await _missing(store, names))
     return [_say(sorted(missing & _told(on))) for on in followed]
 
 

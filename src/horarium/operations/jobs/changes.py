@@ -93,7 +93,7 @@ class Changes:
 
     async def _read(self, name: str, owed: bool) -> Group | None:
         job, now = (
-            await self._planned_up_to_now(name) if owed else (await job_named(self._store, name), self._clock.now())
+            await self.planned_up_to_now(name) if owed else (await job_named(self._store, name), self._clock.now())
         )
         return None if job is None else Group(job, now)
 
@@ -127,8 +127,8 @@ class Changes:
             planned = await self._versions.kept_with(planned, job, action, now, group.kept)
         return Step(job, replace(planned.job, version=planned.job.version + 1), planned)
 
-    async def _planned_up_to_now(self, name: str) -> tuple[Job | None, Instant]:
-        """The job, with nothing owed by now; None: another one was quicker to plan it."""
+    async def planned_up_to_now(self, name: str) -> tuple[Job | None, Instant]:
+        """The job, with nothing owed by now, and that instant; None: another one was quicker to plan it."""
         job, now = await job_named(self._store, name), self._clock.now()
         while job.next_fire_at is not None and job.next_fire_at <= now:
             unfinished, more = await self._unfinished(job, Reach.ALL if needs_unfinished(job) else Reach.NONE, now)

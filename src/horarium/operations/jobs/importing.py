@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import partial
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,6 +33,9 @@ from horarium.rules.reconciling import reconciled
 from horarium.rules.spreading import spread
 from horarium.triggers.budget import PLAN_STEPS_MAX, limited
 from horarium.wire.definitions import JobDefinition
+
+K = TypeVar("K")
+NONE_RAN: Mapping[Any, Sequence[Instant]] = MappingProxyType({})
 
 
 class Put(StrEnum):
@@ -132,7 +137,7 @@ class Importing:
         """Change jobs in one go. Those left that need more than one look: paused or to be paused, due, or changed by
         another caller meanwhile."""
         simple = {index: pair for index, pair in jobs.items() if _is_simple(*pair, now)}
-        plans = await self._plans(simple, now)
+        plans = await self.plans(simple, now)
         followed = await self._following.plans(list(plans.values()), now)
         done = await self._store.commit_plans(followed, self._clock.steady()) if plans else []
         if any(done):
@@ -143,14 +148,19 @@ class Importing:
             await self._reconciler.after_change(simple[index][0], planned.job, planned)
         return [index for index in jobs if index not in written]
 
-    async def _plans(self, jobs: Mapping[int, tuple[Job, Job]], now: Instant) -> dict[int, Plan]:
+    async def plans(
+        self, jobs: Mapping[K, tuple[Job, Job]], now: Instant, ran: Mapping[K, Sequence[Instant]] = NONE_RAN
+    ) -> dict[K, Plan]:
+        """The plans that make the second of each pair of the first, without their follow-ups. The jobs are planned up
+        to `now`; `ran`: of those that are paused the fire times since that have a run."""
         if not jobs:
             return {}
         unfinished = await self._store.unfinished_runs([job.id for job, _ in jobs.values()])
-        plans, slices = dict[int, Plan](), Slices()
+        plans, slices = dict[K, Plan](), Slices()
         for index, (job, wanted) in jobs.items():
             await slices.give_way()
-            plans[index] = await evaluate(partial(edit, job, wanted, unfinished[job.id], now), EDIT_STEPS)
+            asked = partial(edit, job, wanted, unfinished[job.id], now, ran.get(index, ()))
+            plans[index] = await evaluate(asked, EDIT_STEPS)
         retimed = [index for index, (job, wanted) in jobs.items() if _begins_anew(job, wanted)]
         for index, job in zip(retimed, spread([plans[index].job for index in retimed], now), strict=True):
             plans[index] = replace(plans[index], job=job)

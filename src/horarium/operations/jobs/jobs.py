@@ -23,7 +23,7 @@ from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.bounds.limits import check_size
 from horarium.operations.bounds.reaching import require_followed
 from horarium.operations.bounds.telling import require_channels
-from horarium.operations.calendars import known_days, with_known_days
+from horarium.operations.calendars import NOT_STORED, known_days, with_known_days
 from horarium.operations.jobs.backfilling import Backfilling
 from horarium.operations.jobs.changes import Changes, Decide, Seen, always
 from horarium.operations.jobs.defining import Defining
@@ -41,6 +41,7 @@ from horarium.rules.editing import backfill_fires, delete, edit, fires_beyond, p
 from horarium.rules.planning import job_fires, needs_unfinished, resume, timed
 from horarium.triggers import FIRES_MAX, Trigger, parse_trigger
 from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS
+from horarium.triggers.business_days import Content
 from horarium.wire.definitions import JobDefinition, TargetCheck, job_from, with_definition
 from horarium.wire.patches import patched_definition
 
@@ -81,7 +82,7 @@ class JobOperations:
         self._store, self._clock, self._entropy = context.store, context.clock, context.entropy
         self._defining = Defining(context)
         self._check_target = check_target
-        self._changes = changes
+        self.changes = changes
         self._triggering = triggering
         self._backfilling = backfilling
         self.versions = versions
@@ -116,10 +117,13 @@ class JobOperations:
             added += await self._defining.add(batch, along_created(batch, now))
         return [job if new else None for job, new in zip(jobs, added, strict=True)]
 
-    async def job_from(self, definition: JobDefinition, now: Instant) -> Job:
-        """A new job, not stored yet. Raises InvalidJob or InvalidTrigger."""
+    async def job_from(
+        self, definition: JobDefinition, now: Instant, beside: Mapping[str, Content] = NOT_STORED
+    ) -> Job:
+        """A new job, not stored yet. `beside`: calendars that are about to be stored. Raises InvalidJob or
+        InvalidTrigger."""
         id = uuid7(now, self._entropy(10))
-        definition = await with_known_days(self._store, definition)
+        definition = await with_known_days(self._store, definition, beside)
         return await _evaluate_job(lambda: job_from(definition, id=id, now=now, check_target=self._check_target))
 
     async def put_job(self, definition: JobDefinition) -> tuple[Job, bool]:
@@ -177,11 +181,13 @@ class JobOperations:
                 return Reach.NONE
             return Reach.AHEAD if wanted.queue == job.queue else Reach.SOME
 
-        return await self._changes.change(name, decide, reach, action)
+        return await self.changes.change(name, decide, reach, action)
 
-    async def wanted(self, job: Job, definition: JobDefinition, now: Instant) -> Job:
+    async def wanted(
+        self, job: Job, definition: JobDefinition, now: Instant, beside: Mapping[str, Content] = NOT_STORED
+    ) -> Job:
         """The stored job with this content; an equal one if there is nothing to change."""
-        definition = await with_known_days(self._store, definition)
+        definition = await with_known_days(self._store, definition, beside)
         return await _evaluate_job(lambda: with_definition(job, definition, now=now, check_target=self._check_target))
 
     # ---- looked at
@@ -225,7 +231,7 @@ class JobOperations:
         async def decide(seen: Seen) -> Plan:
             return delete(seen.job, seen.now)
 
-        forget_trigger(await self._changes.change(name, decide, always(Reach.SOME), "job.delete", plan_owed=False))
+        forget_trigger(await self.changes.change(name, decide, always(Reach.SOME), "job.delete", plan_owed=False))
 
     async def pause_job(self, name: str, reason: str | None = None, until: datetime | None = None) -> Job:
         """No later fire time runs until it is resumed, or until an instant. A paused job stays as it is, but for
@@ -244,7 +250,7 @@ class JobOperations:
         async def reach(job: Job) -> Reach:
             return Reach.AHEAD if job.enabled else Reach.NONE
 
-        return await self._changes.change(name, decide, reach, "job.pause")
+        return await self.changes.change(name, decide, reach, "job.pause")
 
     async def resume_job(self, name: str) -> Job:
         """Go on with the fire times from now on. A job that is not paused stays as it is."""
@@ -254,7 +260,7 @@ class JobOperations:
                 return None
             return await evaluate(lambda: resume(seen.job, seen.now, seen.ran), EDIT_STEPS)
 
-        return await self._changes.change(name, decide, always(Reach.NONE), "job.resume")
+        return await self.changes.change(name, decide, always(Reach.NONE), "job.resume")
 
     # ---- runs by hand
 
@@ -305,7 +311,7 @@ class JobOperations:
             records = told_asked(who_acts(), asked, made[0], seen.now)
             return replace(planned, runs=tuple(made), along={made[0].id: tuple(records)})
 
-        await self._changes.change(name, decide, always(Reach.COUNTED))
+        await self.changes.change(name, decide, always(Reach.COUNTED))
         stored = next(iter(await self._backfilling.runs([made[0].id])), None)
         if stored is None and unique_key is not None:
             stored = await self._store.get_run_by_key(unique_key)
@@ -357,7 +363,7 @@ class JobOperations:
         async def reach(job: Job) -> Reach:
             return Reach.ALL if needs_unfinished(job) else Reach.NONE
 
-        job = await self._backfilled_beside(name, decide, last) or await self._changes.change(name, decide, reach)
+        job = await self._backfilled_beside(name, decide, last) or await self.changes.change(name, decide, reach)
         stored = await self._backfilling.runs([run_id_of(job_id, fire) for fire in asked])
         made = [run for run in stored if run.cause is Cause.BACKFILL]
         now = min(last, self._clock.now())

@@ -14,7 +14,7 @@ from itertools import islice, takewhile
 from msgspec.structs import replace
 
 from horarium.clock import Instant
-from horarium.model import NO_HEALTH, Health, Job, Node, Plan, Run, RunChange, State
+from horarium.model import NO_HEALTH, Health, Job, Node, Plan, Run, RunChange, State, Whole
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import (
     NOTHING_ALONG,
@@ -149,6 +149,19 @@ class MemoryStore:
             self._space.forget_run(run)
         return withdrawn
 
+    async def write_whole(self, whole: Whole, steady: Instant) -> bool:
+        jobs, names, records = self._space.jobs, self._space.found_jobs.ids, self._space.beside.records
+        refused = (
+            any(jobs.get(plan.job.id) is None or jobs[plan.job.id].version != plan.job.version for plan in whole.plans)
+            or any(job.id in jobs or job.name in names for job in whole.jobs)
+            or any(_version_of(records.get(change.record.name)) != change.expected for change in whole.records)
+        )
+        if not refused:
+            await self.commit_plans(whole.plans, steady)
+            await self.add_jobs(whole.jobs, whole.along)
+            await self.put_records(whole.records)
+        return not refused
+
     # -- runs
 
     async def add_runs(self, runs: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
@@ -273,7 +286,7 @@ class MemoryStore:
 
     def _put_record(self, change: RecordChange) -> bool:
         stored = self._space.beside.records.get(change.record.name)
-        if (0 if stored is None else stored.version) != change.expected:
+        if _version_of(stored) != change.expected:
             return False
         if change.deleted:
             self._space.beside.forget(change.record.name)
@@ -420,3 +433,7 @@ def _below(where: RecordFilter) -> str | None:
 
 def _labels_match(record: Record, where: RecordFilter) -> bool:
     return where.labels.items() <= record.labels.items()
+
+
+def _version_of(record: Record | None) -> int:
+    return 0 if record is None else record.version

@@ -14,14 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from horarium.clock import Instant
-from horarium.model import Job, Plan, RunChange
+from horarium.model import Job, Plan, RunChange, Whole
 from horarium.ports import Along, JobFilter, Page
 from horarium.stores.listing import ahead_after
 from horarium.stores.mongo import queries
 from horarium.stores.mongo.connect import update_many
 from horarium.stores.mongo.health import count_ends
 from horarium.stores.mongo.indexes import JOBS
-from horarium.stores.mongo.records import add_records, insert_records
+from horarium.stores.mongo.records import add_records, insert_records, put_records_within
 from horarium.stores.mongo.rows import job_document, load_job
 from horarium.stores.mongo.scene import read_scene, write_scene
 from horarium.stores.mongo.session import TRIES_MAX, Contended, Document, Lost, Session
@@ -155,6 +155,25 @@ async def commit_plans(session: Session, plans: Sequence[Plan], steady: Instant,
     half = len(plans) // 2
     first = await commit_plans(session, plans[:half], steady, TRIES_DIVIDED)
     return [*first, *await commit_plans(session, plans[half:], steady, TRIES_DIVIDED)]
+
+
+async def write_whole(session: Session, whole: Whole, steady: Instant) -> bool:
+    ended: list[RunChange] = []
+
+    async def write(within: Any) -> None:
+        if not (
+            all(await _commit_each(session, whole.plans, steady, within, ended))
+            and all(await _add_jobs_with(session, whole.jobs, whole.along, within))
+            and all(await put_records_within(session, whole.records, within))
+        ):
+            raise Lost
+
+    try:
+        await session.whole(write)
+    except Lost:
+        return False
+    await count_ends(session, ended)
+    return True
 
 
 async def _commit_together(session: Session, plans: Sequence[Plan], steady: Instant, tries: int) -> list[bool]:

@@ -35,7 +35,7 @@ async def list_records(session: Session, where: RecordFilter, after: str | None,
 async def put_records(session: Session, changes: Sequence[RecordChange]) -> list[bool]:
     if len(changes) == 1 and _is_single(changes[0]):
         return [await _put_one(session, changes[0])]
-    return await session.whole(lambda within: _put_records(session, changes, within))
+    return await session.whole(lambda within: put_records_within(session, changes, within))
 
 
 def _is_single(change: RecordChange) -> bool:
@@ -53,7 +53,8 @@ async def _put_one(session: Session, change: RecordChange) -> bool:
     return bool((await session.records.replace_one(found, document)).matched_count)
 
 
-async def _put_records(session: Session, changes: Sequence[RecordChange], within: Any) -> list[bool]:
+async def put_records_within(session: Session, changes: Sequence[RecordChange], within: Any) -> list[bool]:
+    """`put_records` as a part of a transaction."""
     named = [record.name for change in changes for record in (change.record, *change.records)]
     shelf = await _read_shelf(session, named, within)
     answers = [shelf.change(change) for change in changes]

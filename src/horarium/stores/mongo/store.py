@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from horarium.clock import Instant
 from horarium.errors import StoreUnavailable
-from horarium.model import Health, Job, Node, Plan, Run, RunChange
+from horarium.model import Health, Job, Node, Plan, Run, RunChange, Whole
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats
 from horarium.stores.calls import Calls
@@ -129,6 +129,9 @@ class MongoStore:
 
     async def commit_plans(self, plans: Sequence[Plan], steady: Instant) -> list[bool]:
         return await self._call(jobs.commit_plans(self._open(), plans, steady)) if plans else []
+
+    async def write_whole(self, whole: Whole, steady: Instant) -> bool:
+        return await self._call(jobs.write_whole(self._open(), whole, steady))
 
     # -- runs
 

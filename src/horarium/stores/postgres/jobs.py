@@ -11,12 +11,12 @@ from operator import attrgetter
 from typing import Any
 
 from horarium.clock import INSTANT_MIN, Instant
-from horarium.model import Job, Plan
+from horarium.model import Job, Plan, Whole
 from horarium.ports import Along, JobFilter, Page
 from horarium.stores.batches import job_identities, parts, unlike
 from horarium.stores.encoding import decode_id, encode_id, label_text
 from horarium.stores.listing import ahead_after, ahead_cursor
-from horarium.stores.postgres.records import add_along, add_records
+from horarium.stores.postgres.records import add_along, add_records, put_records
 from horarium.stores.postgres.rows import decode_job, is_storable, job_columns, storable
 from horarium.stores.postgres.runs import add_runs, settle_runs
 from horarium.stores.postgres.session import Session
@@ -26,6 +26,10 @@ LABELLED_MAX = 2_000
 ABOVE_ALL_IDS = "~"
 """Ids are ASCII, below this; a character beyond it is not in every encoding that a database may have."""
 BEFORE_ALL: Instant = INSTANT_MIN - 1
+
+
+class _Lost(Exception):
+    """Something of a whole is refused. Never leaves this module."""
 
 
 async def add_jobs(session: Session, jobs: Sequence[Job], along: Along) -> list[bool]:
@@ -113,6 +117,20 @@ async def commit_plans(session: Session, plans: Sequence[Plan], steady: Instant)
     for part in cut:
         answers.extend(await _commit_part(session, part, steady))
     return answers
+
+
+async def write_whole(session: Session, whole: Whole, steady: Instant) -> bool:
+    try:
+        async with session.connection.transaction(isolation=None):
+            if not (
+                all(await commit_plans(session, whole.plans, steady))
+                and all(await add_jobs(session, whole.jobs, whole.along))
+                and all(await put_records(session, whole.records))
+            ):
+                raise _Lost
+    except _Lost:
+        return False
+    return True
 
 
 async def _commit_part(session: Session, plans: Sequence[Plan], steady: Instant) -> list[bool]:

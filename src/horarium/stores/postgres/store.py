@@ -13,7 +13,7 @@ import msgspec
 
 from horarium.clock import DAY, Instant
 from horarium.errors import StoreUnavailable
-from horarium.model import Health, Job, Node, Plan, Run, RunChange
+from horarium.model import Health, Job, Node, Plan, Run, RunChange, Whole
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import (
     NOTHING_ALONG,
@@ -148,6 +148,9 @@ class PostgresStore:
         if not plans:
             return []
         return await self._call(lambda session: jobs.commit_plans(session, plans, steady), transaction=True)
+
+    async def write_whole(self, whole: Whole, steady: Instant) -> bool:
+        return await self._call(lambda session: jobs.write_whole(session, whole, steady), transaction=True)
 
     # -- runs
 

@@ -10,7 +10,7 @@ How durable an answered write is depends on the server's settings: see docs/redi
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 from urllib.parse import quote
@@ -19,7 +19,7 @@ import msgspec
 
 from horarium.clock import DAY, Instant
 from horarium.errors import InvalidSetting
-from horarium.model import Health, Job, Node, Plan, Run, RunChange, State
+from horarium.model import Health, Job, Node, Plan, Run, RunChange, State, Whole
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import (
     BATCH_MAX,
@@ -62,7 +62,6 @@ from horarium.stores.redis.rows import (
     decode_job,
     decode_record,
     encode_job,
-    encode_record,
     found_runs,
     kind_of_end,
     label_texts,
@@ -73,6 +72,7 @@ from horarium.stores.redis.rows import (
 )
 from horarium.stores.redis.server import Server
 from horarium.stores.redis.unfinished import unfinished_runs
+from horarium.stores.redis.writing import ids_of, plan_values, record_change, swept_by, whole_values
 from horarium.stores.written import Written
 
 log = logging.getLogger("horarium.redis")
@@ -170,7 +170,7 @@ class RedisStore:
             batch: list[Any] = []
             for job in part:
                 row = arguments.place(encode_job(job, job.version))
-                batch += (job.id, row, come_along((), along.get(job.id, ()), arguments), *_swept_by(job))
+                batch += (job.id, row, come_along((), along.get(job.id, ()), arguments), *swept_by(job))
             answers.extend(map(bool, await self._write("add_jobs", len(part), pack_all(batch), *arguments.values)))
         return answers
 
@@ -216,12 +216,15 @@ class RedisStore:
         answers: list[bool] = []
         for part in weighed_parts(plans, weight_of_plan):
             arguments = Arguments(before=4)
-            batch = [value for plan in part for value in _plan(plan, arguments, steady)]
-            ids = [run_id for plan in part for run_id in _ids_of(plan)]
+            batch = [value for plan in part for value in plan_values(plan, arguments, steady)]
+            ids = [run_id for plan in part for run_id in ids_of(plan)]
             job_ids = [plan.job.id for plan in part]
             values = (steady, pack_all(job_ids), pack_all(ids), pack_all(batch), *arguments.values)
             answers.extend(map(bool, await self._write("commit_plans", *values)))
         return answers
+
+    async def write_whole(self, whole: Whole, steady: Instant) -> bool:
+        return bool(await self._write("write_whole", *whole_values(whole, steady)))
 
     # -- runs
 
@@ -369,7 +372,7 @@ class RedisStore:
         answers: list[bool] = []
         for part in weighed_parts(changes, weight_of_record_change):
             arguments = Arguments(before=2)
-            batch = [value for change in part for value in _record_change(change, arguments)]
+            batch = [value for change in part for value in record_change(change, arguments)]
             answers.extend(map(bool, await self._write("put_records", len(part), pack_all(batch), *arguments.values)))
         return answers
 
@@ -410,39 +413,6 @@ class RedisStore:
 def _info(text: bytes) -> dict[str, str]:
     lines = (line.partition(":") for line in text.decode().splitlines())
     return {name: value for name, colon, value in lines if colon}
-
-
-def _record_change(change: RecordChange, arguments: Arguments) -> tuple[Any, ...]:
-    """What the script `put_records` is given."""
-    row = None if change.deleted else arguments.place(encode_record(change.record))
-    return change.record.name, change.expected, row, come_along((), change.records, arguments)
-
-
-def _plan(plan: Plan, arguments: Arguments, steady: Instant) -> Iterator[Any]:
-    """What the script `commit_plans` is given."""
-    yield plan.job.id
-    yield plan.job.version
-    yield arguments.place(encode_job(plan.job, plan.job.version + plan.versions))
-    yield come_along((), plan.records, arguments)
-    yield from _swept_by(plan.job)
-    yield from (len(plan.changes), len(plan.withdrawals), len(plan.runs))
-    for change in as_written(plan.changes, steady):
-        yield from run_change(change, arguments)
-    for run in plan.withdrawals:
-        yield from (run.id, run.token)
-    for run in plan.runs:
-        yield from new_run(run, arguments)
-        yield come_along((), plan.along.get(run.id, ()), arguments)
-
-
-def _swept_by(job: Job) -> tuple[Instant, bool]:
-    """What sweeps find a job by."""
-    return job.planned_until, job.retention.runs_max is not None
-
-
-def _ids_of(plan: Plan) -> list[str]:
-    changed = [change.run.id for change in plan.changes]
-    return [*changed, *(run.id for run in plan.withdrawals), *(run.id for run in plan.runs)]
 
 
 def _queue_stats(queue: bytes, due: int, waiting: int, claimed: int, earliest: bytes | None) -> QueueStats:

@@ -13,11 +13,11 @@ import apsw
 import msgspec
 
 from horarium.clock import INSTANT_MIN, Instant
-from horarium.model import Job, Plan
+from horarium.model import Job, Plan, Whole
 from horarium.ports import Along, JobFilter, Page
 from horarium.stores.encoding import decode_id_digits, encode_id
 from horarium.stores.listing import ahead_after, ahead_cursor
-from horarium.stores.sqlite.records import add_along, add_records
+from horarium.stores.sqlite.records import add_along, add_records, put_records
 from horarium.stores.sqlite.rows import job_columns
 from horarium.stores.sqlite.runs import add_runs, apply_changes, insert_runs, missing_runs, withdraw_runs
 from horarium.stores.sqlite.session import Session
@@ -145,6 +145,17 @@ def commit_plans(session: Session, plans: Sequence[Plan], steady: Instant) -> li
         _follow_all(session, plans, steady)
         return [True] * len(plans)
     return [_commit_plan(session, plan, steady) for plan in plans]
+
+
+def write_whole(session: Session, whole: Whole, steady: Instant) -> bool:
+    def write() -> bool:
+        return (
+            all(commit_plans(session, whole.plans, steady))
+            and all(add_jobs(session, whole.jobs, whole.along))
+            and all(put_records(session, whole.records))
+        )
+
+    return all_or_none(session, write)
 
 
 def _commit_plan(session: Session, plan: Plan, steady: Instant) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from horarium.clock import DAY, Instant
-from horarium.model import Health, Job, Node, Plan, Run, RunChange
+from horarium.model import Health, Job, Node, Plan, Run, RunChange, Whole
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats
 from horarium.stores.migrations import known_migrations
@@ -134,6 +134,9 @@ class SqliteStore:
 
     async def commit_plans(self, plans: Sequence[Plan], steady: Instant) -> list[bool]:
         return await self._writer.call(lambda session: jobs.commit_plans(session, plans, steady)) if plans else []
+
+    async def write_whole(self, whole: Whole, steady: Instant) -> bool:
+        return await self._writer.call(lambda session: jobs.write_whole(session, whole, steady))
 
     # -- runs
 

@@ -34,6 +34,7 @@ from horarium.testing.contract.replacing import ReplacingContract
 from horarium.testing.contract.settling import SettlingContract
 from horarium.testing.contract.sweeping import SweepingContract
 from horarium.testing.contract.transactions import TransactionContract
+from horarium.testing.contract.wholes import WholeContract
 
 __all__ = ["StoreContract"]
 
@@ -54,6 +55,7 @@ class StoreContract(
     TransactionContract,
     RaceContract,
     AtomicityContract,
+    WholeContract,
     MachineContract,
 ):
     """Everything that `ports.Store` promises."""

@@ -205,7 +205,7 @@ class SimulatedNode:
             store, made, clock=clock, signal=self._signal,
             entropy=lambda size: chaos.chances.here(name, "entropy").randbytes(size),
         )  # fmt: skip
-        self.runtime._shared.operations.jobs._changes.looked_at = int(options["looked_at"])
+        self.runtime._shared.operations.jobs.changes.looked_at = int(options["looked_at"])
         self.hands = Hands(name, clock, self.runtime._shared.collector, fail, int(options["ahead"]))
 
     async def start(self) -> None:

@@ -1,20 +1,3 @@
--- uses: shared_runs, shared_records
--- ARGV: how many changes; the changes, in MessagePack; then what they give places of. A change is: name, version
--- expected, the places in ARGV of its row (nil: it is removed) and of what comes along. Answers 1 for each that was made.
-local answers, at = {}, 0
-
-local function put_record(name, expected, row, along)
-  local stored = call('HGET', RECORDS, name)
-  if (stored and read_record(stored) or 0) ~= expected then return 0 end
-  if stored then forget_record(name, stored) end
-  if row then add_record(name, ARGV[row]) end
-  bring_along(along)
-  return 1
-end
-
-for place = 1, tonumber(ARGV[1]) do
-  local name, expected, row, along
-  at, name, expected, row, along = unpack_limit(ARGV[2], 4, at)
-  answers[place] = put_record(name, expected, row, along)
-end
-return answers
+-- uses: shared_runs, shared_records, shared_putting
+-- ARGV: how many changes; the changes, in MessagePack; then what they give places of. Answers 1 for each that was made.
+return put_records(tonumber(ARGV[1]), ARGV[2])

@@ -1,0 +1,193 @@
+"""The endpoints that say what a change, and the days to come, will do: /plans and /forecast."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from horarium.access.roles import Scope
+from horarium.api import examples
+from horarium.api.endpoints import Answer, Call, Endpoint, answer
+from horarium.api.problems import Problem, problem_of
+from horarium.api.reading import BodyReader, check_rule, to_definition, without_read_only
+from horarium.api.runs import bounded_instant
+from horarium.api.schemas import Since, Until
+from horarium.errors import NotFound
+from horarium.model.plans import PlanKind
+from horarium.operations.facade import Operations
+from horarium.operations.plans.applying import Applied
+from horarium.operations.plans.documents import read_documents
+from horarium.operations.plans.foreseen import Foreseen
+from horarium.operations.plans.making import HORIZON_SECONDS, HORIZON_SECONDS_MAX, Action, FireDifferences
+from horarium.operations.plans.shown import forecast_shown, plan_shown
+from horarium.rules.calendars import FireChange
+from horarium.rules.differing import FieldChange
+from horarium.wire.definitions import Labels
+
+PLAN_BYTES_MAX = 8 * 1024 * 1024
+"""The body of one request for a plan: some 20,000 jobs."""
+DOCUMENTS_MAX = 20_000
+_PLAN_ID = re.compile(r"[0-9a-f-]{36}", re.ASCII)
+Listed = Annotated[list[dict[str, Any]], Meta(max_length=DOCUMENTS_MAX)]
+
+
+class DocumentsRequest(Struct, forbid_unknown_fields=True):
+    """Definitions, each with its `name`, as GET and exports show them."""
+
+    jobs: Listed = []
+    calendars: Listed = []
+    channels: Listed = []
+
+
+class PruneRequest(Struct, forbid_unknown_fields=True):
+    """Jobs with all of these labels that are not among the documents are to be deleted."""
+
+    labels: Annotated[Labels, Meta(min_length=1)]
+
+
+class PlanRequest(Struct, forbid_unknown_fields=True):
+    """What is to be stored, and how far ahead fire times are compared."""
+
+    documents: DocumentsRequest
+    prune: PruneRequest | None = None
+    horizon_seconds: Annotated[int, Meta(ge=1, le=HORIZON_SECONDS_MAX)] = HORIZON_SECONDS
+
+
+class ChangeView(Struct, omit_defaults=True):
+    """What would become of one definition. `fires`: fire times within the horizon that come, go and move, the first of
+    each. `jobs`: of a calendar, the jobs whose fire times change with it."""
+
+    kind: PlanKind
+    name: str
+    action: Action
+    fields: list[FieldChange] | UnsetType = UNSET
+    fires: FireDifferences | UnsetType = UNSET
+    jobs: list[FireChange] | UnsetType = UNSET
+    problem: Problem | UnsetType = UNSET
+
+
+class PeakView(Struct):
+    """The minute in which the most runs start, within 14 days."""
+
+    at: datetime
+    starts: int
+
+
+class Peaks(Struct):
+    """The busiest minute as it is, and as it would be; null where nothing starts."""
+
+    before: PeakView | None
+    after: PeakView | None
+
+
+class PlanView(Struct):
+    """What documents would change. `fires_at_once`: jobs that fire within a minute of being applied."""
+
+    id: str
+    changes: list[ChangeView]
+    fires_at_once: list[str]
+    peak: Peaks
+    warnings: list[Foreseen]
+    expires_at: datetime
+
+
+class ForecastQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Which span (left out: seven days from now on), in buckets of which length, counted by what."""
+
+    since: Since | UnsetType = UNSET
+    until: Until | UnsetType = UNSET
+    bucket_seconds: Annotated[int, Meta(ge=1, le=31 * 86_400, description="The length of a bucket.")] = 3600
+    by: Annotated[
+        str,
+        Meta(pattern=r"^(queue|job|host|label:[A-Za-z0-9][A-Za-z0-9._/-]{0,62})$(?!\n)",
+             description="`queue`, `job`, `host` (of HTTP targets) or `label:NAME`."),
+    ] = "queue"  # fmt: skip
+
+
+class BucketView(Struct):
+    """One bucket: by label how many runs start, and how many run at once on average. Labels with nothing are left
+    out; the label "" is what has none, and all beyond the first hundred."""
+
+    at: datetime
+    starts: dict[str, int]
+    running: dict[str, float]
+
+
+class ForecastView(Struct):
+    """What will run. `peaks`: the buckets with the most starts, `quiet`: those with the fewest. `left_out`: jobs whose
+    rule takes too long to evaluate."""
+
+    buckets: list[BucketView]
+    peaks: list[BucketView]
+    quiet: list[BucketView]
+    left_out: list[str]
+
+
+class PlansApi:
+    """Handlers; what they do is in `Operations`."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+
+    async def make(self, call: Call) -> Answer:
+        asked: PlanRequest = call.body
+        given = asked.documents
+        documents = await read_documents(given.jobs, given.calendars, given.channels, _read_job)
+        labels = None if asked.prune is None else asked.prune.labels
+        plan = await self._operations.planned_changes.make(documents, labels, asked.horizon_seconds)
+        return answer(plan_shown(plan, problem_of), 201)
+
+    async def apply(self, call: Call) -> Answer:
+        plan_id: str = call.request.path_params["id"]
+        if not _PLAN_ID.fullmatch(plan_id):
+            raise NotFound(f"there is no plan {plan_id[:100]!r}")
+        return answer(await self._operations.applying.apply(plan_id))
+
+    async def forecast(self, call: Call) -> Answer:
+        query: ForecastQuery = call.query
+        since, until = bounded_instant(query.since, "since"), bounded_instant(query.until, "until")
+        found = await self._operations.forecasting.forecast(
+            since, until, query.bucket_seconds, query.by, call.principal
+        )
+        return answer(forecast_shown(found))
+
+    def endpoints(self) -> list[Endpoint]:
+        """The route table."""
+        return [
+            Endpoint(
+                method="POST", path="/plans", name="makePlan", tag="plans", handle=self.make, scope=Scope.JOBS_READ,
+                costly=True, summary="Say what definitions would change, before they are stored",
+                description="Each definition is judged for itself: an `invalid` one carries its problem, and a plan "
+                "with one can't be applied. Fire times are compared within `horizon_seconds`. With `prune`, jobs with "
+                "these labels that are not among the documents would be deleted. The plan is kept for seven days.",
+                body=PlanRequest, read=BodyReader(PlanRequest), body_bytes_max=PLAN_BYTES_MAX, examples=examples.PLANS,
+                answers={201: (PlanView, "The plan")}, problems=("too_expensive",),
+            ),
+            Endpoint(
+                method="POST", path="/plans/{id}/apply", name="applyPlan", tag="plans", handle=self.apply,
+                scope=Scope.JOBS_WRITE, costly=True, summary="Carry out a plan, as a whole or not at all",
+                description="Up to 1,000 changes are one transaction; of more, each call makes the next 1,000 and says "
+                "how many are `left`. Where a definition is no longer as the plan read it, nothing is written (409 "
+                "`plan_stale`, `changed` says what). What is in place already is passed over, so the call may be "
+                "repeated. Channels take the scope `admin`.",
+                answers={200: (Applied, "How many changes were made")},
+                problems=("not_found", "plan_stale", "conflict"),
+            ),
+            Endpoint(
+                method="GET", path="/forecast", name="getForecast", tag="plans", handle=self.forecast,
+                scope=Scope.JOBS_READ, bound=True, costly=True, query=ForecastQuery,
+                summary="How many runs will start, and run at once, in each bucket of a span",
+                description="Starts are exact, by the rules as they are now. `running` follows from how long the last "
+                "runs of each job took. At most 10,080 buckets.",
+                answers={200: (ForecastView, "The forecast")},
+            ),
+        ]  # fmt: skip
+
+
+def _read_job(fields: dict[str, Any]) -> Any:
+    definition = to_definition(without_read_only(fields))
+    check_rule(definition.trigger)
+    return definition

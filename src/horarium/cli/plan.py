@@ -1,0 +1,191 @@
+"""`horarium plan` and `horarium apply`: what a folder of definitions would change, and the change itself."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+
+from horarium.cli.fields import pairs, read_text
+from horarium.cli.output import print_json, say
+from horarium.cli.plan_files import read_folders
+from horarium.cli.shell import FAILED, connect, server_options
+from horarium.errors import CallerError, HorariumError
+
+CHANGES = 2
+"""The exit status where something would change."""
+MARKS = {"create": "+", "update": "~", "delete": "-", "invalid": "!"}
+DONE = {"create": "to create", "update": "to change", "delete": "to delete", "invalid": "invalid"}
+FIRES_SHOWN = 3
+TEXT_MAX = 60
+PATHS = click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+PRUNE = click.option(
+    "--prune", "labels", multiple=True, metavar="NAME=VALUE",
+    help="Delete the jobs with this label that the files no longer have; repeatable.",
+)  # fmt: skip
+
+
+@click.command(
+    help="""Show what the definitions in files or folders would change: jobs, their fire times, calendars, channels.
+
+Writes nothing. The exit status is 0 where nothing would change, 2 where something would, 1 for an error.
+
+\b
+Examples:
+  horarium plan schedules/
+  horarium plan schedules/ --prune team=billing --out plan.json
+  horarium apply plan.json
+""",
+)
+@PATHS
+@PRUNE
+@click.option("--out", metavar="FILE", help="Keep the plan for `horarium apply FILE`.")
+@click.option("--days", type=click.IntRange(1, 400), default=14, show_default=True, help="How far ahead to compare.")
+@server_options
+def plan(
+    paths: tuple[str, ...],
+    labels: tuple[str, ...],
+    out: str | None,
+    days: int,
+    url: str,
+    api_key: str | None,
+    as_json: bool,
+) -> None:
+    made = _make(paths, labels, days, url, api_key)
+    if out is not None:
+        Path(out).write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
+    if as_json:
+        print_json(made)
+    else:
+        _say_plan(made)
+    raise click.exceptions.Exit(_status(made))
+
+
+@click.command(
+    help="""Carry out a plan that was kept, or plan files or folders and carry that out: as a whole, or not at all.
+
+Where a definition is no longer as the plan read it, nothing is written. Of more than 1,000 changes, each 1,000 are one
+transaction; after a failure, the same command goes on.
+
+\b
+Examples:
+  horarium apply plan.json
+  horarium apply schedules/ --prune team=billing --yes
+""",
+)
+@PATHS
+@PRUNE
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@server_options
+def apply(
+    paths: tuple[str, ...], labels: tuple[str, ...], yes: bool, url: str, api_key: str | None, as_json: bool
+) -> None:
+    made = _kept(paths) if len(paths) == 1 and not labels else None
+    if made is None:
+        made = _make(paths, labels, 14, url, api_key)
+        if not as_json:
+            _say_plan(made)
+    if _status(made) == FAILED:
+        raise click.exceptions.Exit(FAILED)
+    changes = _status(made) == CHANGES
+    if changes and not yes and not as_json:
+        click.confirm("Apply it?", abort=True)
+    applied = 0
+    if changes:
+        with connect(url, api_key) as client:
+            applied = client.plans.apply(made["id"], lambda done, left: _advance(left))
+    if as_json:
+        print_json({"id": made["id"], "applied": applied})
+    else:
+        say(f"{applied} {'change was' if applied == 1 else 'changes were'} made.")
+
+
+def _advance(left: int) -> None:
+    if left:
+        say(f"{left} changes are left.", err=True)
+
+
+def _make(paths: tuple[str, ...], labels: tuple[str, ...], days: int, url: str, api_key: str | None) -> dict[str, Any]:
+    """The plan of these files. What is wrong with them is no wrong use of the command, whose status 2 has a meaning."""
+    prune = pairs("--prune", labels, "=") or None
+    try:
+        documents = read_folders(paths)
+        with connect(url, api_key) as client:
+            made: dict[str, Any] = client.plans.make(documents, prune=prune, horizon_seconds=days * 86_400)
+    except click.UsageError as error:
+        raise HorariumError(error.message) from None
+    except CallerError as error:
+        failed = HorariumError(error.message, field=error.field)
+        failed.code = error.code
+        raise failed from None
+    return made
+
+
+def _kept(paths: tuple[str, ...]) -> dict[str, Any] | None:
+    """The plan in a file that `horarium plan --out` wrote; None: it is something else."""
+    if paths[0] == "-" or Path(paths[0]).is_dir():
+        return None
+    try:
+        found = json.loads(read_text(paths[0]))
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and {"id", "changes", "expires_at"} <= found.keys() else None
+
+
+def _status(made: dict[str, Any]) -> int:
+    actions = {change["action"] for change in made["changes"]}
+    if "invalid" in actions:
+        return FAILED
+    return CHANGES if actions - {"unchanged"} else 0
+
+
+def _say_plan(made: dict[str, Any]) -> None:
+    for change in made["changes"]:
+        if change["action"] != "unchanged":
+            _say_change(change)
+    for warning in made["warnings"]:
+        about = f"{warning['job']}: " if warning["job"] else ""
+        say(f"Warning: {about}{warning['text']}", err=True)
+    if made["fires_at_once"]:
+        say(f"Fires at once: {', '.join(made['fires_at_once'])}")
+    before, after = made["peak"]["before"], made["peak"]["after"]
+    if after is not None and before != after:
+        was = "none" if before is None else f"{before['starts']} at {before['at']}"
+        say(f"Busiest minute: {after['starts']} starts at {after['at']} (now: {was})")
+    counts = Counter(change["action"] for change in made["changes"])
+    said = [f"{counts[action]} {DONE[action]}" for action in DONE if counts[action]]
+    say(f"{', '.join(said) or 'Nothing to change'}; {counts['unchanged']} unchanged.")
+
+
+def _say_change(change: dict[str, Any]) -> None:
+    say(f"{MARKS[change['action']]} {change['kind']} {change['name']}")
+    if "problem" in change:
+        say(f"    {change['problem']['detail']}")
+    if change["action"] == "update":
+        for field in change.get("fields", ()):
+            say(f"    {field['field']}: {_text(field['before'])} -> {_text(field['after'])}")
+    _say_fires(change.get("fires", {}), "    ")
+    for job in change.get("jobs", ()):
+        say(f"    {job['job']}")
+        _say_fires(job, "      ")
+
+
+def _say_fires(fires: dict[str, Any], indent: str) -> None:
+    for mark, name in (("+", "added"), ("-", "removed")):
+        listed = fires.get(name, ())
+        if listed:
+            more = f" and {len(listed) - FIRES_SHOWN} more" if len(listed) > FIRES_SHOWN else ""
+            say(f"{indent}fires {mark} {', '.join(listed[:FIRES_SHOWN])}{more}")
+    moved = fires.get("moved", ())
+    for each in moved[:FIRES_SHOWN]:
+        say(f"{indent}fires {each['from']} -> {each['to']}")
+    if len(moved) > FIRES_SHOWN:
+        say(f"{indent}and {len(moved) - FIRES_SHOWN} more are moved")
+
+
+def _text(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}..."

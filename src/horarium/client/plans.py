@@ -1,0 +1,66 @@
+"""What a change, and the days to come, will do, as `Client.plans`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from horarium.client.transport import Answer, Transport, segment
+
+
+class Plans:
+    """Plans of definitions, and forecasts; docs/plans.md has all fields."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def make(
+        self,
+        documents: Mapping[str, Sequence[Mapping[str, Any]]],
+        *,
+        prune: Mapping[str, str] | None = None,
+        horizon_seconds: int | None = None,
+    ) -> dict[str, Any]:
+        """What these documents (`jobs`, `calendars`, `channels`) would change. Jobs with the labels `prune` that are
+        not among them would be deleted."""
+        body: dict[str, Any] = {"documents": documents}
+        if prune is not None:
+            body["prune"] = {"labels": dict(prune)}
+        if horizon_seconds is not None:
+            body["horizon_seconds"] = horizon_seconds
+        return _decode(self._transport.request("POST", "/api/v1/plans", body=body))
+
+    def apply(self, plan_id: str, advance: Callable[[int, int], None] = lambda applied, left: None) -> int:
+        """Carry out a plan, all of it: how many changes were made. `advance` is told after each thousand how many that
+        were, and how many are left. Raises NotFound, and Conflict where a definition is no longer as it was read."""
+        applied: int = 0
+        while True:
+            done = _decode(self._transport.request("POST", f"/api/v1/plans/{segment(plan_id)}/apply", body={}))
+            applied += int(done["applied"])
+            advance(done["applied"], done["left"])
+            if not done["left"]:
+                return applied
+
+    def forecast(
+        self,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        *,
+        bucket_seconds: int = 3600,
+        by: str = "queue",
+    ) -> dict[str, Any]:
+        """How many runs start, and run at once on average, in each bucket."""
+        query = {
+            "since": since and since.isoformat(), "until": until and until.isoformat(),
+            "bucket_seconds": bucket_seconds, "by": by,
+        }  # fmt: skip
+        given = {key: value for key, value in query.items() if value is not None}
+        return _decode(self._transport.request("GET", "/api/v1/forecast", query=given))
+
+
+def _decode(answer: Answer) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.json.decode(answer.body)
+    return found

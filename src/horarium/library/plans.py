@@ -1,0 +1,71 @@
+"""What a change, and the days to come, will do, as a `Scheduler` says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from horarium.clock import to_instant
+from horarium.errors import InvalidRequest
+from horarium.library.named import in_name_of_actor
+from horarium.operations.facade import Operations
+from horarium.operations.plans.documents import read_documents
+from horarium.operations.plans.making import HORIZON_SECONDS
+from horarium.operations.plans.shown import forecast_shown, plan_shown
+from horarium.wire.definitions import read_definition
+
+KINDS = frozenset({"jobs", "calendars", "channels"})
+Document = Mapping[str, Any]
+
+
+class PlanMethods:
+    """Plans and forecasts of a scheduler, as plain data: the fields of docs/plans.md."""
+
+    actor: str | None
+
+    @property
+    def _operations(self) -> Operations:
+        raise NotImplementedError
+
+    @in_name_of_actor
+    async def plan(
+        self,
+        documents: Mapping[str, Sequence[Document]],
+        *,
+        prune: Mapping[str, str] | None = None,
+        horizon_seconds: int = HORIZON_SECONDS,
+        actor: str | None = None,
+    ) -> dict[str, Any]:
+        """What these documents (`jobs`, `calendars`, `channels`, each a list of definitions with names) would change.
+        Jobs with the labels `prune` that are not among them would be deleted. Only the plan itself is written. Raises
+        InvalidRequest."""
+        if unknown := sorted(documents.keys() - KINDS):
+            raise InvalidRequest(f"documents: unknown: {', '.join(unknown)}; known are {', '.join(sorted(KINDS))}")
+        jobs, calendars, channels = (documents.get(kind, ()) for kind in ("jobs", "calendars", "channels"))
+        read = await read_documents(jobs, calendars, channels, read_definition)
+        return plan_shown(await self._operations.planned_changes.make(read, prune, horizon_seconds))
+
+    @in_name_of_actor
+    async def apply_plan(self, plan_id: str, *, actor: str | None = None) -> int:
+        """Carry out a plan: all of it, a thousand changes in one transaction. How many changes were made. Raises
+        NotFound, and PlanStale where a definition is no longer as the plan read it."""
+        applied = 0
+        while True:
+            done = await self._operations.applying.apply(plan_id)
+            applied += done.applied
+            if not done.left:
+                return applied
+
+    async def forecast(
+        self,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        *,
+        bucket_seconds: int = 3600,
+        by: str = "queue",
+    ) -> dict[str, Any]:
+        """How many runs start, and run at once on average, in each bucket from now on for seven days, or in the span.
+        `by`: `queue`, `job`, `host` or `label:NAME`. Raises InvalidRequest."""
+        span = [None if moment is None else to_instant(moment) for moment in (since, until)]
+        return forecast_shown(await self._operations.forecasting.forecast(span[0], span[1], bucket_seconds, by))

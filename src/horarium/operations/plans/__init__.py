@@ -1,0 +1,1 @@
+"""A change of definitions, seen before it is made: planned, and applied as a whole."""

@@ -1,0 +1,279 @@
+"""A plan carried out: as a whole in one transaction, or not at all, if what it changes is as it was read.
+
+Planning raises the version of a job all the time, so what counts is what owners wrote. What is in place already (by an
+earlier call whose answer was lost, or by an earlier page) is passed over; anything else that differs makes the plan
+stale. Only then is written, by compare-and-set on the versions that were looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from horarium.access.acting import who_acts
+from horarium.access.roles import Scope
+from horarium.clock import Instant
+from horarium.errors import Forbidden, InvalidRequest, NotFound, PlanStale
+from horarium.model import Job, Plan, Whole
+from horarium.model.calendars import Calendar
+from horarium.model.channels import CHANNEL, AnyChannel
+from horarium.model.plans import PLAN, Step, StoredPlan
+from horarium.model.records import Record, RecordChange
+from horarium.operations.bounds.reaching import require_followed
+from horarium.operations.calendars import PREFIX as CALENDAR
+from horarium.operations.calendars import CalendarOperations, calendar_change, decode_calendar
+from horarium.operations.channels import ChannelOperations, channel_change, decode_channel
+from horarium.operations.jobs.importing import Importing
+from horarium.operations.jobs.jobs import JobOperations
+from horarium.operations.jobs.passed import passed
+from horarium.operations.jobs.versions import Versions, along_created
+from horarium.operations.looking.forecasting import FORECAST_STEPS
+from horarium.operations.plans.making import digest_of_job, digest_of_record
+from horarium.operations.settling.following import Following
+from horarium.operations.settling.reconciling import Reconciler
+from horarium.operations.writing.auditing import require_reach
+from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
+from horarium.operations.writing.context import Context
+from horarium.operations.writing.signalling import announce
+from horarium.ports import APPLY, BATCH_MAX, JOBS
+from horarium.rules.editing import delete
+from horarium.rules.reconciling import reconciled
+from horarium.rules.spreading import spread
+from horarium.triggers.budget import apart
+from horarium.triggers.business_days import Content
+from horarium.wire.definitions import JobDefinition
+
+CHANGED_SHOWN_MAX = 20
+
+_decode_plan = msgspec.json.Decoder(StoredPlan).decode
+_decode_job = msgspec.json.Decoder(JobDefinition).decode
+_decode_calendar = msgspec.json.Decoder(Calendar).decode
+_decode_channel = msgspec.json.Decoder(AnyChannel).decode
+
+
+class Applied(Struct, frozen=True):
+    """How many changes one call made, and how many are left for the next one."""
+
+    applied: int
+    left: int = 0
+
+
+class Todo(Struct):
+    """The steps of one call, beside what is stored."""
+
+    new: dict[str, JobDefinition] = {}
+    changed: dict[str, tuple[Job, JobDefinition]] = {}
+    deleted: dict[str, Job] = {}
+    records: list[tuple[Step, Record | None]] = []
+    stale: list[str] = []
+
+    @property
+    def size(self) -> int:
+        return len(self.new) + len(self.changed) + len(self.deleted) + len(self.records)
+
+
+class PlanApplying:
+    """Carries out plans of one namespace."""
+
+    def __init__(
+        self,
+        context: Context,
+        jobs: JobOperations,
+        importing: Importing,
+        reconciler: Reconciler,
+        calendars: CalendarOperations,
+        channels: ChannelOperations,
+    ) -> None:
+        self._store, self._clock, self._signal, self._entropy = context
+        self._jobs, self._importing, self._reconciler = jobs, importing, reconciler
+        self._calendars, self._channels = calendars, channels
+
+    @property
+    def _versions(self) -> Versions:
+        return self._jobs.versions
+
+    @property
+    def _following(self) -> Following:
+        return self._reconciler.following
+
+    async def apply(self, plan_id: str) -> Applied:
+        """Make the changes of a plan: all of them, or the next 1,000. Raises NotFound, PlanStale, Conflict,
+        Forbidden."""
+        (stored,) = await self._store.get_records([PLAN + plan_id])
+        plan = None if stored is None else _decode_plan(stored.body)
+        if plan is None or plan.expires_at <= self._clock.now():
+            raise NotFound(f"there is no plan {plan_id!r}, or it has expired; make it again")
+        if plan.wrong:
+            raise InvalidRequest(f"the plan has invalid definitions ({plan.wrong}); correct them, and make it again")
+        _check_caller(plan)
+        with apart(FORECAST_STEPS):
+            beside = await self._contents(plan)
+            for race in range(RACES_MAX):
+                todo, left = await self._todo(plan, beside)
+                if todo.stale:
+                    raise _stale(todo.stale)
+                if not todo.size or await self._write(todo, beside):
+                    return Applied(todo.size, left)
+                await pause_after(race, self._entropy)
+        raise contended(f"what plan {plan_id} changes")
+
+    async def _contents(self, plan: StoredPlan) -> dict[str, Content]:
+        """The days of the calendars that the plan brings."""
+        return {
+            step.name: await self._calendars.content(_decode_calendar(step.document))
+            for step in plan.steps
+            if step.kind == "calendar" and step.document is not None
+        }
+
+    # ---- beside what is stored
+
+    async def _todo(self, plan: StoredPlan, beside: Mapping[str, Content]) -> tuple[Todo, int]:
+        """What is left of the plan, as far as one call goes, and how much more there is."""
+        todo, left = Todo(), 0
+        for start in range(0, len(plan.steps), BATCH_MAX):
+            steps = plan.steps[start : start + BATCH_MAX]
+            named = [step for step in steps if step.kind != "job"]
+            records = await self._store.get_records([_record_name(step) for step in named]) if named else []
+            jobs = await self._store.get_jobs([step.name for step in steps if step.kind == "job"])
+            each_record, each_job = iter(records), iter(jobs)
+            for step in steps:
+                some = todo if todo.size < BATCH_MAX else Todo()
+                if step.kind == "job":
+                    await self._add_job(some, step, next(each_job), beside)
+                else:
+                    _add_record(some, step, next(each_record))
+                if some is not todo:
+                    todo.stale += some.stale
+                    left += some.size
+        return todo, left
+
+    async def _add_job(self, todo: Todo, step: Step, job: Job | None, beside: Mapping[str, Content]) -> None:
+        definition = None if step.document is None else _decode_job(step.document)
+        if job is not None:
+            require_reach(job)
+        if (None if job is None else digest_of_job(job, definition)) == step.before:
+            if definition is None:
+                if job is not None:
+                    todo.deleted[step.name] = job
+            elif job is None:
+                todo.new[step.name] = definition
+            else:
+                todo.changed[step.name] = job, definition
+        elif not await self._is_done(job, definition, beside):
+            todo.stale.append(f"job {step.name}: {_how(job is not None, step.before is not None)}")
+
+    async def _is_done(self, job: Job | None, definition: JobDefinition | None, beside: Mapping[str, Content]) -> bool:
+        if definition is None or job is None:
+            return definition is None and job is None
+        return await self._jobs.wanted(job, definition, self._clock.now(), beside) == job
+
+    # ---- written
+
+    async def _write(self, todo: Todo, beside: Mapping[str, Content]) -> bool:
+        """False: something was written meanwhile."""
+        pairs, ran = dict[str, tuple[Job, Job]](), dict[str, Sequence[Instant]]()
+        for name, (job, definition) in todo.changed.items():
+            planned = await self._planned(job)
+            if planned is None:
+                return False
+            now = self._clock.now()
+            wanted = await self._jobs.wanted(planned, definition, now, beside)
+            require_reach(planned, wanted)
+            await require_followed(self._store, wanted, planned)
+            pairs[name] = planned, wanted
+            if not planned.enabled:
+                ran[name] = await passed(self._store, planned, now)
+        now = self._clock.now()
+        plans = list((await self._importing.plans(pairs, now, ran)).values())
+        plans = await self._following.plans([*plans, *await self._ends(todo.deleted, now)], now)
+        added = [await self._jobs.job_from(definition, now, beside) for definition in todo.new.values()]
+        require_reach(*added)
+        for job in added:
+            await require_followed(self._store, job)
+        ids = sorted(job.id for job in added)
+        new = tuple(replace(job, id=id) for job, id in zip(spread(added, now), ids, strict=True))
+        records = tuple([await self._record(step, stored, now) for step, stored in todo.records])
+        whole = Whole(jobs=new, along=along_created(new, now), plans=tuple(plans), records=records)
+        if not await self._store.write_whole(whole, self._clock.steady()):
+            return False
+        self._signal.publish(JOBS)
+        self._signal.publish(APPLY)
+        announce(self._signal, plans)
+        before = [*(job for job, _ in pairs.values()), *todo.deleted.values()]
+        for job, plan in zip(before, plans, strict=True):
+            await self._reconciler.after_change(job, plan.job, plan)
+        return True
+
+    async def _planned(self, job: Job) -> Job | None:
+        """The job with nothing owed by now."""
+        if job.next_fire_at is None or job.next_fire_at > self._clock.now():
+            return job
+        try:
+            return (await self._jobs.changes.planned_up_to_now(job.name))[0]
+        except NotFound:
+            return None
+
+    async def _ends(self, jobs: Mapping[str, Job], now: Instant) -> list[Plan]:
+        if not jobs:
+            return []
+        unfinished = await self._store.unfinished_runs([job.id for job in jobs.values()])
+        return [
+            await self._versions.kept_with(
+                reconciled(delete(job, now), unfinished[job.id], now), job, "job.delete", now
+            )
+            for job in jobs.values()
+        ]
+
+    async def _record(self, step: Step, stored: Record | None, now: Instant) -> RecordChange:
+        assert step.document is not None
+        if step.kind == "calendar":
+            return calendar_change(step.name, _decode_calendar(step.document), stored, now)
+        before = None if stored is None else decode_channel(stored.body)
+        wanted = await self._channels.wanted(_decode_channel(step.document), before)
+        return channel_change(step.name, wanted, stored, now)
+
+
+def _add_record(todo: Todo, step: Step, stored: Record | None) -> None:
+    if (None if stored is None else digest_of_record(stored)) == step.before:
+        todo.records.append((step, stored))
+    elif stored is None or not _is_written(step, stored):
+        todo.stale.append(f"{step.kind} {step.name}: {_how(stored is not None, step.before is not None)}")
+
+
+def _is_written(step: Step, stored: Record) -> bool:
+    assert step.document is not None
+    if step.kind == "calendar":
+        calendar: Calendar = _decode_calendar(step.document)
+        return decode_calendar(stored.body) == calendar
+    channel: AnyChannel = _decode_channel(step.document)
+    return bool(decode_channel(stored.body) == channel)
+
+
+def _record_name(step: Step) -> str:
+    return (CALENDAR if step.kind == "calendar" else CHANNEL) + step.name
+
+
+def _how(is_there: bool, was_there: bool) -> str:
+    if not was_there:
+        return "was made since"
+    return "was changed since" if is_there else "was deleted since"
+
+
+def _stale(changed: Sequence[str]) -> PlanStale:
+    shown = ", ".join(changed[:CHANGED_SHOWN_MAX])
+    more = "" if len(changed) <= CHANGED_SHOWN_MAX else f" and {len(changed) - CHANGED_SHOWN_MAX} more"
+    return PlanStale(f"{shown}{more}; make the plan again", changed[:CHANGED_SHOWN_MAX])
+
+
+def _check_caller(plan: StoredPlan) -> None:
+    origin = who_acts()
+    kinds = {step.kind for step in plan.steps}
+    if origin is None:
+        return
+    if "channel" in kinds:
+        origin.principal.require(Scope.ADMIN)
+    if origin.principal.queues is not None and kinds - {"job"}:
+        raise Forbidden(f"{origin.principal.name} is bound to queues, and calendars and channels are for all")

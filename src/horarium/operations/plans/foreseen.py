@@ -1,0 +1,116 @@
+"""Warnings of a plan: what is valid, and perhaps not meant."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from msgspec import Struct
+
+from horarium.clock import DAY, Instant, to_text
+from horarium.errors import TooExpensive
+from horarium.model import Job
+from horarium.model.calendars import Calendar
+from horarium.model.targets import PLAIN_QUEUES
+from horarium.operations.bounds.evaluating import evaluate
+from horarium.operations.bounds.listing import Slices
+from horarium.operations.bounds.telling import channel_warnings
+from horarium.operations.calendars import PREFIX, decode_calendar
+from horarium.ports import RunFilter, Store
+from horarium.rules.calendars import calendars_in
+from horarium.rules.foreseeing import warnings_of
+from horarium.triggers.budget import LIST_STEPS
+from horarium.triggers.business_days import day_of
+
+WARNINGS_MAX = 200
+HERD = 40
+"""Starts in one minute that are worth a warning."""
+QUEUES_LOOKED_AT = 20
+ENDS_SOON = 60
+"""Days before its end from which on a calendar is warned of."""
+
+
+class Foreseen(Struct, frozen=True):
+    """One warning. `job`: about which; None: about all of them together."""
+
+    job: str | None
+    text: str
+
+
+Pairs = Sequence[tuple[Job | None, Job | None]]
+
+
+async def foreseen(
+    store: Store,
+    pairs: Pairs,
+    calendars: Mapping[str, Calendar],
+    channels: Collection[str],
+    peak: tuple[Instant, int] | None,
+    now: Instant,
+) -> list[Foreseen]:
+    """Of the jobs that are made or changed. `calendars` and `channels`: those that the same plan brings. `peak`: the
+    busiest minute, where it gets busier."""
+    jobs = [after for _, after in pairs if after is not None]
+    found = await _of_rules(jobs, now)
+    found += await _of_channels(store, jobs, channels)
+    found += await _of_calendars(store, jobs, calendars, now)
+    found += await _of_queues(store, jobs)
+    if peak is not None and peak[1] >= HERD:
+        text = f"{peak[1]:,} runs start in the minute of {to_text(peak[0])}; jitter_seconds spreads them, and so does H"
+        found.append(Foreseen(None, text))
+    return found[:WARNINGS_MAX]
+
+
+async def _of_rules(jobs: Sequence[Job], now: Instant) -> list[Foreseen]:
+    found: list[Foreseen] = []
+    slices = Slices()
+    for job in jobs:
+        if len(found) >= WARNINGS_MAX:
+            break
+        await slices.give_way()
+        try:
+            texts = await evaluate(lambda job=job: list(warnings_of(job, now)), LIST_STEPS)  # type: ignore[misc]
+        except TooExpensive:
+            texts = ["its rule takes too long to be looked at"]
+        found += (Foreseen(job.name, text) for text in texts)
+    return found
+
+
+async def _of_channels(store: Store, jobs: Sequence[Job], known: Collection[str]) -> list[Foreseen]:
+    telling = [job for job in jobs if job.on]
+    texts = await channel_warnings(store, [job.on for job in telling], known) if telling else []
+    return [Foreseen(job.name, text) for job, text in zip(telling, texts, strict=True) if text]
+
+
+async def _of_calendars(
+    store: Store, jobs: Sequence[Job], known: Mapping[str, Calendar], now: Instant
+) -> list[Foreseen]:
+    users: dict[str, str] = {}
+    for job in jobs:
+        for name in calendars_in(job.trigger):
+            users.setdefault(name, job.name)
+    names = sorted(users.keys() - known.keys())
+    records = await store.get_records([PREFIX + name for name in names]) if names else []
+    stored = {
+        name: decode_calendar(record.body) for name, record in zip(names, records, strict=True) if record is not None
+    }
+    found: list[Foreseen] = []
+    for name, calendar in sorted({**stored, **known}.items()):
+        if name in users and calendar.ends_on is not None and day_of(calendar.ends_on) < now // DAY + ENDS_SOON:
+            text = f"the calendar {name} ends on {calendar.ends_on}; beyond that day only its weekend counts"
+            found.append(Foreseen(users[name], text))
+    return found
+
+
+async def _of_queues(store: Store, jobs: Sequence[Job]) -> list[Foreseen]:
+    """Queues from which no worker has taken a run so far, as far as runs are kept."""
+    firsts: dict[str, str] = {}
+    for job in jobs:
+        if job.queue not in PLAIN_QUEUES:
+            firsts.setdefault(job.queue, job.name)
+    found: list[Foreseen] = []
+    for queue, name in sorted(firsts.items())[:QUEUES_LOOKED_AT]:
+        page = await store.list_runs(RunFilter(queue=queue), None, QUEUES_LOOKED_AT)
+        if not any(run.worker for run in page.items):
+            text = f"no worker has taken a run of the queue {queue} yet; start one, or correct the name"
+            found.append(Foreseen(name, text))
+    return found

@@ -1,0 +1,373 @@
+"""A plan: what documents would change of what is stored, worked out by the very rules that change it. It writes nothing
+but the plan itself, which `applying` carries out later if nothing has changed since."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
+from hashlib import sha256
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from horarium.access.acting import who_acts
+from horarium.clock import DAY, MINUTE, SECOND, Instant
+from horarium.errors import CallerError, Forbidden, HorariumError, InvalidJob, InvalidRequest
+from horarium.model import Job, queue_of, uuid7
+from horarium.model.calendars import Calendar
+from horarium.model.channels import CHANNEL, AnyChannel
+from horarium.model.plans import PLAN, PlanKind, Step, StoredPlan
+from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.operations.bounds.evaluating import evaluate
+from horarium.operations.bounds.listing import Slices
+from horarium.operations.bounds.reaching import require_followed
+from horarium.operations.calendars import PREFIX as CALENDAR
+from horarium.operations.calendars import CalendarOperations, decode_calendar
+from horarium.operations.channels import ChannelOperations, decode_channel
+from horarium.operations.jobs.jobs import JobOperations
+from horarium.operations.looking.forecasting import FORECAST_STEPS, StartCounts, weigh_all
+from horarium.operations.plans.foreseen import Foreseen, foreseen
+from horarium.operations.writing.auditing import require_reach, told
+from horarium.operations.writing.context import Context
+from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter
+from horarium.rules.calendars import FireChange, without_days
+from horarium.rules.differing import FieldChange, Moved, fields_compared, fires_compared
+from horarium.rules.forecasting import Span
+from horarium.rules.planning import job_fires
+from horarium.triggers.budget import LIST_STEPS, apart
+from horarium.triggers.business_days import Content
+from horarium.wire.calendars import shown_calendar
+from horarium.wire.channels import shown_channel
+from horarium.wire.definitions import JobDefinition, definition_of, kept_definition
+
+Action = Literal["create", "update", "delete", "unchanged", "invalid"]
+HORIZON_SECONDS = 14 * 86_400
+HORIZON_SECONDS_MAX = 400 * 86_400
+PEAK_HORIZON = 14 * DAY
+"""How far ahead the busiest minute is looked for."""
+FIRES_COMPARED = 100
+"""Fire times of one job that are compared, before and after."""
+FIRES_SHOWN = 20
+NEAR = 2 * DAY
+"""How far apart the two instants of a fire time are at most that was moved."""
+AT_ONCE = MINUTE
+"""A job whose next fire time lies no further ahead fires at once."""
+LIFE = 7 * DAY
+PLANS_MAX = 100
+"""Plans that are kept; the oldest go first."""
+SECRET_CHANGED = "the secret is another one"
+
+
+class Documents(Struct, frozen=True):
+    """Definitions by name, each read, or the error of reading it."""
+
+    jobs: Sequence[tuple[str, JobDefinition | CallerError]] = ()
+    calendars: Sequence[tuple[str, Calendar | CallerError]] = ()
+    channels: Sequence[tuple[str, AnyChannel | CallerError]] = ()
+
+
+class FireDifferences(Struct, frozen=True):
+    """The fire times within the horizon that a change adds, takes away and moves. `truncated`: there are more."""
+
+    added: list[str] = []
+    removed: list[str] = []
+    moved: list[Moved] = []
+    truncated: bool = False
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """What would become of one definition. `jobs`: of a calendar, those whose fire times change with it."""
+
+    kind: PlanKind
+    name: str
+    action: Action
+    fields: list[FieldChange] = []
+    fires: FireDifferences | None = None
+    jobs: list[FireChange] = []
+    error: HorariumError | None = None
+
+
+class Peak(Struct, frozen=True):
+    """The minute in which the most runs start."""
+
+    at: Instant
+    starts: int
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What documents would change. `fires_at_once`: jobs that fire within a minute of being applied."""
+
+    id: str
+    changes: list[Change]
+    fires_at_once: list[str]
+    before: Peak | None
+    after: Peak | None
+    warnings: list[Foreseen]
+    expires_at: Instant
+
+
+class Beside(Struct):
+    """What is worked out along the way: the steps of the plan, jobs before and after, calendars that are to come."""
+
+    steps: list[Step] = []
+    pairs: list[tuple[Job | None, Job | None]] = []
+    contents: dict[str, Content] = {}
+    calendars: dict[str, Calendar] = {}
+
+
+def digest_of_job(job: Job, document: JobDefinition | None) -> str:
+    """Tells apart what owners wrote of a job, and jobs of one name. Whether it is paused counts where the document says
+    so, or deletes it."""
+    kept = kept_definition(replace(job, trigger=without_days(job.trigger)))
+    if document is not None and document.enabled is msgspec.UNSET:
+        kept = replace(kept, enabled=msgspec.UNSET)
+    return _digest(msgspec.json.encode((job.id, kept), order="deterministic"))
+
+
+def digest_of_record(record: Record) -> str:
+    return _digest(record.body)
+
+
+def _digest(text: bytes) -> str:
+    return sha256(text).hexdigest()[:32]
+
+
+class PlanMaking:
+    """Plans of one namespace."""
+
+    def __init__(
+        self, context: Context, jobs: JobOperations, calendars: CalendarOperations, channels: ChannelOperations
+    ) -> None:
+        self._store, self._clock, _, self._entropy = context
+        self._jobs, self._calendars, self._channels = jobs, calendars, channels
+
+    async def make(
+        self,
+        documents: Documents,
+        prune: Mapping[str, str] | None = None,
+        horizon_seconds: int = HORIZON_SECONDS,
+    ) -> Plan:
+        """What these documents would change; with `prune`, jobs with these labels that are not among them would be
+        deleted. Each that is wrong is told for itself. Raises InvalidRequest, Forbidden."""
+        _check_caller(documents)
+        if prune is not None and not prune:
+            raise InvalidRequest("prune: name the labels that all jobs of these documents have", field="prune.labels")
+        if not 0 < horizon_seconds <= HORIZON_SECONDS_MAX:
+            raise InvalidRequest(f"horizon_seconds: from 1 to {HORIZON_SECONDS_MAX:,}", field="horizon_seconds")
+        now, beside = self._clock.now(), Beside()
+        until = now + horizon_seconds * SECOND
+        with apart(FORECAST_STEPS):
+            changes = [await self._calendar(name, each, beside) for name, each in documents.calendars]
+            changes += [await self._channel(name, each, beside) for name, each in documents.channels]
+            changes += await self._of_jobs(documents.jobs, beside, now, until)
+            if prune is not None:
+                changes += await self._pruned(prune, {name for name, _ in documents.jobs}, beside, now, until)
+            before, after = await self._peaks(beside, now)
+            at_once = [
+                job.name
+                for _, job in beside.pairs
+                if job is not None and job.next_fire_at is not None and job.next_fire_at <= now + AT_ONCE
+            ]
+            channels = {name for name, _ in documents.channels}
+            herd = None if before is not None and after is not None and before.starts >= after.starts else after
+            peak = None if herd is None else (herd.at, herd.starts)
+            warnings = await foreseen(self._store, beside.pairs, beside.calendars, channels, peak, now)
+        plan_id = uuid7(now, self._entropy(10))
+        plan = Plan(
+            id=plan_id,
+            changes=changes,
+            fires_at_once=at_once,
+            before=before,
+            after=after,
+            warnings=warnings,
+            expires_at=now + LIFE,
+        )
+        await self._keep(plan, beside, now)
+        return plan
+
+    async def _keep(self, plan: Plan, beside: Beside, now: Instant) -> None:
+        """Store it, and forget the oldest ones. One with an error can't be applied, so its steps are not kept."""
+        counts = Counter(change.action for change in plan.changes)
+        wrong = counts["invalid"]
+        body = msgspec.json.encode(StoredPlan(plan.expires_at, () if wrong else tuple(beside.steps), wrong))
+        line = told("plan.create", f"plan/{plan.id}", now, after=dict(counts))
+        await self._store.put_records([RecordChange(Record(name=PLAN + plan.id, body=body), records=line)])
+        newest = await self._store.list_records(RecordFilter(PLAN, descending=True), None, PLANS_MAX)
+        if newest.next_after is not None:
+            await self._store.prune_records(PLAN, newest.next_after.removeprefix(PLAN), PAGE_MAX)
+
+    # ---- records
+
+    async def _calendar(self, name: str, calendar: Calendar | CallerError, beside: Beside) -> Change:
+        try:
+            if isinstance(calendar, CallerError):
+                raise calendar
+            beside.contents[name] = await self._calendars.content(calendar)
+        except CallerError as error:
+            return Change(kind="calendar", name=name, action="invalid", error=error)
+        beside.calendars[name] = calendar
+        (stored,) = await self._store.get_records([CALENDAR + name])
+        before = None if stored is None else decode_calendar(stored.body)
+        if before == calendar:
+            return Change(kind="calendar", name=name, action="unchanged")
+        shown = {} if before is None else _plain(shown_calendar(name, before))
+        fields = fields_compared(shown, _plain(shown_calendar(name, calendar)))
+        jobs = [] if before is None else (await self._calendars.compare(name, calendar))[0]
+        _step(beside, "calendar", name, calendar, stored)
+        action: Action = "create" if before is None else "update"
+        return Change(kind="calendar", name=name, action=action, fields=fields, jobs=jobs)
+
+    async def _channel(self, name: str, channel: AnyChannel | CallerError, beside: Beside) -> Change:
+        (stored,) = await self._store.get_records([CHANNEL + name])
+        before = None if stored is None else decode_channel(stored.body)
+        try:
+            if isinstance(channel, CallerError):
+                raise channel
+            wanted = await self._channels.wanted(channel, before)
+        except CallerError as error:
+            return Change(kind="channel", name=name, action="invalid", error=error)
+        if wanted == before:
+            return Change(kind="channel", name=name, action="unchanged")
+        shown = {} if before is None else _plain(shown_channel(name, before))
+        fields = fields_compared(shown, _plain(shown_channel(name, wanted)))
+        _step(beside, "channel", name, channel, stored)
+        action: Action = "create" if before is None else "update"
+        return Change(kind="channel", name=name, action=action, fields=fields or [_secret()])
+
+    # ---- jobs
+
+    async def _of_jobs(
+        self, given: Sequence[tuple[str, JobDefinition | CallerError]], beside: Beside, now: Instant, until: Instant
+    ) -> list[Change]:
+        changes: list[Change] = []
+        slices, names = Slices(), set[str]()
+        for start in range(0, len(given), BATCH_MAX):
+            batch = given[start : start + BATCH_MAX]
+            stored = await self._store.get_jobs([name for name, _ in batch])
+            for (name, definition), job in zip(batch, stored, strict=True):
+                await slices.give_way()
+                try:
+                    if isinstance(definition, CallerError):
+                        raise definition
+                    if name in names:
+                        raise InvalidJob(f"name: {name!r} is here twice", field="name")
+                    names.add(name)
+                    changes.append(await self._job(definition, job, beside, now, until))
+                except CallerError as error:
+                    changes.append(Change(kind="job", name=name, action="invalid", error=error))
+        return changes
+
+    async def _job(
+        self, definition: JobDefinition, job: Job | None, beside: Beside, now: Instant, until: Instant
+    ) -> Change:
+        name = definition.name
+        if job is None:
+            wanted = await self._jobs.job_from(definition, now, beside.contents)
+        else:
+            require_reach(job)
+            wanted = await self._jobs.wanted(job, definition, now, beside.contents)
+        require_reach(wanted)
+        await require_followed(self._store, wanted, job)
+        if wanted == job:
+            return Change(kind="job", name=name, action="unchanged")
+        after = wanted if job is None else _as_edited(job, wanted, now)
+        before = None if job is None else digest_of_job(job, definition)
+        beside.steps.append(Step("job", name, msgspec.json.encode(definition).decode(), before))
+        beside.pairs.append((job, after))
+        fires = await evaluate(partial(_fires, job, after, now, until), LIST_STEPS)
+        fields = fields_compared({} if job is None else _owned(job), _owned(after))
+        action: Action = "create" if job is None else "update"
+        return Change(kind="job", name=name, action=action, fields=fields or [_secret()], fires=fires)
+
+    async def _pruned(
+        self, labels: Mapping[str, str], kept: set[str], beside: Beside, now: Instant, until: Instant
+    ) -> list[Change]:
+        changes: list[Change] = []
+        after: str | None = None
+        while True:
+            page = await self._store.list_jobs(JobFilter(labels=labels), after, PAGE_MAX)
+            for job in page.items:
+                if job.name in kept or not _reaches(job):
+                    continue
+                beside.steps.append(Step("job", job.name, None, digest_of_job(job, None)))
+                beside.pairs.append((job, None))
+                fires = await evaluate(partial(_fires, job, None, now, until), LIST_STEPS)
+                changes.append(Change(kind="job", name=job.name, action="delete", fires=fires))
+            if (after := page.next_after) is None:
+                return changes
+
+    async def _peaks(self, beside: Beside, now: Instant) -> tuple[Peak | None, Peak | None]:
+        first, origin = now - now % MINUTE + MINUTE, who_acts()
+        counts = StartCounts(Span(first, first + PEAK_HORIZON, MINUTE))
+        stored = await weigh_all(self._store, counts, None if origin is None else origin.principal)
+        weights: Counter[Hashable] = Counter(key for _, key in stored)
+        before = await counts.total(weights)
+        for job, wanted in beside.pairs:
+            for each, step in ((job, -1), (wanted, 1)):
+                if each is not None and (key := await counts.key(each)) is not None:
+                    weights[key] += step
+        after = await counts.total(weights) if beside.pairs else before
+        return _peak(before, first), _peak(after, first)
+
+
+def _as_edited(job: Job, wanted: Job, now: Instant) -> Job:
+    """The changed job as far as its fire times are decided by it; its version is another one."""
+    anchor = job.anchor_at if without_days(job.trigger) == without_days(wanted.trigger) else now
+    return replace(wanted, anchor_at=anchor, version=job.version + 1, planned_until=max(now, job.planned_until))
+
+
+def _fires(before: Job | None, after: Job | None, now: Instant, until: Instant) -> FireDifferences:
+    """Both are looked at as far as each of them is known."""
+    lists = [
+        [] if job is None else job_fires(job, now, FIRES_COMPARED if before and after else FIRES_SHOWN + 1)
+        for job in (before, after)
+    ]
+    full = [fires[-1] for fires in lists if len(fires) == (FIRES_COMPARED if before and after else FIRES_SHOWN + 1)]
+    end = min((until, *full))
+    old, new = ([fire for fire in fires if fire <= end] for fires in lists)
+    added, removed, moved = fires_compared(old, new, NEAR).texts()
+    cut = end < until or max(len(added), len(removed), len(moved)) > FIRES_SHOWN
+    return FireDifferences(added[:FIRES_SHOWN], removed[:FIRES_SHOWN], moved[:FIRES_SHOWN], cut)
+
+
+def _owned(job: Job) -> dict[str, Any]:
+    """What its owner wrote, secrets masked, without defaults."""
+    return _plain(definition_of(job))
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
+    return plain
+
+
+def _secret() -> FieldChange:
+    """Two that are shown alike differ in what is masked."""
+    return FieldChange("secret", None, SECRET_CHANGED)
+
+
+def _step(beside: Beside, kind: PlanKind, name: str, document: Any, stored: Record | None) -> None:
+    before = None if stored is None else digest_of_record(stored)
+    beside.steps.append(Step(kind, name, msgspec.json.encode(document).decode(), before))
+
+
+def _peak(total: Sequence[float], first: Instant) -> Peak | None:
+    most = max(total)
+    return Peak(first + total.index(most) * MINUTE, round(most)) if most else None
+
+
+def _reaches(job: Job) -> bool:
+    origin = who_acts()
+    return origin is None or origin.principal.may_reach(queue_of(job.target))
+
+
+def _check_caller(documents: Documents) -> None:
+    """Calendars and channels are for all queues; channels for admins."""
+    origin = who_acts()
+    if origin is None:
+        return
+    caller = origin.principal
+    if caller.queues is not None and (documents.calendars or documents.channels):
+        raise Forbidden(f"{caller.name} is bound to queues, and calendars and channels are for all")

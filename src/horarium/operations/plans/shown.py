@@ -1,0 +1,57 @@
+"""Plans and forecasts as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from horarium.clock import to_text
+from horarium.errors import HorariumError
+from horarium.operations.looking.forecasting import Forecast
+from horarium.operations.plans.making import Change, Peak, Plan
+from horarium.rules.forecasting import Bucket
+
+
+def error_shown(error: HorariumError) -> dict[str, Any]:
+    """An error for programs."""
+    shown = {"code": error.code, "detail": error.message}
+    return shown if error.field is None else {**shown, "field": error.field}
+
+
+def plan_shown(plan: Plan, problem: Callable[[HorariumError], Any] = error_shown) -> dict[str, Any]:
+    """A plan; `problem` says the error of a definition."""
+    return {
+        "id": plan.id,
+        "changes": [_change(change, problem) for change in plan.changes],
+        "fires_at_once": plan.fires_at_once,
+        "peak": {"before": _peak(plan.before), "after": _peak(plan.after)},
+        "warnings": msgspec.to_builtins(plan.warnings),
+        "expires_at": to_text(plan.expires_at),
+    }
+
+
+def _change(change: Change, problem: Callable[[HorariumError], Any]) -> dict[str, Any]:
+    shown: dict[str, Any] = {"kind": change.kind, "name": change.name, "action": change.action}
+    for field in ("fields", "fires", "jobs"):
+        if value := getattr(change, field):
+            shown[field] = msgspec.to_builtins(value)
+    if change.error is not None:
+        shown["problem"] = msgspec.to_builtins(problem(change.error))
+    return shown
+
+
+def _peak(peak: Peak | None) -> dict[str, Any] | None:
+    return None if peak is None else {"at": to_text(peak.at), "starts": peak.starts}
+
+
+def forecast_shown(forecast: Forecast) -> dict[str, Any]:
+    """A forecast."""
+    named = {"buckets": forecast.buckets, "peaks": forecast.peaks, "quiet": forecast.quiet}
+    shown: dict[str, Any] = {name: [_bucket(bucket) for bucket in some] for name, some in named.items()}
+    return {**shown, "left_out": forecast.left_out}
+
+
+def _bucket(bucket: Bucket) -> dict[str, Any]:
+    return {"at": to_text(bucket.at), "starts": bucket.starts, "running": bucket.running}

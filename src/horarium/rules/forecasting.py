@@ -1,0 +1,263 @@
+"""What will run, counted: how many runs of a job fall due in each bucket of a span, and how many run at once. Pure.
+
+Jobs that have one rule have one pattern of starts, which is worked out once; an interval's follows by arithmetic. Only
+a job that differs from its rule (a count, a jitter, a window, a pause) is counted for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from horarium.clock import SECOND, Instant, to_micros
+from horarium.model import Job
+from horarium.rules.planning import due_of, exhausted
+from horarium.triggers import Trigger, read_stored
+from horarium.triggers.spec import read_instant
+
+Starts = dict[int, int]
+"""How many runs are due, by the number of the bucket; those without any are left out."""
+MARKED = 5
+"""How many peaks, and how many quiet buckets, are told."""
+
+
+class Span(NamedTuple):
+    """[since, until) in buckets of one length, the last of which may be shorter."""
+
+    since: Instant
+    until: Instant
+    bucket: int
+
+    @property
+    def buckets(self) -> int:
+        return -(-(self.until - self.since) // self.bucket)
+
+    def starts(self, dues: Iterable[Instant]) -> Starts:
+        """These instants, counted; those outside are left out."""
+        counts: Starts = {}
+        for due in dues:
+            if self.since <= due < self.until:
+                place = (due - self.since) // self.bucket
+                counts[place] = counts.get(place, 0) + 1
+        return counts
+
+
+class Rule(NamedTuple):
+    """A trigger as it is stored. `shared`: its fire times are the same for all jobs that have it."""
+
+    trigger: Trigger
+    shared: bool
+
+
+class Ahead(NamedTuple):
+    """Which fire times of a trigger fall due: those in (after, until]; of those beyond `counted_from`
+    at most `left`."""
+
+    trigger: Trigger
+    after: Instant
+    until: Instant
+    first: Instant | None = None
+    left: int | None = None
+    counted_from: Instant = 0
+
+
+def rule_of(spec: Mapping[str, object]) -> Rule:
+    """The rule of a stored trigger."""
+    trigger = read_stored(spec)
+    same_anchor = trigger.anchored(0) == trigger.anchored(SECOND)
+    return Rule(trigger, same_anchor and trigger.seeded("a") == trigger.seeded("b") and trigger.after_end is None)
+
+
+class Every(NamedTuple):
+    """A plain interval: its length, and its first fire time as far behind the beginning of the span (or before it)."""
+
+    every: int
+    start: int
+
+    @property
+    def first(self) -> int:
+        """Its first fire time from the beginning of the span on."""
+        return self.start if self.start > 0 else self.start % self.every
+
+
+def interval_of(job: Job, span: Span) -> Every | None:
+    """The interval of the job's rule; None: it is none."""
+    spec = job.trigger
+    if spec.get("type") != "interval" or spec.get("from") == "end":
+        return None
+    every, anchor = to_micros(spec["every_seconds"]), spec.get("anchor")
+    start = job.anchor_at + every if anchor is None else read_instant(anchor, "anchor")
+    return Every(every, start - span.since)
+
+
+def alike(interval: Every, span: Span) -> Every:
+    """An interval with the same starts in each bucket: the same one for many that begin at other instants."""
+    every, first = interval.every, interval.first
+    if interval.start <= 0 and (span.until - span.since) % span.bucket == 0:
+        if span.bucket % every == 0:
+            first = 0
+        elif every % span.bucket == 0:
+            first -= first % span.bucket
+    return Every(every, first)
+
+
+def interval_starts(interval: Every, span: Span) -> Starts:
+    """By arithmetic: how many fire times lie in each bucket."""
+    every, first = interval.every, interval.first
+    length, bucket = span.until - span.since, span.bucket
+    if every >= bucket:
+        counts: Starts = {}
+        for at in range(first, length, every):
+            counts[at // bucket] = counts.get(at // bucket, 0) + 1
+        return counts
+    ends = [_fires_before(min(edge, length), every, first) for edge in range(0, length + bucket, bucket)]
+    return {place: ends[place + 1] - ends[place] for place in range(span.buckets) if ends[place + 1] > ends[place]}
+
+
+def _fires_before(at: int, every: int, first: int) -> int:
+    return max(0, (at - first + every - 1) // every)
+
+
+def is_plain(job: Job, span: Span) -> bool:
+    """Whether the job starts at each fire time of its rule within the span, and at no other instant, but for jitter."""
+    return (
+        job.enabled
+        and job.fires_max is None
+        and not job.overrides
+        and (job.starts_at is None or job.starts_at <= span.since)
+        and (job.ends_at is None or job.ends_at >= span.until)
+    )
+
+
+def never_starts(job: Job) -> bool:
+    """Whether nothing of the job lies ahead."""
+    paused = not job.enabled and job.paused_until is None
+    return paused or job.deleted_at is not None or job.finished_at is not None or exhausted(job)
+
+
+def ahead(job: Job, span: Span, rule: Trigger) -> Ahead:
+    """The fire times of this job, whose trigger is `rule` as it is stored, that may fall due within the span."""
+    after, until = span.since - to_micros(job.jitter_seconds) - 1, span.until - 1
+    trigger, first = rule.seeded(job.name).anchored(job.anchor_at), None
+    if not job.enabled:
+        after = max(after, (job.paused_until or 0) - 1)
+    if trigger.after_end is not None and (first := job.next_fire_at) is not None:
+        trigger = rule.seeded(job.name).anchored(first)
+        after = max(after, first - 1)
+    counted_from = job.planned_until if job.enabled else max(job.planned_until, (job.paused_until or 0) - 1)
+    if job.starts_at is not None:
+        after, counted_from = max(after, job.starts_at - 1), max(counted_from, job.starts_at - 1)
+    if job.ends_at is not None:
+        until = min(until, job.ends_at - 1)
+    left = None if job.fires_max is None else job.fires_max - job.fires_count
+    return Ahead(trigger, after, until, first, left, counted_from)
+
+
+class Jittered(NamedTuple):
+    """The starts of a rule without its jitter, and its fire times that a jitter may carry into another bucket."""
+
+    base: Starts
+    crossing: list[Instant]
+
+
+def jittered(fires: Iterable[Instant], jitter: int, span: Span) -> Jittered:
+    """`fires`: those that may fall due within the span; the first of them lie before it."""
+    known = list(fires)
+    since, until, bucket = span
+    crossing = [fire for fire in known if (fire - since) % bucket + jitter >= bucket or fire + jitter >= until]
+    return Jittered(span.starts(known), crossing if jitter else [])
+
+
+def jittered_interval(interval: Every, jitter: int, span: Span) -> Jittered:
+    """The same for an interval, of which only what lies before the edges of buckets is looked at."""
+    every, start = interval
+    length, bucket = span.until - span.since, span.bucket
+    crossing: set[Instant] = set()
+    for edge in (*range(0, length, bucket), length):
+        at = start + max(0, -((start + jitter - edge) // every)) * every
+        crossing.update(range(span.since + at, span.since + edge, every))
+    return Jittered(interval_starts(interval, span), sorted(crossing))
+
+
+def moved_by_jitter(job: Job, rule: Jittered, span: Span) -> Starts:
+    """The starts of this job under its jitter."""
+    counts = dict(rule.base)
+    for fire in rule.crossing:
+        _count(counts, fire, -1, span)
+        _count(counts, due_of(job, fire), 1, span)
+    return counts
+
+
+def overridden(job: Job, fires: Iterable[Instant], counts: Starts, span: Span) -> Starts:
+    """The same, with single fire times skipped and moved. `fires`: those that were counted."""
+    known = set(fires)
+    for each in job.overrides:
+        if each.fire_at in known:
+            _count(counts, due_of(job, each.fire_at), -1, span)
+        if each.to is not None and not each.done:
+            _count(counts, each.to, 1, span)
+    return counts
+
+
+def _count(counts: Starts, at: Instant, step: int, span: Span) -> None:
+    if span.since <= at < span.until:
+        place = (at - span.since) // span.bucket
+        counts[place] = counts.get(place, 0) + step
+        if not counts[place]:
+            del counts[place]
+
+
+def spec_key(job: Job) -> bytes:
+    """What is the same for jobs of the same rule."""
+    return msgspec.json.encode(job.trigger)
+
+
+# ---- answers -----------------------------------------------------------------------------------------
+
+
+class Bucket(Struct, frozen=True):
+    """One bucket: by label how many runs start, and how many run at once on average."""
+
+    at: Instant
+    starts: dict[str, int]
+    running: dict[str, float]
+
+    @property
+    def total(self) -> int:
+        return sum(self.starts.values())
+
+
+def add_starts(total: list[float], pattern: Starts, weight: float) -> None:
+    """Add a pattern, times its weight."""
+    for place, count in pattern.items():
+        total[place] += count * weight
+
+
+def add_running(load: list[float], pattern: Starts, weight: float, seconds: float, span: Span) -> None:
+    """Add how many run at once on average in each bucket (Little's law): starts, times how long of the bucket each
+    takes. `seconds`: of all `weight` jobs of the pattern together. Runs that last for longer than a bucket go on in
+    those behind it."""
+    if not seconds:
+        return
+    bucket = span.bucket / SECOND
+    whole, rest = divmod(seconds / weight, bucket)
+    for place, count in pattern.items():
+        number, end = count * weight, place + int(whole)
+        for later in range(place, min(end, span.buckets)):
+            load[later] += number
+        if end < span.buckets:
+            load[end] += number * rest / bucket
+
+
+def peaks(buckets: Sequence[Bucket]) -> list[Bucket]:
+    """The buckets with the most starts, the greatest first; none without any."""
+    found = sorted((bucket for bucket in buckets if bucket.total), key=lambda bucket: (-bucket.total, bucket.at))
+    return found[:MARKED]
+
+
+def quiet(buckets: Sequence[Bucket]) -> list[Bucket]:
+    """The buckets with the fewest starts, the least first."""
+    return sorted(buckets, key=lambda bucket: (bucket.total, bucket.at))[:MARKED]

@@ -1,0 +1,238 @@
+"""Plans over the API: what a change would do, said before; applied as a whole, or refused where it is stale."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from horarium.model import Plan as JobPlan
+from horarium.operations.plans import applying
+from horarium.ports import JobFilter
+from horarium.testing.values import NOW
+
+from .conftest import Api, a_definition
+
+BERLIN = {"type": "cron", "expression": "0 9 * * *", "timezone": "Europe/Berlin"}
+
+
+def daily(name: str, hour: int = 9, **fields: Any) -> dict[str, Any]:
+    trigger = {"type": "cron", "expression": f"0 {hour} * * *", "timezone": "Europe/Berlin"}
+    return a_definition(name, trigger=trigger, **fields)
+
+
+async def plan(api: Api, *jobs: dict[str, Any], status: int = 201, **more: Any) -> dict[str, Any]:
+    documents = {"jobs": list(jobs), **more.pop("documents", {})}
+    reply = await api.post("/plans", {"documents": documents, **more})
+    assert reply.status == status, reply.body
+    shown: dict[str, Any] = reply.json
+    return shown
+
+
+def actions(made: dict[str, Any]) -> dict[str, str]:
+    return {change["name"]: change["action"] for change in made["changes"]}
+
+
+async def apply(api: Api, made: dict[str, Any], status: int = 200) -> Any:
+    reply = await api.post(f"/plans/{made['id']}/apply", {})
+    assert reply.status == status, reply.body
+    return reply
+
+
+async def test_a_plan_says_what_becomes_of_each_definition_and_writes_nothing(api: Api) -> None:
+    for name in ("same", "other", "gone"):
+        await api.post("/jobs", daily(name, labels={"team": "a"}))
+    before = [job.version for job in (await api.store.list_jobs(JobFilter(), None, 10)).items]
+    made = await plan(
+        api,
+        daily("same", labels={"team": "a"}),
+        daily("other", 10, labels={"team": "a"}),
+        daily("new", labels={"team": "a"}),
+        {"name": "wrong", "trigger": {"type": "cron", "expression": "99 * * * *"}},
+        prune={"labels": {"team": "a"}},
+        horizon_seconds=3 * 86_400,
+    )
+    assert actions(made) == {
+        "same": "unchanged", "other": "update", "new": "create", "wrong": "invalid", "gone": "delete",
+    }  # fmt: skip
+    shown = {change["name"]: change for change in made["changes"]}
+    assert shown["other"]["fields"] == [{"field": "trigger.expression", "before": "0 9 * * *", "after": "0 10 * * *"}]
+    assert shown["other"]["fires"] == {
+        "added": ["2027-01-15T09:00:00Z"], "removed": ["2027-01-18T08:00:00Z"], "truncated": False,
+        "moved": [{"from": f"2027-01-{day}T08:00:00Z", "to": f"2027-01-{day}T09:00:00Z"} for day in (16, 17)],
+    }  # fmt: skip
+    assert shown["gone"]["fires"]["removed"][0] == "2027-01-16T08:00:00Z"
+    assert shown["wrong"]["problem"]["code"] == "invalid_job"
+    assert [job.version for job in (await api.store.list_jobs(JobFilter(), None, 10)).items] == before
+    refused = await apply(api, made, 422)
+    assert "invalid" in refused.json["detail"]
+
+
+async def test_a_plan_is_applied_once_and_a_repeated_call_changes_nothing(api: Api) -> None:
+    await api.post("/jobs", daily("other", labels={"team": "a"}))
+    await api.post("/jobs", daily("gone", labels={"team": "a"}))
+    jobs = [daily("other", 10, labels={"team": "a"}), daily("new", labels={"team": "a"})]
+    made = await plan(api, *jobs, prune={"labels": {"team": "a"}})
+    assert (await apply(api, made)).json == {"applied": 3, "left": 0}
+    assert (await apply(api, made)).json == {"applied": 0, "left": 0}
+    assert set(actions(await plan(api, *jobs, prune={"labels": {"team": "a"}})).values()) == {"unchanged"}
+    assert (await api.get("/jobs/gone")).status == 404
+    assert (await api.get("/jobs/new/fires?count=1")).json["fires"] == ["2027-01-16T08:00:00Z"]
+
+
+async def test_jobs_of_another_team_are_not_pruned(api: Api) -> None:
+    await api.post("/jobs", daily("theirs", labels={"team": "b"}))
+    made = await plan(api, daily("ours", labels={"team": "a"}), prune={"labels": {"team": "a"}})
+    assert actions(made) == {"ours": "create"}
+
+
+async def test_a_stale_plan_writes_nothing_and_says_what_changed(api: Api) -> None:
+    await api.post("/jobs", daily("a"))
+    await api.post("/jobs", daily("b"))
+    made = await plan(api, daily("a", 10), daily("b", 10), daily("c"))
+    await api.send("PATCH", "/jobs/b", {"priority": 5})
+    refused = await apply(api, made, 409)
+    assert (refused.code, refused.json["changed"]) == ("plan_stale", ["job b: was changed since"])
+    assert (await api.get("/jobs/a")).json["trigger"]["expression"] == "0 9 * * *"
+    assert (await api.get("/jobs/c")).status == 404
+
+
+async def test_fire_times_that_pass_do_not_make_a_plan_stale(api: Api) -> None:
+    await api.post("/jobs", a_definition("a", trigger={"type": "interval", "every_seconds": 60}))
+    made = await plan(api, a_definition("a", trigger={"type": "interval", "every_seconds": 60}, priority=3))
+    api.clock.advance(600)
+    assert (await apply(api, made)).json["applied"] == 1
+    job = (await api.get("/jobs/a")).json
+    assert (job["priority"], job["fires_count"] > 0) == (3, True)
+
+
+async def test_a_job_that_was_paused_since_stays_paused(api: Api) -> None:
+    await api.post("/jobs", daily("a"))
+    made = await plan(api, daily("a", 10))
+    await api.post("/jobs/a/pause", {})
+    assert (await apply(api, made)).json["applied"] == 1
+    job = (await api.get("/jobs/a")).json
+    assert (job["enabled"], job["trigger"]["expression"]) == (False, "0 10 * * *")
+
+
+async def test_calendars_channels_and_jobs_that_use_them_come_in_one_plan(api: Api) -> None:
+    trigger = {"type": "business_day", "trigger": BERLIN, "calendar": "ours", "convention": "following"}
+    made = await plan(
+        api,
+        a_definition("pay", trigger=trigger, on={"failed": [{"notify": "ops"}]}),
+        documents={
+            "calendars": [{"name": "ours", "holidays": ["2027-01-18"], "ends_on": "2027-02-01"}],
+            "channels": [{"name": "ops", "type": "webhook", "url": "https://example.org/hook?token=s3cret"}],
+        },
+    )
+    assert actions(made) == {"ours": "create", "ops": "create", "pay": "create"}
+    assert "s3cret" not in str(made)
+    assert any("ends on 2027-02-01" in warning["text"] for warning in made["warnings"])
+    assert not any("there is no channel" in warning["text"] for warning in made["warnings"])
+    assert (await apply(api, made)).json["applied"] == 3
+    assert (await api.get("/jobs/pay/fires?count=2")).json["fires"][0].startswith("2027-01-19")
+    changed = await plan(api, documents={"calendars": [{"name": "ours", "holidays": []}]})
+    assert changed["changes"][0]["jobs"][0]["job"] == "pay"
+
+
+@pytest.mark.parametrize(
+    ("trigger", "text"),
+    [
+        ({"type": "cron", "expression": "30 2 * * *", "timezone": "Europe/Berlin"}, "2027-03-28"),
+        ({"type": "cron", "expression": "0 9 29 2 *", "timezone": "UTC"}, "leap years: 2028-02-29, 2032-02-29"),
+        ({"type": "cron", "expression": "0 9 * * *", "timezone": "UTC"}, "no worker has taken a run"),
+    ],
+)
+async def test_a_plan_warns_of_what_people_overlook(api: Api, trigger: dict[str, Any], text: str) -> None:
+    target = {"type": "queue", "queue": "nobody"}
+    made = await plan(api, a_definition("a", trigger=trigger, target=target, on={"failed": [{"notify": "nowhere"}]}))
+    assert any(text in warning["text"] for warning in made["warnings"]), made["warnings"]
+    assert any("there is no channel 'nowhere'" in warning["text"] for warning in made["warnings"])
+
+
+async def test_a_herd_of_jobs_is_warned_of_and_the_peak_is_told(api: Api) -> None:
+    await api.post("/jobs", daily("a"))
+    made = await plan(api, *(daily(f"job-{n}") for n in range(50)))
+    assert made["peak"] == {
+        "before": {"at": "2027-01-16T08:00:00Z", "starts": 1}, "after": {"at": "2027-01-16T08:00:00Z", "starts": 51},
+    }  # fmt: skip
+    assert any(warning["job"] is None and "51 runs start" in warning["text"] for warning in made["warnings"])
+
+
+async def test_what_fires_at_once_is_named(api: Api) -> None:
+    soon = {"type": "once", "at": "2027-01-15T08:00:30Z"}
+    assert (await plan(api, a_definition("soon", trigger=soon), daily("later")))["fires_at_once"] == ["soon"]
+
+
+async def test_of_many_editors_one_plan_is_applied(api: Api) -> None:
+    await api.post("/jobs", daily("a"))
+    plans = [await plan(api, daily("a", priority=n + 1)) for n in range(16)]
+    replies = await asyncio.gather(*(api.post(f"/plans/{made['id']}/apply", {}) for made in plans))
+    assert sorted(reply.status for reply in replies) == [200] + [409] * 15
+    assert {reply.code for reply in replies if reply.status == 409} == {"plan_stale"}
+
+
+async def test_more_changes_than_one_transaction_holds_go_on_with_each_call(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(applying, "BATCH_MAX", 3)
+    made = await plan(api, *(daily(f"job-{n}") for n in range(8)))
+    done = [(await apply(api, made)).json for _ in range(4)]
+    assert [(each["applied"], each["left"]) for each in done] == [(3, 5), (3, 2), (2, 0), (0, 0)]
+
+
+async def test_a_plan_that_expired_or_never_was_is_not_found(api: Api) -> None:
+    made = await plan(api, daily("a"))
+    api.clock.advance(8 * 86_400)
+    assert (await apply(api, made, 404)).code == "not_found"
+    assert (await api.post("/plans/none/apply", {})).status == 404
+
+
+async def test_a_race_with_the_planner_is_tried_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    await api.post("/jobs", daily("a"))
+    made = await plan(api, daily("a", 10))
+    whole, races = api.store.write_whole, 0
+
+    async def raced(writes: Any, steady: int) -> bool:
+        nonlocal races
+        races += 1
+        if races == 1:
+            (job,) = await api.store.get_jobs(["a"])
+            assert job is not None
+            await api.store.commit_plans([JobPlan(job)], NOW)
+        return await whole(writes, steady)
+
+    monkeypatch.setattr(api.store, "write_whole", raced)
+    assert (await apply(api, made)).json["applied"] == 1
+    assert races == 2
+
+
+# ---- the forecast ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_forecast_counts_starts_by_queue_and_label(api: Api) -> None:
+    await api.post("/jobs", daily("a", labels={"team": "x"}))
+    await api.post("/jobs", daily("b", labels={"team": "y"}))
+    await api.post("/jobs", a_definition("c", trigger={"type": "interval", "every_seconds": 600}))
+    found = (await api.get("/forecast?until=2027-01-17T08:00:00Z&by=label:team")).json
+    assert len(found["buckets"]) == 48
+    assert found["buckets"][1]["starts"] == {"": 6}
+    assert found["buckets"][24]["starts"] == {"": 6, "x": 1, "y": 1}
+    assert found["peaks"][0]["at"] == "2027-01-16T08:00:00Z"
+    assert (await api.get("/forecast?by=queue")).json["buckets"][24]["starts"] == {"pull/work": 8}
+
+
+async def test_a_forecast_of_too_many_buckets_is_refused(api: Api) -> None:
+    assert (await api.get("/forecast?bucket_seconds=1")).code == "invalid_request"
+    assert (await api.get("/forecast?by=colour")).status == 422
+
+
+async def test_running_follows_from_how_long_the_last_runs_took(api: Api) -> None:
+    await api.post("/jobs", a_definition("c", trigger={"type": "interval", "every_seconds": 600}))
+    run = (await api.post("/jobs/c/trigger", {})).json
+    (claimed,) = await api.claim()
+    api.clock.advance(300)
+    await api.post(f"/runs/{run['id']}/complete", {"token": claimed["lease"]["token"]})
+    found = (await api.get("/forecast?bucket_seconds=3600")).json
+    assert found["buckets"][5]["running"] == {"pull/work": 0.5}

@@ -1,0 +1,114 @@
+"""`horarium plan`, `apply` and `forecast` on a real server: a folder of files is all that a team needs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from horarium.cli import cli
+from horarium.client import Client
+from horarium.errors import Conflict
+from tests.servers.live import live_server
+
+pytestmark = pytest.mark.slow
+
+Call = Callable[..., Result]
+JOBS = """
+calendars:
+  - name: office
+    holidays: [2027-01-01]
+jobs:
+  - name: report
+    labels: {team: billing}
+    trigger: {type: cron, expression: "0 9 * * *", timezone: Europe/Berlin}
+    target: {type: queue, queue: reports}
+"""
+MORE = """[{
+    "name": "invoice", "labels": {"team": "billing"}, "trigger": {"type": "interval", "every_seconds": 3600},
+    "target": {"type": "queue", "queue": "reports"}
+}]"""
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with live_server() as server:
+        yield server.url
+
+
+@pytest.fixture
+def call(url: str, monkeypatch: pytest.MonkeyPatch) -> Call:
+    monkeypatch.setenv("HORARIUM_URL", url)
+
+    def run(*args: str, status: int = 0, input: str | None = None) -> Result:
+        result = CliRunner().invoke(cli, args, input=input)
+        assert result.exit_code == status, (result.output, result.stderr)
+        return result
+
+    return run
+
+
+def test_a_folder_is_planned_applied_and_pruned(call: Call, url: str, tmp_path: Path) -> None:
+    folder, kept = tmp_path / "schedules", tmp_path / "plan.json"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "jobs.yaml").write_text(JOBS)
+    (folder / "deep" / "more.json").write_text(MORE)
+    shown = call("plan", str(folder), "--prune", "team=billing", "--out", str(kept), status=2)
+    assert "+ job report" in shown.output
+    assert "+ calendar office" in shown.output
+    assert "3 to create; 0 unchanged." in shown.output
+    assert "no worker has taken a run of the queue pull/reports" in shown.stderr
+    assert "3 changes were made." in call("apply", str(kept), "--yes").output
+    assert "Nothing to change; 3 unchanged." in call("plan", str(folder), "--prune", "team=billing").output
+    assert "0 changes were made." in call("apply", str(kept), "--yes").output
+    (folder / "deep" / "more.json").write_text("[]")
+    (folder / "jobs.yaml").write_text(JOBS.replace("0 9 *", "30 9 *"))
+    shown = call("plan", str(folder), "--prune", "team=billing", status=2)
+    assert 'trigger.expression: "0 9 * * *" -> "30 9 * * *"' in shown.output
+    assert "- job invoice" in shown.output
+    call("apply", str(folder), "--prune", "team=billing", input="n\n", status=130)
+    assert json.loads(call("apply", str(folder), "--prune", "team=billing", "--json").output)["applied"] == 2
+    with Client(url) as client:
+        assert [job.name for job in client.list_jobs(labels={"team": "billing"})] == ["report"]
+
+
+def test_a_plan_that_is_stale_is_refused(call: Call, url: str, tmp_path: Path) -> None:
+    file, kept = tmp_path / "jobs.yaml", tmp_path / "plan.json"
+    file.write_text(JOBS.replace("report", "stale"))
+    call("plan", str(file), "--out", str(kept), status=2)
+    with Client(url) as client:
+        job = {
+            "name": "stale",
+            "trigger": {"type": "once", "at": "2100-01-01T00:00:00Z"},
+            "target": {"type": "queue", "queue": "q"},
+        }
+        client.put_job(job)
+        with pytest.raises(Conflict, match="job stale: was made since"):
+            client.plans.apply(json.loads(kept.read_text())["id"])
+    assert "job stale: was made since" in call("apply", str(kept), "--yes", status=1).stderr
+
+
+def test_what_is_invalid_is_an_error_with_its_place(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text(JOBS.replace('"0 9 * * *"', '"99 9 * * *"').replace("report", "bad"))
+    shown = call("plan", str(file), status=1)
+    assert "! job bad" in shown.output
+    assert "99" in shown.output
+    call("apply", str(file), "--yes", status=1)
+    file.write_text("jobs: 3")
+    assert "jobs is no list" in call("plan", str(file), status=1).stderr
+    assert "can't be read" in call("plan", str(tmp_path / "none.yaml"), status=1).stderr
+
+
+def test_a_forecast_is_a_map_of_the_hours(call: Call, url: str) -> None:
+    with Client(url) as client:
+        target = {"type": "queue", "queue": "map"}
+        client.put_job({"name": "often", "trigger": {"type": "interval", "every_seconds": 60}, "target": target})
+    shown = call("forecast", "--days", "2").output
+    assert "@" in shown
+    assert "pull/map: " in shown
+    buckets = json.loads(call("forecast", "--days", "1", "--bucket", "7200", "--json").output)["buckets"]
+    assert buckets[1]["starts"]["pull/map"] == 120

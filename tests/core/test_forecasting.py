@@ -1,0 +1,124 @@
+"""A forecast is what enumeration gives, for jobs of every kind of rule; by arithmetic where that is possible."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant
+from horarium.model import Job
+from horarium.model.overrides import Override
+from horarium.operations.looking.forecasting import Forecasting
+from horarium.operations.writing.context import Context
+from horarium.rules.forecasting import Bucket, Every, Span, alike, interval_starts, peaks, quiet
+from horarium.rules.planning import due_of, trigger_of
+from horarium.rules.windows import fires_in_window
+from horarium.stores.memory import MemoryStore
+from horarium.stores.wakeups import LocalSignal
+from horarium.testing.clock import ManualClock
+from horarium.testing.values import NOW, a_job
+
+SPRING = 1_806_192_000 * SECOND
+"""2027-03-28T00:00:00Z, an hour before the clocks of Berlin go forward."""
+ZONES = st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu"])
+CRONS = st.builds(
+    lambda minute, hour, day, zone: {
+        "type": "cron", "expression": f"{minute} {hour} * * {day}", "timezone": zone,
+    },
+    st.sampled_from(["0", "30", "*/7", "H", "17,43"]), st.sampled_from(["2", "*", "*/5", "1-3", "H"]),
+    st.sampled_from(["*", "1-5", "SUN"]), ZONES,
+)  # fmt: skip
+INTERVALS = st.builds(
+    lambda every, anchor: {"type": "interval", "every_seconds": every, **anchor},
+    st.sampled_from([7, 60, 90, 600, 3600, 5400, 86_400, 0.5 * 3601]),
+    st.sampled_from([{}, {"anchor": "2027-03-20T00:00:07Z"}, {"anchor": "2027-03-28T05:00:00Z"}]),
+)
+RULES = st.sampled_from(["FREQ=HOURLY;INTERVAL=3", "FREQ=DAILY;BYHOUR=2;BYMINUTE=30", "FREQ=MINUTELY;INTERVAL=25"])
+RRULES = st.builds(lambda rule: {"type": "rrule", "rrule": rule}, RULES)
+PLAIN = CRONS | INTERVALS | RRULES
+TRIGGERS = (
+    PLAIN
+    | st.builds(lambda inner: {"type": "except", "trigger": inner, "except": [{"dates": ["2027-03-28"]}]}, CRONS)
+    | st.builds(lambda some: {"type": "any_of", "triggers": some}, st.lists(PLAIN, min_size=2, max_size=3))
+)
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> list[Job]:
+    found: list[Job] = []
+    for number in range(draw(st.integers(1, 6))):
+        fields: dict[str, Any] = {
+            "trigger": draw(TRIGGERS),
+            "anchor_at": SPRING - draw(st.sampled_from([1, HOUR, 3 * DAY + 17 * SECOND])),
+            "planned_until": SPRING - draw(st.sampled_from([1, HOUR])),
+            "jitter_seconds": draw(st.sampled_from([0.0, 0.0, 45.0, 4_000.0])),
+            "fires_max": draw(st.sampled_from([None, None, 3, 50])),
+            "starts_at": draw(st.sampled_from([None, None, SPRING + 5 * HOUR])),
+            "ends_at": draw(st.sampled_from([None, None, SPRING + 9 * HOUR])),
+        }
+        if draw(st.integers(0, 4)) == 0:
+            fields |= {"enabled": False, "paused_until": draw(st.sampled_from([None, SPRING + 4 * HOUR]))}
+        if draw(st.integers(0, 3)) == 0 and fields.get("enabled", True):
+            made = a_job("job", **fields)
+            fires = fires_in_window(made, SPRING, SPRING + DAY, 5)
+            to = draw(st.sampled_from([None, SPRING + 8 * HOUR + 1]))
+            fields["overrides"] = tuple(Override(fire_at=fire, to=to) for fire in fires[1:3:2])
+        found.append(a_job(f"job-{number}", labels={"team": draw(st.sampled_from("ab"))}, **fields))
+    return found
+
+
+def enumerated(job: Job, span: Span) -> list[Instant]:
+    """When its runs are due, one fire time after the other."""
+    if not job.enabled and job.paused_until is None:
+        return []
+    after = job.planned_until if job.enabled else max(job.planned_until, (job.paused_until or 0) - 1)
+    counted_from = after
+    after = min(after, span.since - 5_000 * SECOND) if job.enabled else after
+    trigger, found, count = trigger_of(job), list[Instant](), 0
+    while (fire := trigger.next_fire(after)) is not None and fire < span.until:
+        after = fire
+        if (job.starts_at is not None and fire < job.starts_at) or (job.ends_at is not None and fire >= job.ends_at):
+            continue
+        if job.fires_max is not None and fire > counted_from and (count := count + 1) > job.fires_max:
+            break
+        if fire in {each.fire_at for each in job.overrides}:
+            continue
+        if span.since <= (due := due_of(job, fire)) < span.until:
+            found.append(due)
+    return [*found, *(each.to for each in job.overrides if each.to is not None and span.since <= each.to < span.until)]
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(jobs(), st.sampled_from([60, 600, 3600, 7_000, 86_400]), st.sampled_from([0, MINUTE, 37 * SECOND]))
+async def test_a_forecast_is_what_enumeration_gives(given_jobs: list[Job], bucket: int, offset: int) -> None:
+    store = MemoryStore()
+    await store.add_jobs(given_jobs)
+    since = SPRING + offset
+    span = Span(since, since + DAY, bucket * SECOND)
+    forecasting = Forecasting(Context(store, ManualClock(SPRING), LocalSignal(), os.urandom))
+    found = await forecasting.forecast(span.since, span.until, bucket, "label:team")
+    wanted: Counter[tuple[int, str]] = Counter()
+    for job in given_jobs:
+        wanted.update(((due - since) // span.bucket, job.labels["team"]) for due in enumerated(job, span))
+    told = {(place, label): count for place, each in enumerate(found.buckets) for label, count in each.starts.items()}
+    assert told == dict(wanted)
+
+
+@given(st.integers(1, 4_000), st.integers(-5_000, 9_000), st.integers(1, 900), st.integers(1, 8_000))
+def test_intervals_are_counted_by_arithmetic(every: int, start: int, bucket: int, length: int) -> None:
+    span = Span(NOW, NOW + length, bucket)
+    interval = Every(every, start)
+    first = start if start >= 0 else start % every
+    wanted = span.starts(NOW + at for at in range(first, length, every))
+    assert interval_starts(interval, span) == wanted
+    assert interval_starts(alike(interval, span), span) == wanted
+
+
+def test_peaks_and_quiet_buckets_are_told_in_order() -> None:
+    buckets = [Bucket(at, {"": count} if count else {}, {}) for at, count in enumerate([3, 0, 9, 9, 1, 0, 2])]
+    assert [bucket.at for bucket in peaks(buckets)] == [2, 3, 0, 6, 4]
+    assert [bucket.at for bucket in quiet(buckets)] == [1, 5, 4, 6, 0]

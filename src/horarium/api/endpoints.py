@@ -27,11 +27,18 @@ from horarium.operations.writing.tracing import asked_under
 
 Answer = Response
 REQUEST_ID_BYTES = 16
+AGENT_HEADER, AGENT_MARK = (b"user-agent", b"horarium-mcp"), "mcp-"
 
 
 def origin_of(scope: Any, caller: Principal) -> Origin:
     """This caller, in a new request from the address that the ASGI scope names."""
-    return Origin(principal=caller, request_id=urandom(REQUEST_ID_BYTES).hex(), address=peer_of(scope))
+    return Origin(principal=caller, request_id=request_id_of(scope), address=peer_of(scope))
+
+
+def request_id_of(scope: Any) -> str:
+    """A name for this request; it begins with `mcp-` where a tool of an agent asks."""
+    agent = AGENT_MARK if AGENT_HEADER in scope["headers"] else ""
+    return agent + urandom(REQUEST_ID_BYTES).hex()
 
 
 Note = Callable[[AnyRequest, Forbidden, Part | None], None]

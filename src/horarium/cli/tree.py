@@ -30,6 +30,7 @@ COMMANDS = {
     "worker": "horarium.cli.worker:worker",
     "store": "horarium.cli.store:store",
     "door": "horarium.cli.door:door",
+    "mcp": "horarium.cli.mcp:mcp",
     "conformance": "horarium.cli.conformance:conformance",
     "completion": "horarium.cli.completion:completion",
 }
@@ -59,6 +60,7 @@ SUMMARIES = {
     "worker": "Perform runs with a Python function, or as shell commands.",
     "store": "Prepare, check or copy a store.",
     "door": "Take over from another scheduler.",
+    "mcp": "Tools for an agent, by the Model Context Protocol.",
     "conformance": "Whether a worker in any language keeps to the protocol.",
     "completion": "Print the completion script of a shell.",
 }
@@ -71,7 +73,7 @@ cli = Lazy(
         "Jobs and runs": ("job", "run", "calendar", "hold", "channel", "preview", "upcoming", "status"),
         "Before it happens": ("plan", "apply", "forecast"),
         "Server": ("serve", "api", "planner", "dispatcher", "rescuer", "pruner", "store", "door"),
-        "Workers": ("worker", "conformance"),
+        "Workers": ("worker", "mcp", "conformance"),
         "Access": ("login", "logout", "whoami", "key", "audit"),
         "This command": ("completion",),
     },

@@ -291,6 +291,8 @@ def _app(runtime: Runtime, settings: Settings, siblings: Siblings = ALONE) -> An
         siblings=siblings,
         metrics=settings.metrics,
     )
+    if settings.mcp:
+        app = _with_agents(app)
     if settings.doors:
         app = _behind_doors(app, runtime, settings, siblings)
     if not settings.trusted_proxies:
@@ -298,6 +300,15 @@ def _app(runtime: Runtime, settings: Settings, siblings: Siblings = ALONE) -> An
     from horarium.api.proxies import BehindProxies
 
     return BehindProxies(app, settings.trusted_proxies)
+
+
+def _with_agents(app: Any) -> Any:
+    try:
+        from horarium.agents.http import Agents
+    except ImportError:
+        message = "mcp: is on, and its library is not installed; pip install 'horarium[mcp]'"
+        raise InvalidSetting(message, field="mcp") from None
+    return Agents(app)
 
 
 def _behind_doors(app: Any, runtime: Runtime, settings: Settings, siblings: Siblings) -> Any:

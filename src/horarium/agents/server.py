@@ -1,0 +1,60 @@
+"""The Model Context Protocol, by the official SDK, over any way to ask the API."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+import mcp_types as types
+from jsonschema import Draft202012Validator
+from mcp.server import Server, ServerRequestContext
+
+from horarium.agents.tools import INSTRUCTIONS, TOOLS, Request, Tool, answer_text
+from horarium.model.version import release
+
+Ask = Callable[[Request, Any], Awaitable[tuple[int, Any]]]
+"""Asks the API on behalf of the caller of an HTTP request (None where there is none): status, and answer."""
+ARGUMENT_FAULTS_MAX = 5
+Context: TypeAlias = ServerRequestContext[Any, Any]
+
+_TOOLS = {tool.name: tool for tool in TOOLS}
+CHECKS = {tool.name: Draft202012Validator(tool.schema) for tool in TOOLS}
+
+
+def agent_server(ask: Ask) -> Server[Any]:
+    """A server of all tools."""
+
+    async def list_tools(context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_described(tool) for tool in TOOLS])
+
+    async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        arguments = params.arguments or {}
+        if params.name not in _TOOLS:
+            return _result(f"There is no such tool. There are: {', '.join(_TOOLS)}.", is_error=True)
+        faults = [_fault(error) for error in CHECKS[params.name].iter_errors(arguments)]
+        if faults:
+            return _result("The arguments are wrong: " + "; ".join(faults[:ARGUMENT_FAULTS_MAX]), is_error=True)
+        status, answer = await ask(_TOOLS[params.name].request(arguments), context.request)
+        return _result(answer_text(status, answer), is_error=status >= 300)
+
+    return Server(
+        "horarium", version=release(), instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool
+    )
+
+
+def _described(tool: Tool) -> types.Tool:
+    hints = types.ToolAnnotations(
+        read_only_hint=not tool.writes, destructive_hint=False, idempotent_hint=not tool.writes, open_world_hint=False
+    )
+    return types.Tool(name=tool.name, description=tool.description, input_schema=tool.schema, annotations=hints)
+
+
+def _result(text: str, *, is_error: bool) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=is_error)
+
+
+def _fault(error: Any) -> str:
+    """Where and what kind, without the value: it may be of any length."""
+    where = ".".join(str(part) for part in error.absolute_path) or "they"
+    known = error.validator_value if error.validator in ("enum", "type", "maximum", "minimum", "maxLength") else ""
+    return f"{where}: {error.validator} {known}".strip()

@@ -20,7 +20,7 @@ from tests.waiting import PATIENCE
 pytestmark = pytest.mark.slow
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = sorted(page for folder in ("guides", "coming-from", "fix") for page in (DOCS / folder).glob("*.md"))
+PAGES = sorted(page for folder in ("guides", "coming-from", "fix", "about") for page in (DOCS / folder).glob("*.md"))
 
 
 def blocks(page: Path, language: str) -> list[str]:

@@ -41,6 +41,8 @@ class SchedulerOptions(TypedDict, total=False):
     catch_up_per_second: float
     jobs_max: int
     http_concurrency: int
+    http_breaker_failures: int
+    http_breaker_seconds: float
     handler_concurrency: int
     grace_seconds: float
     audit_retention_seconds: float | None

@@ -42,11 +42,11 @@ class HoldRepeat(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Probing(Struct, frozen=True, omit_defaults=True):
-    """Of a circuit breaker: when the next run is let through, which one is under way, and how long a stretch is."""
+    """Of a circuit breaker: when the next run is let through, how long after each, and the claim of the last one."""
 
     next_at: Instant
     seconds: float
-    run_id: str | None = None
+    probe: str | None = None
 
 
 class Hold(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -26,6 +26,7 @@ from horarium.operations.facade import Operations
 from horarium.operations.settling.report_keys import key_digest, report_key
 from horarium.operations.writing.tracing import Tracing
 from horarium.ports import Bus, Delivery, Signal, Store
+from horarium.services.alerts.breaker import Breaker, Counted, Limits
 from horarium.services.alerts.follow import FollowDelivery
 from horarium.services.alerts.notifier import NotifyDelivery
 from horarium.services.alerts.serving import Serving
@@ -241,7 +242,9 @@ class Assembly:
 
     def _dispatch_http(self) -> None:
         delivery = self._http()
-        performing = self._dispatch("http", {"http": delivery}, self._options.http_concurrency)
+        breaker = self._breaker()
+        self.services.append(breaker)
+        performing = self._dispatch("http", {"http": Counted(delivery, breaker)}, self._options.http_concurrency)
         collector = self._shared.collector
         self.http_cancels = HttpCancels(
             self._shared.store,
@@ -249,6 +252,21 @@ class Assembly:
             self._options.name,
             delivery.notify_cancel,
             lambda run: (run.id, run.token) in performing.attempts or collector.holds(run),
+        )
+
+    def _breaker(self) -> Breaker:
+        shared, options = self._shared, self._options
+        operations = shared.operations
+        limits = Limits(options.http_breaker_failures, options.http_breaker_seconds)
+        return Breaker(
+            shared.store,
+            shared.clock,
+            shared.signal,
+            operations.holds,
+            operations.reconciler.holding,
+            operations.channels,
+            options.name,
+            limits,
         )
 
     def _http(self) -> HttpDelivery:

@@ -39,6 +39,8 @@ class Options:
     catch_up_per_second: float = 100.0
     jobs_max: int = 500
     http_concurrency: int = 100
+    http_breaker_failures: int = 20
+    http_breaker_seconds: float = 60.0
     handler_concurrency: int = 100
     grace_seconds: float = 30.0
     audit_retention_seconds: float | None = None

@@ -111,7 +111,8 @@ class HoldOperations:
         raise contended(f"hold {id}")
 
     async def write(self, stored: Record | None, hold: Hold, action: str) -> bool:
-        """Write the hold if it is still as it was read, with the marker of the change."""
+        """Write the hold if it is still as it was read, with the marker of the change. (For one of the breaker there is
+        nothing to be carried but its end.)"""
         now = self._clock.now()
         before = None if stored is None else hold_view(decode_hold(stored.body), now)
         line = told(action, f"hold/{hold.id}", now, before=before, after=hold_view(hold, now))
@@ -119,7 +120,8 @@ class HoldOperations:
         owed = Owed(hold.id, now)
         marker = Record(name=f"{CHANGED}{hold.id}/{version:012d}-{now:016x}", body=msgspec.json.encode(owed))
         record = Record(name=PREFIX + hold.id, body=msgspec.json.encode(hold), version=version)
-        change = RecordChange(record, version - 1, records=(*line, marker))
+        carried = (marker,) if hold.probing is None or is_over(hold, now) else ()
+        change = RecordChange(record, version - 1, records=(*line, *carried))
         written = (await self._store.put_records([change]))[0]
         self._holding.stale()
         if written:

@@ -212,6 +212,7 @@ def hold_on(holds: Iterable[Hold], run: Run, job: Job | None, at: Instant) -> In
         InForce(hold, stretch)
         for hold in holds
         if covers_run(hold.scope, run, job) and (stretch := stretch_at(hold, at)) is not None
+        if hold.probing is None or hold.probing.probe != f"{run.id}/{run.token}"
     ]
     return max(found, key=lambda each: each.stretch.ends_at, default=None)
 

@@ -205,6 +205,17 @@ class Settings(Struct, frozen=True, kw_only=True):
     http_concurrency: Annotated[
         int, Meta(ge=1, le=10_000, description="How many HTTP targets are called at one time.")
     ] = 100
+    http_breaker_failures: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=100_000,
+            description="How many requests to one host fail in a row until it is held (0: it never is).",
+        ),
+    ] = 20
+    http_breaker_seconds: Annotated[
+        float, Meta(ge=1, le=86_400, description="How long a host is held until one run is tried there.")
+    ] = 60.0
     handler_concurrency: Annotated[int, Meta(ge=1, le=10_000, description="How many handlers run at one time.")] = 100
     grace_seconds: Annotated[float, Meta(ge=0, le=86_400, description="How long a stop waits for runs under way.")] = (
         30.0

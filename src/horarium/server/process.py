@@ -259,6 +259,8 @@ def _options(settings: Settings, report_url: str) -> Options:
         catch_up_per_second=settings.catch_up_per_second,
         jobs_max=settings.jobs_max,
         http_concurrency=settings.http_concurrency,
+        http_breaker_failures=settings.http_breaker_failures,
+        http_breaker_seconds=settings.http_breaker_seconds,
         handler_concurrency=settings.handler_concurrency,
         grace_seconds=settings.grace_seconds,
         audit_retention_seconds=settings.audit_retention_seconds,

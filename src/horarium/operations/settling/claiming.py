@@ -59,8 +59,24 @@ class Claiming:
             released = [_released(run, claimed.jobs, now) for run in unwanted]
             claimed = await self._put_back(claimed, released, now, "whose job was changed")
         if holds:
-            claimed = await self._put_back(claimed, _held(claimed, holds, now), now, "that are held")
+            claimed = await self._put_back(claimed, await self._held(claimed, now), now, "that are held")
         return claimed
+
+    async def _held(self, claimed: Claimed, now: Instant) -> list[RunChange]:
+        """Runs that a hold keeps from their begin, and those whose fire time it skips."""
+        changes = []
+        for run in claimed.runs:
+            job = claimed.jobs.get(run.job_id or "")
+            skipped = skipped_at_claim(run, job, self.holding.known, now)
+            if skipped is not None:
+                changes.append(RunChange(skipped, run.token, run.state))
+                continue
+            held = hold_on(self.holding.known, run, job, max(now, run.due_at))
+            if held is not None and await self.holding.lets_through(held.hold, run, job, now):
+                held = hold_on(self.holding.known, run, job, max(now, run.due_at))
+            if held is not None:
+                changes.append(RunChange(kept_back(run, held, now), run.token, run.state))
+        return changes
 
     async def _put_back(self, claimed: Claimed, afters: Sequence[RunChange], now: Instant, which: str) -> Claimed:
         """Write these runs of a claim as they are to be instead of handing them out. The others."""
@@ -107,20 +123,6 @@ def _tried_apart(claimed: Claimed, together: Sequence[Run], now: Instant) -> lis
 def _released(run: Run, jobs: Mapping[str, Job], now: Instant) -> RunChange:
     reason = Released("not handed out: its job was changed")
     return _change(run, settle(run, jobs.get(run.job_id or ""), reason, now))
-
-
-def _held(claimed: Claimed, holds: Sequence[Hold], now: Instant) -> list[RunChange]:
-    """Runs that a hold keeps from their begin, and those whose fire time it skips."""
-    changes = []
-    for run in claimed.runs:
-        job = claimed.jobs.get(run.job_id or "")
-        skipped = skipped_at_claim(run, job, holds, now)
-        held = None if skipped else hold_on(holds, run, job, max(now, run.due_at))
-        if skipped is not None:
-            changes.append(_change(run, skipped))
-        elif held is not None:
-            changes.append(_change(run, kept_back(run, held, now)))
-    return changes
 
 
 def _unwanted(runs: Sequence[Run], jobs: Mapping[str, Job]) -> list[Run]:

@@ -13,9 +13,10 @@ import msgspec
 from horarium.clock import Instant
 from horarium.model import Job, Run
 from horarium.model.holds import Hold
-from horarium.model.records import RecordFilter
+from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.writing.context import Context
 from horarium.ports import HOLDS, PAGE_MAX
+from horarium.rules.breaking import probed
 from horarium.rules.holds import hold_on, kept_back
 
 PREFIX = "hold/"
@@ -59,6 +60,27 @@ class Holding:
     def holds(self, run: Run, job: Job | None, at: Instant) -> bool:
         """Whether a known hold keeps this run from its begin."""
         return bool(self.known) and hold_on(self.known, run, job, at) is not None
+
+    async def lets_through(self, hold: Hold, run: Run, job: Job | None, now: Instant) -> bool:
+        """Whether this claimed run is the next probe of a circuit breaker: one claim of all nodes is."""
+        wanted = probed(hold, run, job, now)
+        if wanted is None:
+            return False
+        (stored,) = await self._store.get_records([PREFIX + hold.id])
+        if stored is None:
+            return False
+        if (as_it_is := decode_hold(stored.body)) != hold:
+            self._know(as_it_is)
+            return False
+        record = Record(name=stored.name, body=msgspec.json.encode(wanted), version=stored.version + 1)
+        (is_probe,) = await self._store.put_records([RecordChange(record, stored.version)])
+        if is_probe:
+            self._know(wanted)
+        self.stale()
+        return is_probe
+
+    def _know(self, hold: Hold) -> None:
+        self.known = tuple(hold if known.id == hold.id else known for known in self.known)
 
     async def said(self, run: Run, job: Job | None) -> Run:
         """The new run; under a hold, it waits and says so."""

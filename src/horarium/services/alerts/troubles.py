@@ -112,17 +112,22 @@ class Troubles(Service):
         return now if stored is None else _since(stored)
 
     async def _tell(self, key: str, told: Told, now: Instant) -> None:
-        after: str | None = None
-        while True:
-            page = await self._channels.page(after, PAGE_MAX)
-            runs = [
-                notify_run(name, told, f"{key}/notify:{name}", now) for name, channel in page.items if channel.system
-            ]
-            if runs:
-                await self._store.add_runs(runs)
-                announce_runs(self._signal, runs)
-            if (after := page.next_after) is None:
-                return
+        await tell_system(self._store, self._signal, self._channels, key, told, now)
+
+
+async def tell_system(
+    store: Store, signal: Signal, channels: ChannelOperations, key: str, told: Told, now: Instant
+) -> None:
+    """Tell every channel whose `system` is true, each once for one key."""
+    after: str | None = None
+    while True:
+        page = await channels.page(after, PAGE_MAX)
+        runs = [notify_run(name, told, f"{key}/notify:{name}", now) for name, channel in page.items if channel.system]
+        if runs:
+            await store.add_runs(runs)
+            announce_runs(signal, runs)
+        if (after := page.next_after) is None:
+            return
 
 
 def _told(event: str, message: str, now: Instant) -> Told:

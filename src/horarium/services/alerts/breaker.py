@@ -1,0 +1,180 @@
+"""The circuit breaker of HTTP hosts: counts requests that fail in a row, and holds a host that does not answer.
+
+Every node counts for itself, in memory, and shares its streak in a record of its own, `breaker/HOST/NODE`, once a
+second at most: no row is written by two nodes. The hold is a hold as others are (`rules.holds`), but for its probes:
+the claim lets one run through at a time (`operations.settling.holding`), and a request that is answered lifts it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import msgspec
+from msgspec import Struct
+
+from horarium.clock import Clock, Instant, to_text
+from horarium.model import Job, Outcome, Run
+from horarium.model.channels import Told
+from horarium.model.holds import Hold
+from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.operations.channels import ChannelOperations
+from horarium.operations.holds import HoldOperations
+from horarium.operations.settling.holding import PREFIX as HOLD
+from horarium.operations.settling.holding import Holding, decode_hold
+from horarium.ports import PAGE_MAX, Assignment, Control, Delivery, Signal, Store, Topic
+from horarium.rules.breaking import PREFIX, Streak, after, answers, failures_in_a_row, opened
+from horarium.rules.holds import end_of, host_of
+from horarium.services.alerts.troubles import tell_system
+from horarium.services.loop.service import Service, Wake
+
+SHARED = "breaker/"
+HOSTS_MAX = 1_000
+"""Hosts of which one node remembers a streak."""
+
+_streak = msgspec.json.Decoder(Streak).decode
+
+
+class Limits(Struct, frozen=True):
+    """How many failures in a row open the breaker (0: none do), and how long it is until the next probe."""
+
+    failures: int
+    seconds: float
+
+
+class Breaker(Service):
+    """Counts the failures of hosts on one node, and opens and closes the holds on them."""
+
+    name = "breaker"
+    topics: tuple[Topic, ...] = ()
+    rest_seconds = 0.2
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        signal: Signal,
+        holds: HoldOperations,
+        holding: Holding,
+        channels: ChannelOperations,
+        node: str,
+        limits: Limits,
+    ) -> None:
+        self.wake = Wake()
+        self._store = store
+        self._clock = clock
+        self._signal = signal
+        self._holds = holds
+        self._holding = holding
+        self._channels = channels
+        self._node = node
+        self._limits = limits
+        self._streaks: dict[str, Streak] = {}
+        self._news: dict[str, str] = {}
+
+    def looks(self) -> bool:
+        return bool(self._news)
+
+    def heard(self, run: Run, job: Job | None, outcome: Outcome | None) -> None:
+        """A request was made. Only counts, so that no delivery waits."""
+        host, answered = host_of(job, run), answers(outcome)
+        if host is None or answered is None or not self._limits.failures:
+            return
+        before = self._streaks.get(host, Streak())
+        if host not in self._streaks and len(self._streaks) >= HOSTS_MAX:
+            del self._streaks[next(iter(self._streaks))]
+        self._streaks[host] = after(before, answered, self._clock.now())
+        is_news = before.failures or not answered or any(hold.id == PREFIX + host for hold in self._holding.known)
+        if is_news:
+            self._news[host] = getattr(outcome, "error", "")
+            self.wake()
+
+    async def step(self, now: Instant) -> Instant | None:
+        if not self._news:
+            return None
+        shared = await self._shared()
+        for host, why in list(self._news.items()):
+            streak = self._streaks.get(host, Streak())
+            if streak.failures:
+                await self._failed(host, why, streak, shared[host], now)
+            else:
+                await self._answered(host, streak, shared[host], now)
+            if self._streaks.get(host, streak) == streak:
+                self._news.pop(host, None)
+        return now if self._news else None
+
+    async def _failed(self, host: str, why: str, streak: Streak, shared: dict[str, Record], now: Instant) -> None:
+        mine = self._record(host, streak, shared)
+        await self._store.put_records([RecordChange(mine, mine.version - 1)])
+        others = [_streak(record.body) for node, record in shared.items() if node != self._node]
+        failures = failures_in_a_row([*others, streak], now)
+        if failures < self._limits.failures:
+            return
+        stored, hold = await self._stored(host)
+        if hold is not None and end_of(hold) > now:
+            return
+        made = opened(host, failures, why, self._limits.seconds, now)
+        if await self._holds.write(stored, made, "hold.create"):
+            self._streaks[host] = Streak()
+            await self._forget([*shared.values(), mine])
+            await self._tell("breaker_open", host, made.reason, now)
+
+    async def _answered(self, host: str, streak: Streak, shared: dict[str, Record], now: Instant) -> None:
+        if any(_streak(record.body).failures for node, record in shared.items() if node != self._node):
+            mine = self._record(host, streak, shared)
+            await self._store.put_records([RecordChange(mine, mine.version - 1)])
+        else:
+            await self._forget(list(shared.values()))
+        _, hold = await self._stored(host)
+        if hold is not None and end_of(hold) > now:
+            await self._holds.lift(hold.id)
+            await self._tell("breaker_closed", host, f"{host} answers again", hold.begins_at)
+
+    # ---- what nodes share
+
+    async def _shared(self) -> dict[str, dict[str, Record]]:
+        """The records of all nodes, by host and node."""
+        found: dict[str, dict[str, Record]] = defaultdict(dict)
+        after_name: str | None = None
+        while True:
+            page = await self._store.list_records(RecordFilter(SHARED), after_name, PAGE_MAX)
+            for record in page.items:
+                host, _, node = record.name.removeprefix(SHARED).partition("/")
+                found[host][node] = record
+            if (after_name := page.next_after) is None:
+                return found
+
+    def _record(self, host: str, streak: Streak, shared: dict[str, Record]) -> Record:
+        before = shared.get(self._node)
+        version = 1 if before is None else before.version + 1
+        return Record(name=f"{SHARED}{host}/{self._node}", body=msgspec.json.encode(streak), version=version)
+
+    async def _forget(self, records: list[Record]) -> None:
+        newest = {record.name: record for record in records}
+        changes = [RecordChange(record, record.version, deleted=True) for record in newest.values()]
+        if changes:
+            await self._store.put_records(changes)
+
+    async def _stored(self, host: str) -> tuple[Record | None, Hold | None]:
+        (record,) = await self._store.get_records([HOLD + PREFIX + host])
+        return record, None if record is None else decode_hold(record.body)
+
+    async def _tell(self, event: str, host: str, message: str, at: Instant) -> None:
+        told = Told(event, None, None, None, to_text(self._clock.now()), message)
+        await tell_system(self._store, self._signal, self._channels, f"{event}/{host}/{at}", told, self._clock.now())
+
+
+class Counted:
+    """A delivery whose outcomes the breaker hears of."""
+
+    def __init__(self, delivery: Delivery, breaker: Breaker) -> None:
+        self._delivery = delivery
+        self._breaker = breaker
+
+    async def deliver(self, assignment: Assignment, control: Control) -> Outcome | None:
+        """As the delivery does."""
+        outcome = await self._delivery.deliver(assignment, control)
+        self._breaker.heard(assignment.run, assignment.job, outcome)
+        return outcome
+
+    async def close(self) -> None:
+        await self._delivery.close()

@@ -1,0 +1,171 @@
+"""The circuit breaker: a host that does not answer is held, one probe at a time is let through, an answer lifts it."""
+
+from __future__ import annotations
+
+import pytest
+
+from horarium.clock import SECOND
+from horarium.model import Deferred, Failed, HttpTarget, Job, Outcome, Run, State, Succeeded
+from horarium.model.channels import WebhookChannel
+from horarium.policies import Overlap
+from horarium.ports import RunFilter
+from horarium.rules.breaking import answers
+from horarium.services.alerts.breaker import Breaker, Limits
+from tests.services.conftest import START, Setting
+
+DEAD, WELL = "dead.example.com", "well.example.com"
+NO_ANSWER = Failed("no connection")
+
+
+class Hosts:
+    """Jobs of two hosts, and nodes that make requests."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.jobs: dict[str, Job] = {}
+
+    async def set_up(self) -> None:
+        for host in (DEAD, WELL):
+            target = HttpTarget(url=f"https://{host}/x")
+            self.jobs[host] = await self.setting.add_job(host, every=86_400, target=target, overlap=Overlap.ALLOW)
+
+    def node(self, name: str, failures: int = 20) -> Breaker:
+        setting, operations = self.setting, self.setting.operations_on(self.setting.store)
+        limits = Limits(failures, 60.0)
+        return Breaker(
+            setting.store,
+            setting.clock,
+            setting.signal,
+            operations.holds,
+            operations.reconciler.holding,
+            operations.channels,
+            name,
+            limits,
+        )
+
+    async def asked(self, node: Breaker, host: str, outcome: Outcome, count: int = 1) -> None:
+        for _ in range(count):
+            self.setting.clock.advance(0.01)
+            node.heard(Run(id="r", queue="http", fire_at=0, due_at=0, created_at=0), self.jobs[host], outcome)
+        await node._holding.look(0)
+        await node.step(self.setting.now)
+
+    async def held(self) -> list[str]:
+        return [hold.scope.host or "" for hold in await self.setting.operations.holds.in_force()]
+
+    async def add(self, host: str, count: int) -> list[str]:
+        runs = [
+            Run(
+                id=f"{host}-{number}", queue="http", job=host, job_id=host, fire_at=START + number,
+                due_at=self.setting.now, created_at=START,
+            )
+            for number in range(count)
+        ]  # fmt: skip
+        assert all(await self.setting.store.add_runs(runs))
+        return [run.id for run in runs]
+
+    async def claimed(self) -> list[str]:
+        now = self.setting.now
+        found = await self.setting.operations.claiming.claim(["http"], 100, "w", now, now)
+        return sorted(run.id for run in found.runs)
+
+
+@pytest.fixture
+async def hosts(setting: Setting) -> Hosts:
+    made = Hosts(setting)
+    await made.set_up()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("outcome", "answered"),
+    [
+        (Succeeded(), True),
+        (None, True),
+        (Failed("answered 404 Not Found", result=b'{"status":404}'), True),
+        (Failed("answered 503 Service Unavailable", result=b'{"status":503}'), False),
+        (NO_ANSWER, False),
+        (Failed("this address is refused", retryable=False), None),
+        (Deferred(0), None),
+    ],
+)
+def test_a_host_fails_where_it_does_not_answer(outcome: Outcome | None, answered: bool | None) -> None:
+    assert answers(outcome) is answered
+
+
+async def test_so_many_failures_in_a_row_hold_the_host_and_no_other(hosts: Hosts) -> None:
+    node = hosts.node("a")
+    await hosts.asked(node, DEAD, NO_ANSWER, 19)
+    assert await hosts.held() == []
+    await hosts.asked(node, DEAD, NO_ANSWER)
+    assert await hosts.held() == [f"{DEAD}:443"]
+    (hold,) = await hosts.setting.operations.holds.in_force()
+    assert hold.reason == f"20 requests to {DEAD}:443 failed in a row: no connection"
+    await hosts.add(DEAD, 3)
+    assert await hosts.add(WELL, 3) == await hosts.claimed()
+    runs = (await hosts.setting.store.list_runs(RunFilter(job=DEAD), None, 9)).items
+    assert {(run.state, run.attempt) for run in runs} == {(State.PENDING, 0)}
+
+
+async def test_an_answer_in_between_begins_the_count_again(hosts: Hosts) -> None:
+    node = hosts.node("a")
+    for _ in range(3):
+        await hosts.asked(node, DEAD, NO_ANSWER, 19)
+        await hosts.asked(node, DEAD, Succeeded())
+    assert await hosts.held() == []
+
+
+async def test_nodes_count_together(hosts: Hosts) -> None:
+    for name in ("a", "b", "c"):
+        await hosts.asked(hosts.node(name), DEAD, NO_ANSWER, 7)
+    assert await hosts.held() == [f"{DEAD}:443"]
+
+
+async def test_an_answer_on_one_node_ends_the_count_of_all(hosts: Hosts) -> None:
+    first, second = hosts.node("a"), hosts.node("b")
+    await hosts.asked(first, DEAD, NO_ANSWER, 15)
+    await hosts.asked(second, DEAD, NO_ANSWER)
+    await hosts.asked(second, DEAD, Succeeded())
+    await hosts.asked(second, DEAD, NO_ANSWER, 10)
+    assert await hosts.held() == []
+
+
+async def test_zero_turns_it_off(hosts: Hosts) -> None:
+    await hosts.asked(hosts.node("a", failures=0), DEAD, NO_ANSWER, 100)
+    assert await hosts.held() == []
+
+
+async def test_one_run_at_a_time_is_let_through_and_an_answer_lifts_it(hosts: Hosts) -> None:
+    setting, node = hosts.setting, hosts.node("a")
+    await setting.operations.channels.put("ops", WebhookChannel(url="https://example.org/", system=True))
+    await hosts.asked(node, DEAD, NO_ANSWER, 20)
+    await hosts.add(DEAD, 5)
+    assert await hosts.claimed() == []
+    setting.clock.advance(61)
+    (probe,) = await hosts.claimed()
+    assert await hosts.claimed() == [], "one at a time"
+    setting.clock.advance(61)
+    (another,) = await hosts.claimed()
+    assert another != probe
+    await hosts.asked(node, DEAD, NO_ANSWER)
+    assert await hosts.held() == [f"{DEAD}:443"]
+    await hosts.asked(node, DEAD, Succeeded())
+    assert await hosts.held() == []
+    setting.clock.advance(2)
+    told = (await setting.store.list_runs(RunFilter(queue="notify"), None, 9)).items
+    assert len(told) == 2
+    setting.clock.advance(65)
+    assert len(await hosts.claimed()) == 3, "what waited for it goes on, also if nobody carries the change"
+
+
+async def test_a_probe_that_fails_is_no_free_pass_for_its_next_attempt(hosts: Hosts) -> None:
+    node = hosts.node("a")
+    await hosts.asked(node, DEAD, NO_ANSWER, 20)
+    (id,) = await hosts.add(DEAD, 1)
+    hosts.setting.clock.advance(61)
+    claimed = await hosts.setting.operations.claiming.claim(["http"], 1, "w", hosts.setting.now, hosts.setting.now)
+    await hosts.setting.operations.settling.release(claimed.runs, claimed.jobs, "failed")
+    assert await hosts.claimed() == []
+    (run,) = await hosts.setting.store.get_runs([id])
+    assert run is not None
+    assert (run.attempt, run.due_at > hosts.setting.now + 30 * SECOND) == (0, True)

@@ -49,6 +49,7 @@ class Hosts:
             node.heard(Run(id="r", queue="http", fire_at=0, due_at=0, created_at=0), self.jobs[host], outcome)
         await node._holding.look(0)
         await node.step(self.setting.now)
+        assert await node.step(self.setting.now) is None, "nothing is left to do"
 
     async def held(self) -> list[str]:
         return [hold.scope.host or "" for hold in await self.setting.operations.holds.in_force()]

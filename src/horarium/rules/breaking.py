@@ -1,4 +1,4 @@
-"""The circuit breaker: when so many requests to one host failed in a row that others need not be tried.
+"""The circuit breaker: a host to which enough requests failed in a row is not asked for a while.
 
 Each node counts its own streak of failures of a host, and shares it; a success of any node ends all streaks. Pure.
 """

@@ -93,12 +93,12 @@ class Breaker(Service):
             return None
         shared = await self._shared()
         for host, why in list(self._news.items()):
-            streak = self._streaks.get(host, Streak())
-            if streak.failures:
+            streak = self._streaks.get(host)
+            if streak is not None and streak.failures:
                 await self._failed(host, why, streak, shared[host], now)
-            else:
+            elif streak is not None:
                 await self._answered(host, streak, shared[host], now)
-            if self._streaks.get(host, streak) == streak:
+            if self._streaks.get(host) in (streak, None):
                 self._news.pop(host, None)
         return now if self._news else None
 
@@ -114,7 +114,7 @@ class Breaker(Service):
             return
         made = opened(host, failures, why, self._limits.seconds, now)
         if await self._holds.write(stored, made, "hold.create"):
-            self._streaks[host] = Streak()
+            self._streaks.pop(host, None)
             await self._forget([*shared.values(), mine])
             await self._tell("breaker_open", host, made.reason, now)
 

@@ -170,3 +170,19 @@ async def test_a_probe_that_fails_is_no_free_pass_for_its_next_attempt(hosts: Ho
     (run,) = await hosts.setting.store.get_runs([id])
     assert run is not None
     assert (run.attempt, run.due_at > hosts.setting.now + 30 * SECOND) == (0, True)
+
+
+async def test_a_probe_that_fails_at_once_lets_the_next_one_come_in_time(setting: Setting) -> None:
+    hosts = Hosts(setting)
+    await setting.add_job(DEAD, every=86_400, target=HttpTarget(url=f"https://{DEAD}/x", timeout_seconds=600))
+    (job,) = await setting.store.get_jobs([DEAD])
+    assert job is not None
+    hosts.jobs[DEAD], node = job, hosts.node("a")
+    await hosts.asked(node, DEAD, NO_ANSWER, 20)
+    await hosts.add(DEAD, 3)
+    setting.clock.advance(61)
+    (first,) = await hosts.claimed()
+    await hosts.asked(node, DEAD, NO_ANSWER)
+    setting.clock.advance(61)
+    (second,) = await hosts.claimed()
+    assert first != second

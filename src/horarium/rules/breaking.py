@@ -81,3 +81,11 @@ def probed(hold: Hold, run: Run, job: Job | None, now: Instant) -> Hold | None:
     longest = target.timeout_seconds + ANSWERED_SECONDS if isinstance(target, HttpTarget) else 0.0
     next_at = now + to_micros(max(probing.seconds, longest))
     return replace(hold, probing=replace(probing, next_at=next_at, probe=f"{run.id}/{run.token}"))
+
+
+def probe_failed(hold: Hold, now: Instant) -> Hold | None:
+    """The open hold, after its probe was answered by a failure: the next may come sooner. None: that is so already."""
+    probing = hold.probing
+    if probing is None or probing.probe is None or probing.next_at <= now + to_micros(probing.seconds):
+        return None
+    return replace(hold, probing=replace(probing, next_at=now + to_micros(probing.seconds)))

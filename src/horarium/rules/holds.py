@@ -267,7 +267,8 @@ def wakes_at(held: InForce, now: Instant) -> Instant:
     probing = held.hold.probing
     if probing is None:
         return min(held.stretch.ends_at, now + LOOK_AGAIN)
-    return probing.next_at if probing.next_at > now else now + to_micros(probing.seconds)
+    soon = now + to_micros(probing.seconds)
+    return min(probing.next_at, soon) if probing.next_at > now else soon
 
 
 def words_of_hold(held: InForce) -> str:

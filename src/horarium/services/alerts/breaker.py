@@ -22,7 +22,7 @@ from horarium.operations.holds import HoldOperations
 from horarium.operations.settling.holding import PREFIX as HOLD
 from horarium.operations.settling.holding import Holding, decode_hold
 from horarium.ports import PAGE_MAX, Assignment, Control, Delivery, Signal, Store, Topic
-from horarium.rules.breaking import PREFIX, Streak, after, answers, failures_in_a_row, opened
+from horarium.rules.breaking import PREFIX, Streak, after, answers, failures_in_a_row, opened, probe_failed
 from horarium.rules.holds import end_of, host_of
 from horarium.services.alerts.troubles import tell_system
 from horarium.services.loop.service import Service, Wake
@@ -83,10 +83,13 @@ class Breaker(Service):
         if host not in self._streaks and len(self._streaks) >= HOSTS_MAX:
             del self._streaks[next(iter(self._streaks))]
         self._streaks[host] = after(before, answered, self._clock.now())
-        is_news = before.failures or not answered or any(hold.id == PREFIX + host for hold in self._holding.known)
+        is_news = before.failures or not answered or self._is_held(host)
         if is_news:
             self._news[host] = getattr(outcome, "error", "")
             self.wake()
+
+    def _is_held(self, host: str) -> bool:
+        return any(hold.id == PREFIX + host for hold in self._holding.known)
 
     async def step(self, now: Instant) -> Instant | None:
         if not self._news:
@@ -107,10 +110,14 @@ class Breaker(Service):
         await self._store.put_records([RecordChange(mine, mine.version - 1)])
         others = [_streak(record.body) for node, record in shared.items() if node != self._node]
         failures = failures_in_a_row([*others, streak], now)
-        if failures < self._limits.failures:
+        if failures < self._limits.failures and not self._is_held(host):
             return
         stored, hold = await self._stored(host)
         if hold is not None and end_of(hold) > now:
+            if stored is not None and (sooner := probe_failed(hold, now)) is not None:
+                await self._holds.write(stored, sooner, "hold.update")
+            return
+        if failures < self._limits.failures:
             return
         made = opened(host, failures, why, self._limits.seconds, now)
         if await self._holds.write(stored, made, "hold.create"):

@@ -34,11 +34,10 @@ class Request(Struct, frozen=True):
 
 
 class Tool(Struct, frozen=True):
-    """`properties`: JSON Schema of its arguments. `route`: the path of the API that it needs, with its method."""
+    """`properties`: JSON Schema of its arguments."""
 
     name: str
     description: str
-    route: tuple[str, str]
     request: Callable[[Arguments], Request]
     properties: dict[str, Any] = {}
     required: tuple[str, ...] = ()
@@ -89,8 +88,18 @@ def _trigger(asked: Arguments) -> Request:
     return Request("POST", f"/jobs/{_segment(asked['job'])}/trigger", body)
 
 
+def _plan(asked: Arguments) -> Request:
+    return Request(
+        "POST", "/plans", {"documents": {name: asked[name] for name in ("jobs", "calendars") if name in asked}}
+    )
+
+
 def _text(description: str, most: int = 200, **more: Any) -> dict[str, Any]:
     return {"type": "string", "minLength": 1, "maxLength": most, "description": description, **more}
+
+
+def _documents(description: str) -> dict[str, Any]:
+    return {"type": "array", "maxItems": LIMIT_MAX, "items": {"type": "object"}, "description": description}
 
 
 def _instant(description: str) -> dict[str, Any]:
@@ -105,7 +114,6 @@ TOOLS = (
     Tool(
         "preview",
         "When a trigger would fire, and its rule in words. Changes nothing. Use it before you propose a schedule.",
-        ("POST", "/preview"),
         lambda asked: Request("POST", "/preview", {"count": 10, **asked}),
         {
             "trigger": {
@@ -123,7 +131,6 @@ TOOLS = (
         "explain",
         "Why a job ran, did not run, will run or will not, at an instant, or at each fire time of a span. "
         "Changes nothing.",
-        ("GET", "/jobs/{name}/explain"),
         _explain,
         {
             "job": _text("Its name."),
@@ -136,14 +143,12 @@ TOOLS = (
     Tool(
         "upcoming",
         "What fires next, of all jobs together. Changes nothing.",
-        ("GET", "/upcoming"),
         lambda asked: Request("GET", _query("/upcoming", **{"limit": LIMIT, **asked})),
         {"since": _instant("From here on; left out: now."), "until": _instant("To here."), "limit": _LIMIT},
     ),
     Tool(
         "jobs",
         "Jobs, by name; or one of them, whole. Changes nothing.",
-        ("GET", "/jobs"),
         _jobs,
         {
             "name": _text("Only this job, with all its fields."),
@@ -156,7 +161,6 @@ TOOLS = (
     Tool(
         "runs",
         "Runs, the newest first; or one of them, with its history and result. Changes nothing.",
-        ("GET", "/runs"),
         _runs,
         {
             "id": _text("Only this run.", 64),
@@ -172,7 +176,6 @@ TOOLS = (
     Tool(
         "run_log",
         "The lines that a run wrote. Changes nothing.",
-        ("GET", "/runs/{id}/log"),
         lambda asked: Request(
             "GET", _query(f"/runs/{_segment(asked['id'])}/log", after=asked.get("after"), limit=asked.get("limit", 100))
         ),
@@ -187,13 +190,52 @@ TOOLS = (
         "trigger",
         "Ask for a run of a job now, under its own policies. A payload in place of the job's own needs a role that "
         "may define runs.",
-        ("POST", "/jobs/{name}/trigger"),
         _trigger,
         {
             "job": _text("Its name."),
             "payload": {"description": f"Any JSON, up to {PAYLOAD_BYTES_MAX:,} bytes; left out: the job's own."},
         },
         ("job",),
+        writes=True,
+    ),
+    Tool(
+        "plan",
+        "What would change if these definitions were stored: fields, fire times that come and go, warnings. It stores "
+        "the plan, and no definition. Show the plan to a person before you apply it.",
+        _plan,
+        {
+            "jobs": _documents("Jobs, whole, as `jobs` shows them."),
+            "calendars": _documents("Calendars of business days, whole."),
+        },
+    ),
+    Tool(
+        "apply",
+        "Carry out a plan that `plan` made, as a whole or not at all. Refused (409) where something changed since.",
+        lambda asked: Request("POST", f"/plans/{_segment(asked['id'])}/apply", {}),
+        {"id": _text("The plan's id.", 64)},
+        ("id",),
+        writes=True,
+    ),
+    Tool(
+        "hold",
+        "Let nothing of a scope begin until an instant, such as during maintenance. Runs that wait lose nothing.",
+        lambda asked: Request("POST", "/holds", dict(asked)),
+        {
+            "scope": {
+                "type": "object",
+                "description": 'One of {"job": "NAME"}, {"queue": "NAME"}, {"host": "api.example.com"}, {"labels": '
+                '{"team": "sales"}} and {"all": true}.',
+            },
+            "from": _instant("From here on; left out: now."),
+            "until": _instant("It ends by itself then."),
+            "reason": _text("Why, for those who read it later.", 1_000),
+            "missed": {
+                "type": "string",
+                "enum": ["catch_up", "skip"],
+                "description": "What becomes of fire times in it.",
+            },
+        },
+        ("scope", "until", "reason"),
         writes=True,
     ),
 )

@@ -69,6 +69,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "guides/backup",
             "guides/production",
             "guides/*",
+            "agents",
             "holds",
             "overrides",
             "approvals",

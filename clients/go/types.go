@@ -88,16 +88,16 @@ type ClaimRequest struct {
 
 // CommandTarget: A program with its arguments, which a worker of the queue starts, without a shell. A run's payload reaches it as standard input (in place of `stdin`) and as HORARIUM_PAYLOAD. `env` is added to the worker's environment. `user`: whom the program runs as. `success_codes`: exit codes that mean done; `discard_codes`: failed, and another attempt can't help; any other: failed, and tried again as the job's policy says. `timeout_seconds`: when it is ended, and failed.
 type CommandTarget struct {
-	Type           string            `json:"type"`
-	Command        []string          `json:"command"`
-	Queue          *string           `json:"queue,omitempty"`
-	Env            map[string]string `json:"env,omitempty"`
-	Cwd            *string           `json:"cwd,omitempty"`
-	User           *string           `json:"user,omitempty"`
-	Stdin          *string           `json:"stdin,omitempty"`
-	TimeoutSeconds *float64          `json:"timeout_seconds,omitempty"`
-	SuccessCodes   []int             `json:"success_codes,omitempty"`
-	DiscardCodes   []int             `json:"discard_codes,omitempty"`
+	Type           string         `json:"type"`
+	Command        []string       `json:"command"`
+	Queue          *string        `json:"queue,omitempty"`
+	Env            map[string]any `json:"env,omitempty"`
+	Cwd            *string        `json:"cwd,omitempty"`
+	User           *string        `json:"user,omitempty"`
+	Stdin          *string        `json:"stdin,omitempty"`
+	TimeoutSeconds *float64       `json:"timeout_seconds,omitempty"`
+	SuccessCodes   []int          `json:"success_codes,omitempty"`
+	DiscardCodes   []int          `json:"discard_codes,omitempty"`
 }
 
 // CompleteRequest: The work is done; `result` is kept with the run.
@@ -236,18 +236,19 @@ type HeartbeatRequest struct {
 	Progress any   `json:"progress,omitempty"`
 }
 
-// HttpTarget: An HTTP request. `expected_status` holds codes; empty means any 2xx. `signing_secret` is write-only.
+// HttpTarget: An HTTP request. `expected_status` holds codes; empty means any 2xx. `signing_secret` is write-only. `params` are added to the URL as parameters.
 type HttpTarget struct {
-	Type           string            `json:"type"`
-	URL            string            `json:"url"`
-	Method         *string           `json:"method,omitempty"`
-	Headers        map[string]string `json:"headers,omitempty"`
-	Body           any               `json:"body,omitempty"`
-	TimeoutSeconds *float64          `json:"timeout_seconds,omitempty"`
-	ExpectedStatus []int             `json:"expected_status,omitempty"`
-	SigningSecret  *string           `json:"signing_secret,omitempty"`
-	Completion     *Completion       `json:"completion,omitempty"`
-	CancelURL      *string           `json:"cancel_url,omitempty"`
+	Type           string         `json:"type"`
+	URL            string         `json:"url"`
+	Method         *string        `json:"method,omitempty"`
+	Headers        map[string]any `json:"headers,omitempty"`
+	Body           any            `json:"body,omitempty"`
+	TimeoutSeconds *float64       `json:"timeout_seconds,omitempty"`
+	ExpectedStatus []int          `json:"expected_status,omitempty"`
+	SigningSecret  any            `json:"signing_secret,omitempty"`
+	Completion     *Completion    `json:"completion,omitempty"`
+	CancelURL      *string        `json:"cancel_url,omitempty"`
+	Params         map[string]any `json:"params,omitempty"`
 }
 
 // IntervalTrigger: Every `every_seconds`, counted from `anchor` (left out: from when the job is defined), so it does not drift. With `from` `end`, and no anchor: from the end of the last run.
@@ -539,6 +540,11 @@ type RunView struct {
 	Lease          *LeaseView      `json:"lease,omitempty"`
 	Traceparent    *string         `json:"traceparent,omitempty"`
 	Target         *CommandTarget  `json:"target,omitempty"`
+}
+
+// SecretRef: A secret that is read where it is used: `env:NAME`, a variable of the process, behind the prefix of the setting `secrets_env_prefix`; or `file:NAME`, a file in the folder of the setting `secrets_dir`.
+type SecretRef struct {
+	Secret string `json:"secret"`
 }
 
 // Settled: The outcome of one report: the state in which its run now is, or why nothing was written.

@@ -1,6 +1,7 @@
 """What is checked of an HTTP target when a job is defined."""
 
 from base64 import b64encode
+from collections.abc import Mapping
 
 import pytest
 
@@ -34,9 +35,9 @@ from tests.delivery.receiver import StoppedClock
         ({f"X{number}": "" for number in range(HEADERS_MAX + 1)}, "at most"),
     ],
 )
-def test_a_header_that_is_not_the_user_s_is_refused(headers: dict[str, str], reason: str) -> None:
+def test_a_header_that_is_not_the_user_s_is_refused(headers: Mapping[str, str], reason: str) -> None:
     with pytest.raises(InvalidJob, match=reason) as caught:
-        check_target(HttpTarget("http://example.com", headers=headers), False)
+        check_target(HttpTarget("http://example.com", headers=dict(headers)), False)
     assert caught.value.field == "target.headers"
 
 

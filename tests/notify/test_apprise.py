@@ -14,7 +14,7 @@ from horarium.delivery.apprising import Apprising, check_service
 from horarium.delivery.judged import Judge, judging
 from horarium.errors import InvalidRequest
 from horarium.model import Failed, Outcome, Succeeded
-from horarium.model.channels import AppriseChannel, Letter, Told
+from horarium.model.channels import Letter, Told
 from tests.delivery.receiver import receiving
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -25,7 +25,7 @@ METADATA = b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/latest/meta-
 
 
 async def send(url: str, *, allow_private: bool = False) -> Outcome:
-    return await Apprising(allow_private=allow_private).send(AppriseChannel(url=url), LETTER)
+    return await Apprising(allow_private=allow_private).send(url, LETTER)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ export interface CommandTarget {
   type: "command";
   command: string[];
   queue?: string;
-  env?: Record<string, string>;
+  env?: Record<string, string | SecretRef>;
   cwd?: string | null;
   user?: string | null;
   stdin?: string | null;
@@ -200,13 +200,14 @@ export interface HttpTarget {
   type: "http";
   url: string;
   method?: string;
-  headers?: Record<string, string>;
+  headers?: Record<string, string | SecretRef>;
   body?: unknown;
   timeout_seconds?: number;
   expected_status?: number[];
-  signing_secret?: string | null;
+  signing_secret?: string | SecretRef | null;
   completion?: Completion;
   cancel_url?: string | null;
+  params?: Record<string, string | SecretRef>;
 }
 
 export interface IntervalTrigger {
@@ -469,6 +470,10 @@ export interface RunView {
   lease?: LeaseView;
   traceparent?: string;
   target?: CommandTarget;
+}
+
+export interface SecretRef {
+  secret: string;
 }
 
 export interface Settled {

@@ -76,6 +76,14 @@ class Json(AnyType):
 DURATION, INSTANT, JSON = Duration(), Instant(), Json()
 
 
+def _reference(text: str) -> Any:
+    """A header's value: a text, or a reference such as `{"secret": "env:NAME"}`."""
+    try:
+        return json.loads(text) if text.startswith('{"secret"') else text
+    except ValueError:
+        return text
+
+
 def duration_seconds(text: str) -> float | None:
     """The seconds of a duration; None if it is none."""
     text = text.strip().lower()
@@ -270,7 +278,8 @@ def _http_fields(flags: Mapping[str, Any]) -> dict[str, Any]:
     if flags.get("method"):
         fields["method"] = flags["method"].upper()
     if flags.get("header"):
-        fields["headers"] = pairs("--header", flags["header"], ":")
+        given = pairs("--header", flags["header"], ":")
+        fields["headers"] = {name: _reference(text) for name, text in given.items()}
     body = body_of(flags)
     if body is not None:
         fields["body"] = body

@@ -17,7 +17,7 @@ import os
 import pwd
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import partial
@@ -30,6 +30,7 @@ from horarium.client.claimed import ClaimedRun, Failure
 from horarium.client.lines import Feed
 from horarium.client.processes import Captured, ProcessGroup
 from horarium.clock import to_instant, to_text
+from horarium.delivery.secrets import DIR_DEFAULT, ENV_PREFIX_DEFAULT, MissingSecret, Secrets
 from horarium.errors import InvalidSetting
 from horarium.model import CommandTarget
 from horarium.model.targets import NOT_EXECUTABLE, NOT_FOUND
@@ -91,7 +92,7 @@ class Commands:
         command = command_of(run)
         payload = None if run.payload is None else msgspec.json.encode(run.payload).decode()
         account = None if command.user is None else _account(command.user)
-        env = {**self._env, **_of_account(account), **command.env, **variables_of(run)}
+        env = {**self._env, **_of_account(account), **_given(command), **variables_of(run)}
         if payload is not None and len(payload) <= PAYLOAD_VARIABLE_BYTES_MAX:
             env["HORARIUM_PAYLOAD"] = payload
         program = self._program(command, env)
@@ -164,7 +165,18 @@ def variables_of(run: ClaimedRun) -> dict[str, str]:
 # ---- before -----------------------------------------------------------------------------------------------------
 
 
-def _check_variables(env: Mapping[str, str]) -> None:
+def _given(command: CommandTarget) -> dict[str, str]:
+    """The command's own variables; secrets are read in this process, by its environment's `HORARIUM_SECRETS_ENV_PREFIX`
+    and `HORARIUM_SECRETS_DIR`. Raises Failure for one that is missing."""
+    prefix = os.environ.get("HORARIUM_SECRETS_ENV_PREFIX", ENV_PREFIX_DEFAULT)
+    secrets = Secrets(prefix, os.environ.get("HORARIUM_SECRETS_DIR", DIR_DEFAULT))
+    try:
+        return {name: secrets.read(value) for name, value in command.env.items()}
+    except MissingSecret as missing:
+        raise Failure(str(missing)) from None
+
+
+def _check_variables(env: Iterable[str]) -> None:
     for name in env:
         if any(fnmatchcase(name, pattern) for pattern in LOADER_VARIABLES):
             raise Failure(f"env: {name} may not be set where programs are allowed one by one", retryable=False)

@@ -105,7 +105,10 @@ def form_of(job: Job) -> dict[str, str]:
         "target": target["type"],
         "url": target.get("url", ""),
         "method": target.get("method", "POST"),
-        "headers": "\n".join(f"{name}: {text}" for name, text in target.get("headers", {}).items()),
+        "headers": "\n".join(
+            f"{name}: {text if isinstance(text, str) else json.dumps(text)}"
+            for name, text in target.get("headers", {}).items()
+        ),
         "handler": target.get("name", ""),
         "queue": target.get("queue", ""),
         "bus": target.get("bus", "default"),
@@ -194,14 +197,15 @@ def _target(form: Mapping[str, str], base: Mapping[str, Any], faults: list[Fault
     return made
 
 
-def _headers(text: str, faults: list[Fault]) -> dict[str, str]:
-    """`Name: value`, one a line."""
-    found: dict[str, str] = {}
+def _headers(text: str, faults: list[Fault]) -> dict[str, Any]:
+    """`Name: value`, one a line; the value may be a reference, `{"secret": "env:NAME"}`."""
+    found: dict[str, Any] = {}
     for line in filter(None, map(str.strip, text.splitlines())):
         name, colon, value = line.partition(":")
         if not colon:
             faults.append(Fault("headers", f"{line[:50]!r} is no header, such as Accept: text/plain"))
-        found[name.strip()] = value.strip()
+        value = value.strip()
+        found[name.strip()] = _object(value, "headers", faults) if value.startswith('{"secret"') else value
     return found
 
 
@@ -315,7 +319,7 @@ def _target_flags(target: Mapping[str, Any], flag: Any) -> None:
     if kind == "http" and target.get("method", "POST") != "POST":
         flag("--method", target["method"])
     for name, text in target.get("headers", {}).items():
-        flag("--header", f"{name}: {text}")
+        flag("--header", f"{name}: {text if isinstance(text, str) else json.dumps(text)}")
     payload = target.get(PAYLOAD_FIELD[kind])
     if payload is not None:
         flag({"http": "--body", "handler": "--args"}.get(kind, "--payload"), json.dumps(payload))

@@ -16,7 +16,7 @@ from horarium.delivery.judged import Judge, judging
 from horarium.delivery.letters import subject_of, text_of
 from horarium.errors import InvalidJob, InvalidRequest
 from horarium.model import Failed, Outcome, Succeeded
-from horarium.model.channels import AppriseChannel, Letter
+from horarium.model.channels import Letter
 
 SEND_SECONDS = 45.0
 _NEEDED = "the library apprise is not installed; install horarium[apprise]"
@@ -59,13 +59,13 @@ class Apprising:
     def __init__(self, *, allow_private: bool) -> None:
         self._allow_private = allow_private
 
-    async def send(self, channel: AppriseChannel, letter: Letter) -> Outcome:
-        """Send one message."""
+    async def send(self, url: str, letter: Letter) -> Outcome:
+        """Send one message to the service of this URL."""
         apprise = _library()
         if apprise is None:
             return Failed(_NEEDED)
         service = apprise.Apprise()
-        if not service.add(channel.url):
+        if not service.add(url):
             return Failed("apprise knows no service by the channel's URL", retryable=False)
         try:
             async with asyncio.timeout(SEND_SECONDS):

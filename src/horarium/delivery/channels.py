@@ -8,9 +8,10 @@ from horarium.delivery.addresses import check_url
 from horarium.delivery.apprising import Apprising, check_service
 from horarium.delivery.letters import linked, request_of
 from horarium.delivery.mailing import Mailing
+from horarium.delivery.secrets import MissingSecret
 from horarium.delivery.signing import check_secret
 from horarium.errors import InvalidJob, InvalidRequest
-from horarium.model import Outcome
+from horarium.model import Failed, Outcome
 from horarium.model.channels import AnyChannel, AppriseChannel, EmailChannel, Letter, WebhookChannel
 
 if TYPE_CHECKING:
@@ -22,13 +23,15 @@ def check_channel(channel: AnyChannel, allow_private: bool) -> None:
     match channel:
         case WebhookChannel():
             try:
-                check_url(channel.url, allow_private, field="url")
+                if isinstance(channel.url, str):
+                    check_url(channel.url, allow_private, field="url")
             except InvalidJob as error:
                 raise InvalidRequest(error.message, field=error.field) from None
-            if channel.signing_secret is not None:
+            if isinstance(channel.signing_secret, str):
                 check_secret(channel.signing_secret, error=InvalidRequest)
         case AppriseChannel():
-            check_service(channel.url, allow_private)
+            if isinstance(channel.url, str):
+                check_service(channel.url, allow_private)
         case EmailChannel():
             pass
 
@@ -54,12 +57,16 @@ class Post:
 
     async def send(self, channel: AnyChannel, letter: Letter) -> Outcome:
         """Send one message. Every failure is an outcome."""
-        letter = linked(letter, self._public_url)
-        match channel:
-            case WebhookChannel():
-                secret = channel.signing_secret or self._secret
-                return await self._http.post(channel.url, lambda path, now: request_of(letter, path, now, secret))
-            case EmailChannel():
-                return await self._mailing.send(channel, letter)
-            case AppriseChannel():
-                return await self._apprising.send(channel, letter)
+        letter, secrets = linked(letter, self._public_url), self._http.secrets
+        try:
+            match channel:
+                case WebhookChannel():
+                    own, url = channel.signing_secret, secrets.read(channel.url)
+                    secret = secrets.signing(own) if own else self._secret
+                    return await self._http.post(url, lambda path, now: request_of(letter, path, now, secret))
+                case EmailChannel():
+                    return await self._mailing.send(channel, letter)
+                case AppriseChannel():
+                    return await self._apprising.send(secrets.read(channel.url), letter)
+        except MissingSecret as missing:
+            return Failed(str(missing))

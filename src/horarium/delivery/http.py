@@ -31,6 +31,7 @@ from horarium.delivery.message import (
     report_url,
 )
 from horarium.delivery.places import HostPlaces
+from horarium.delivery.secrets import MissingSecret, Secrets
 from horarium.delivery.signing import check_secret
 from horarium.errors import CallerError, InvalidJob, LeaseLost, Outage
 from horarium.model import Cancelled, Deferred, Failed, HttpTarget, Outcome, Run, Succeeded, in_wall_time
@@ -54,7 +55,7 @@ def check_target(target: HttpTarget, allow_private: bool) -> None:
         check_url(target.cancel_url, allow_private, field="target.cancel_url")
     check_method(target.method)
     check_headers(target.headers)
-    if target.signing_secret is not None:
+    if isinstance(target.signing_secret, str):
         check_secret(target.signing_secret, field="target.signing_secret", error=InvalidJob)
 
 
@@ -77,7 +78,9 @@ class HttpDelivery:
         lookup: Lookup | None = None,
         total_max: int = TOTAL_MAX,
         per_host_max: int = PER_HOST_MAX,
+        secrets: Secrets | None = None,
     ) -> None:
+        self.secrets = secrets or Secrets()
         if signing_secret is not None:
             check_secret(signing_secret)
         self._clock = clock
@@ -96,7 +99,10 @@ class HttpDelivery:
         if target is None:
             return Failed("the run has no HTTP target; its job was changed or deleted", retryable=False)
         try:
+            target = self.secrets.target(target)
             endpoint = self._endpoint(target.url)
+        except MissingSecret as missing:
+            return Failed(str(missing))
         except CallerError as error:
             return Failed(error.message, retryable=False)
         host = endpoint.authority
@@ -117,7 +123,7 @@ class HttpDelivery:
         try:
             endpoint = self._endpoint(target.cancel_url, field="target.cancel_url")
             peer = endpoint.authority
-            secret = self._secret_for(target, run)
+            secret = self._secret_for(self.secrets.target(target), run)
             request = build_cancel(endpoint.path, run, now=self._clock.now(), secret=secret)
             async with asyncio.timeout(CANCEL_SECONDS):
                 status = (await self._exchange(endpoint, request)).status
@@ -151,7 +157,8 @@ class HttpDelivery:
 
     def _secret_for(self, target: HttpTarget, run: Run) -> str | None:
         """The server's own secret vouches for jobs; who adds a one-off run chooses its address and its body."""
-        return target.signing_secret or (None if run.job is None else self._secret)
+        own = target.signing_secret
+        return self.secrets.signing(own) if own else (None if run.job is None else self._secret)
 
     # -- one attempt
 

@@ -7,6 +7,7 @@ write can change how a request is framed, routed or recognised as ours.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -20,6 +21,7 @@ from horarium.delivery.signing import sign
 from horarium.delivery.template import Values, render, render_text
 from horarium.errors import InvalidJob
 from horarium.model import HEADER_CHARS_MAX, HEADERS_MAX, Completion, HttpTarget, Run
+from horarium.model.secrets import MaybeSecret, plain
 from horarium.rules.tracing import handed_on
 
 REPORT_PATH = "/api/v1/runs/"
@@ -79,14 +81,14 @@ def check_method(method: str, *, field: str = "target.method") -> None:
         raise InvalidJob(f"{field}: {method} can't be sent; give GET, POST, PUT, PATCH or DELETE", field=field)
 
 
-def check_headers(headers: dict[str, str], *, field: str = "target.headers") -> None:
+def check_headers(headers: Mapping[str, MaybeSecret], *, field: str = "target.headers") -> None:
     """Raise InvalidJob for too many or too long headers, for names that are ours or the connection's, and for values
     that would break the request apart."""
     if len(headers) > HEADERS_MAX:
         raise InvalidJob(f"{field}: {len(headers)} headers; at most {HEADERS_MAX} are possible", field=field)
     seen: set[str] = set()
     for name, value in headers.items():
-        reason = _header_fault(name, value, seen)
+        reason = _header_fault(name, plain(value), seen)
         if reason is not None:
             raise InvalidJob(f"{field}: {name[:100]!r} {reason}", field=field)
         seen.add(name.lower())
@@ -118,7 +120,7 @@ def build(
         reporting = Reporting()
     values = _Values(run, reporting)
     body, content_type = _body(target, run, values)
-    headers = {name: render_text(value, values) for name, value in target.headers.items()}
+    headers = {name: render_text(plain(value), values) for name, value in target.headers.items()}
     given = {name.lower() for name in headers}
     if content_type is not None and "content-type" not in given:
         headers["Content-Type"] = content_type

@@ -18,6 +18,7 @@ from horarium.doors.web import go_time, short_id
 from horarium.errors import CallerError, InvalidTrigger
 from horarium.model import Disposition, HttpTarget, Job, Run, State, shown_state
 from horarium.model import run_id as run_id_of
+from horarium.model.secrets import plain
 from horarium.policies import Retry
 from horarium.wire.definitions import JobDefinition, read_definition
 from horarium.wire.masking import shown_target
@@ -205,7 +206,7 @@ def fields_of(job: Job) -> dict[str, Any]:
         "rrule": text,
         "callback_url": target.url,
         "method": "" if "get" in sent else target.method,
-        "headers": dict(target.headers),
+        "headers": {name: plain(text) for name, text in target.headers.items()},
         "body": target.body if isinstance(target.body, str) else "",
     }
 

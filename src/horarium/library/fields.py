@@ -34,6 +34,9 @@ class SchedulerOptions(TypedDict, total=False):
     signing_secret: str | None
     smtp_url: str | None
     public_url: str | None
+    secrets_env_prefix: str
+    secrets_dir: str
+    secrets_allowed: Sequence[str]
     report_url: str | None
     report_secret: str | None
     plan_ahead_seconds: float

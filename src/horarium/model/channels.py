@@ -8,6 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from horarium.clock import Instant
 from horarium.model.limits import URL_CHARS_MAX
+from horarium.model.secrets import MaybeSecret, SecretRef
 
 CHANNEL = "channel/"
 """The record of a channel is named by this and its name."""
@@ -36,8 +37,8 @@ class Channel(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
 class WebhookChannel(Channel, tag="webhook", frozen=True, kw_only=True):
     """A signed POST to a URL, after Standard Webhooks. `signing_secret` is write-only; left out, the server's signs."""
 
-    url: Annotated[str, Meta(min_length=1, max_length=URL_CHARS_MAX)]
-    signing_secret: str | None = None
+    url: Annotated[str, Meta(min_length=1, max_length=URL_CHARS_MAX)] | SecretRef
+    signing_secret: MaybeSecret | None = None
     kind: ClassVar[str] = "webhook"
 
 
@@ -51,7 +52,7 @@ class EmailChannel(Channel, tag="email", frozen=True, kw_only=True):
 class AppriseChannel(Channel, tag="apprise", frozen=True, kw_only=True):
     """Any service that the library `apprise` speaks to. The URL is write-only: it holds the service's keys."""
 
-    url: Annotated[str, Meta(min_length=1, max_length=URL_CHARS_MAX)]
+    url: Annotated[str, Meta(min_length=1, max_length=URL_CHARS_MAX)] | SecretRef
     kind: ClassVar[str] = "apprise"
 
 

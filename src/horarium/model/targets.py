@@ -15,6 +15,7 @@ from horarium.model.limits import (
     PAYLOAD_BYTES_MAX,
     URL_CHARS_MAX,
 )
+from horarium.model.secrets import MaybeSecret, SecretRef
 
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH_MAX, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:@-]*(?!\n)$")]
 StatusCode = Annotated[int, Meta(ge=100, le=599)]
@@ -28,17 +29,19 @@ class Completion(StrEnum):
 
 
 class HttpTarget(Struct, frozen=True, tag="http", tag_field="type", omit_defaults=True, forbid_unknown_fields=True):
-    """An HTTP request. `expected_status` holds codes; empty means any 2xx. `signing_secret` is write-only."""
+    """An HTTP request. `expected_status` holds codes; empty means any 2xx. `signing_secret` is write-only. `params` are
+    added to the URL as parameters."""
 
     url: Annotated[str, Meta(min_length=1, max_length=URL_CHARS_MAX)]
     method: Annotated[str, Meta(pattern=r"^[A-Z]{1,16}(?!\n)$")] = "POST"
-    headers: dict[str, str] = {}
+    headers: dict[str, MaybeSecret] = {}
     body: Any = None
     timeout_seconds: Annotated[float, Meta(gt=0, le=3600)] = 30.0
     expected_status: tuple[StatusCode, ...] = ()
-    signing_secret: str | None = None
+    signing_secret: MaybeSecret | None = None
     completion: Completion = Completion.RESPONSE
     cancel_url: str | None = None
+    params: Annotated[dict[str, MaybeSecret], Meta(max_length=100)] = {}
 
 
 class HandlerTarget(
@@ -76,7 +79,7 @@ class CommandTarget(
 
     command: Annotated[tuple[Argument, ...], Meta(min_length=1, max_length=ARGUMENTS_MAX)]
     queue: Name = "shell"
-    env: Annotated[dict[VariableName, Argument], Meta(max_length=ARGUMENTS_MAX)] = {}
+    env: Annotated[dict[VariableName, Argument | SecretRef], Meta(max_length=ARGUMENTS_MAX)] = {}
     cwd: Annotated[str, Meta(max_length=PATH_CHARS_MAX, pattern=r"^/[^\x00]*$")] | None = None
     user: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^:\x00-\x20]+(?!\n)$")] | None = None
     stdin: Annotated[str, Meta(max_length=PAYLOAD_BYTES_MAX, pattern=NO_NUL)] | None = None

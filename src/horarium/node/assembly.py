@@ -18,6 +18,7 @@ from horarium.clock import Clock
 from horarium.delivery.bus import BusDelivery
 from horarium.delivery.channels import Post
 from horarium.delivery.handler import Handler, HandlerDelivery
+from horarium.delivery.secrets import Secrets
 from horarium.model import Node, Run, fraction
 from horarium.model.targets import FOLLOW_QUEUE, NOTIFY_QUEUE
 from horarium.model.version import version
@@ -278,6 +279,7 @@ class Assembly:
             allow_private=options.allow_private_targets,
             signing_secret=options.signing_secret,
             report_url=options.report_url,
+            secrets=Secrets(options.secrets_env_prefix, options.secrets_dir),
             report_key=None if secret is None else partial(report_key, key_digest(secret)),
         )
         self.deliveries.append(delivery)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from horarium.delivery.mailing import parse_smtp_url
+from horarium.delivery.secrets import ALLOWED_DEFAULT, DIR_DEFAULT, ENV_PREFIX_DEFAULT
 from horarium.errors import InvalidSetting
 from horarium.operations.runs.logs import LOG_BYTES_TOTAL_DEFAULT, LOG_SECONDS_DEFAULT
 from horarium.ports import Bus
@@ -51,6 +52,9 @@ class Options:
     buses: Mapping[str, str | Bus] | None = None
     smtp_url: str | None = None
     public_url: str | None = None
+    secrets_env_prefix: str = ENV_PREFIX_DEFAULT
+    secrets_dir: str = DIR_DEFAULT
+    secrets_allowed: Sequence[str] = ALLOWED_DEFAULT
 
     def __post_init__(self) -> None:
         for name in ("jobs_max", "http_concurrency", "handler_concurrency"):

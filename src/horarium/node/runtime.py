@@ -14,8 +14,10 @@ from horarium.clock import MINUTE, Clock, SystemClock
 from horarium.delivery.bus import check_bus
 from horarium.delivery.channels import check_channel
 from horarium.delivery.handler import Handler
-from horarium.errors import Outage
+from horarium.delivery.secrets import check_allowed
+from horarium.errors import InvalidJob, Outage
 from horarium.model import BusTarget, HttpTarget, Job, Run, State, Target, fraction
+from horarium.model.channels import AnyChannel
 from horarium.model.version import version
 from horarium.node.assembly import Assembly, Shared
 from horarium.node.backends import Part, backend_of, make_bus
@@ -86,7 +88,7 @@ class Runtime:
             settled=_Settled(self.telemetry, pruner, self.clock, self.failures),
             cancel_asked=self._cancel_asked,
             tracing=Tracing(self.telemetry.spans is not None),
-            check_channel=lambda channel: check_channel(channel, self.options.allow_private_targets),
+            check_channel=self._check_channel,
         )
         claims = Claims(operations.claiming, self.clock, self.signal, lambda runs: self.telemetry.claimed(runs, "pull"))
         collector = Collector(operations.settling, self.clock, self.telemetry)
@@ -245,6 +247,10 @@ class Runtime:
         except (Outage, TimeoutError) as outage:
             log.warning("runs that wait at a broker will be sent again: %s", outage or "the store does not answer")
 
+    def _check_channel(self, channel: AnyChannel) -> None:
+        check_allowed(channel, self.options.secrets_allowed)
+        check_channel(channel, self.options.allow_private_targets)
+
     # ---- what others tell it
 
     def _cancel_asked(self, run: Run) -> None:
@@ -282,6 +288,7 @@ class _TargetCheck:
 
     def __call__(self, target: Target) -> None:
         """Raises InvalidJob."""
+        check_allowed(target, self._runtime.options.secrets_allowed, InvalidJob)
         if isinstance(target, HttpTarget):
             from horarium.delivery.http import check_target
 

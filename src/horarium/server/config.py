@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import Meta, Struct
 
+from horarium.delivery.secrets import ALLOWED_DEFAULT, DIR_DEFAULT, ENV_PREFIX_DEFAULT
 from horarium.errors import InvalidSetting
 
 ENV_PREFIX = "HORARIUM_"
@@ -96,6 +97,19 @@ class Settings(Struct, frozen=True, kw_only=True):
             extra={"secret": "all", "expected": "whsec_ followed by base64"},
         ),
     ] = None
+    secrets_env_prefix: Annotated[
+        Text, Meta(description="What the variables begin with that hold the secrets `env:NAME`.")
+    ] = ENV_PREFIX_DEFAULT
+    secrets_dir: Annotated[Text, Meta(description="The folder of the files that hold the secrets `file:NAME`.")] = (
+        DIR_DEFAULT
+    )
+    secrets_allowed: Annotated[
+        tuple[Text, ...],
+        Meta(
+            description="Which secrets a definition may name.",
+            extra={"expected": "patterns such as env:CRM_*, separated by commas"},
+        ),
+    ] = ALLOWED_DEFAULT
     smtp_url: Annotated[
         Annotated[str, Meta(pattern=r"^smtps?://[^\s]+$", max_length=2_048)] | None,
         Meta(

@@ -9,23 +9,31 @@ from msgspec.structs import replace
 
 from horarium.errors import InvalidRequest
 from horarium.model.channels import AnyChannel, AppriseChannel, EmailChannel, WebhookChannel
+from horarium.model.secrets import SecretRef, plain
 from horarium.wire.masking import SECRET_SHOWN, origin_of, shown_url
 
 
 def shown_channel(name: str, channel: AnyChannel) -> dict[str, Any]:
     """A channel without its secrets, every default written out."""
     masked = _masked(channel)
-    fields = {field: getattr(masked, field) for field in masked.__struct_fields__}
+    values = {field: getattr(masked, field) for field in masked.__struct_fields__}
+    fields = {
+        name: {"secret": value.secret} if isinstance(value, SecretRef) else value for name, value in values.items()
+    }
     return {"name": name, "type": channel.kind, **fields}
 
 
 def _masked(channel: AnyChannel) -> AnyChannel:
     match channel:
         case WebhookChannel():
-            secret = channel.signing_secret and SECRET_SHOWN
-            return replace(channel, url=shown_url(channel.url), signing_secret=secret)
+            url, secret = channel.url, channel.signing_secret
+            return replace(
+                channel,
+                url=shown_url(url) if isinstance(url, str) else url,
+                signing_secret=SECRET_SHOWN if isinstance(secret, str) and secret else secret,
+            )
         case AppriseChannel():
-            return replace(channel, url=_shown_service(channel.url))
+            return replace(channel, url=_shown_service(channel.url) if isinstance(channel.url, str) else channel.url)
         case EmailChannel():
             return channel
 
@@ -40,8 +48,8 @@ def keep_channel_secrets(channel: AnyChannel, stored: AnyChannel | None) -> AnyC
     match channel:
         case WebhookChannel():
             return _keep_webhook(channel, stored if isinstance(stored, WebhookChannel) else None)
-        case AppriseChannel(url=url) if SECRET_SHOWN in url:
-            if not isinstance(stored, AppriseChannel) or _shown_service(stored.url) != url:
+        case AppriseChannel(url=url) if isinstance(url, str) and SECRET_SHOWN in url:
+            if not isinstance(stored, AppriseChannel) or _shown_service(plain(stored.url)) != url:
                 raise _nothing("url")
             return replace(channel, url=stored.url)
         case _:
@@ -49,21 +57,26 @@ def keep_channel_secrets(channel: AnyChannel, stored: AnyChannel | None) -> AnyC
 
 
 def _keep_webhook(channel: WebhookChannel, stored: WebhookChannel | None) -> WebhookChannel:
-    if SECRET_SHOWN in channel.url:
-        if stored is None or shown_url(stored.url) != channel.url:
+    if isinstance(channel.url, str) and SECRET_SHOWN in channel.url:
+        if stored is None or shown_url(plain(stored.url)) != channel.url:
             raise _nothing("url")
         channel = replace(channel, url=stored.url)
     if channel.signing_secret != SECRET_SHOWN:
         return channel
     if stored is None or stored.signing_secret is None:
         raise _nothing("signing_secret")
-    if origin_of(stored.url) != origin_of(channel.url):
+    if _place(stored) != _place(channel):
         raise InvalidRequest(
             "signing_secret: the secret is masked, and the scheme, host or port are others than those it was given "
             "for; give it again",
             field="signing_secret",
         )
     return replace(channel, signing_secret=stored.signing_secret)
+
+
+def _place(channel: WebhookChannel) -> object:
+    """Where its secret goes."""
+    return origin_of(channel.url) if isinstance(channel.url, str) else channel.url
 
 
 def _nothing(field: str) -> InvalidRequest:

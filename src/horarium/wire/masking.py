@@ -10,7 +10,7 @@ part is kept whole or not at all.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from horarium.errors import InvalidJob
 from horarium.model import CommandTarget, HttpTarget, Target
+from horarium.model.secrets import MaybeSecret
 
 SECRET_SHOWN = "********"
 """The text in place of a secret. Sent back in an update, it keeps the secret that is stored."""
@@ -48,17 +49,32 @@ def is_secret_header(name: str) -> bool:
 def shown_target(target: Target) -> Target:
     """A target without its secrets."""
     if isinstance(target, HttpTarget):
-        headers = {name: SECRET_SHOWN if is_secret_header(name) else text for name, text in target.headers.items()}
+        secret = target.signing_secret
         return replace(
             target,
-            headers=headers,
-            signing_secret=target.signing_secret and SECRET_SHOWN,
+            headers=_shown_pairs(target.headers),
+            params=_shown_pairs(target.params),
+            signing_secret=SECRET_SHOWN if isinstance(secret, str) and secret else secret,
             url=shown_url(target.url),
             cancel_url=target.cancel_url and shown_url(target.cancel_url),
         )
     if isinstance(target, CommandTarget):
-        return replace(target, env={name: _shown_variable(name, text) for name, text in target.env.items()})
+        return replace(
+            target,
+            env={
+                name: _shown_variable(name, text) if isinstance(text, str) else text
+                for name, text in target.env.items()
+            },
+        )
     return target
+
+
+def _shown_pairs(pairs: Mapping[str, MaybeSecret]) -> dict[str, MaybeSecret]:
+    """A reference is shown as it is: it says where a secret is, and is none."""
+    return {
+        name: SECRET_SHOWN if isinstance(value, str) and is_secret_header(name) else value
+        for name, value in pairs.items()
+    }
 
 
 def shown_url(url: str) -> str:
@@ -97,6 +113,11 @@ def _keep_http(target: HttpTarget, stored: HttpTarget | None) -> HttpTarget:
         "target.cancel_url", target.cancel_url, stored and stored.cancel_url, shown_url
     )
     wanted = replace(target, url=url, cancel_url=cancel_url)
+    if hidden := [name for name, text in target.params.items() if text == SECRET_SHOWN and is_secret_header(name)]:
+        if stored is None or not _goes_where_it_went(wanted, stored) or not stored.params.keys() >= set(hidden):
+            raise _nothing("target.params", hidden[0])
+        kept = {name: stored.params[name] if name in hidden else text for name, text in target.params.items()}
+        wanted = replace(wanted, params=kept)
     masked = [name for name, text in target.headers.items() if text == SECRET_SHOWN and is_secret_header(name)]
     if not masked and target.signing_secret != SECRET_SHOWN:
         return wanted
@@ -134,10 +155,13 @@ def origin_of(url: str) -> tuple[str, str | None, int | None] | str:
 
 def _keep_command(target: CommandTarget, stored: CommandTarget | None) -> CommandTarget:
     """A mask holds while all else of the target is as it was: any part of it may send the secret elsewhere."""
-    if not any(SECRET_SHOWN in text for text in target.env.values()):
+    if not any(isinstance(text, str) and SECRET_SHOWN in text for text in target.env.values()):
         return target
     known = {} if stored is None else stored.env
-    env = {name: _keep_variable(name, text, known.get(name)) for name, text in target.env.items()}
+    env = {
+        name: _keep_variable(name, text, known.get(name)) if isinstance(text, str) else text
+        for name, text in target.env.items()
+    }
     wanted = replace(target, env=env)
     if stored is not None and wanted != stored:
         raise InvalidJob(
@@ -148,7 +172,7 @@ def _keep_command(target: CommandTarget, stored: CommandTarget | None) -> Comman
     return wanted
 
 
-def _keep_variable(name: str, text: str, stored: str | None) -> str:
+def _keep_variable(name: str, text: str, stored: MaybeSecret | None) -> str:
     return _keep_text(f"target.env.{name}", text, stored, lambda value: _shown_variable(name, value))
 
 

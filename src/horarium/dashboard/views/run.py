@@ -183,9 +183,10 @@ def sent_of(run: Run, job: Job | None, now: Instant) -> dict[str, Any] | None:
         return None
     shown = shown_target(target)
     assert isinstance(shown, HttpTarget)
+    signs = target.signing_secret if isinstance(target.signing_secret, str) else None
     try:
         path = urlsplit(target.url).path or "/"
-        made = build(target, path, run, now=run.started_at or now, secret=target.signing_secret, reporting=Reporting())
+        made = build(target, path, run, now=run.started_at or now, secret=signs, reporting=Reporting())
     except (HorariumError, ValueError, LookupError):
         return None
     headers = [

@@ -141,6 +141,8 @@ API = [
     Case("DELETE /holds/{id}", "hold.lift", "hold/{hold}", before=True),
     Case("POST /plans", "plan.create", "plan/{plan}", {"documents": {"jobs": [a_definition("planned", **RULE)]}}),
     Case("POST /plans/{id}/apply", "job.create", "job/planned"),
+    Case("POST /feeds", "feed.create", "feed/a", {"name": "a"}),
+    Case("DELETE /feeds/{name}", "feed.revoke", "feed/a", after=False),
     Case("POST /keys", "key.create", "key/a", {"name": "a", "roles": ["viewer"]}),
     Case("DELETE /keys/{name}", "key.revoke", "key/a", after=False),
     Case("DELETE /jobs/{name}", "job.delete", "job/a", before=True, after=False),
@@ -304,6 +306,8 @@ LIBRARY: list[tuple[Case, Step]] = [
     (Case("plan", "plan.create", "plan/{plan}"),
      lambda s, who, run: s.plan({"jobs": [a_definition("planned", **RULE)]}, actor=who)),
     (Case("apply_plan", "job.create", "job/planned"), lambda s, who, run: s.apply_plan(run, actor=who)),
+    (Case("create_feed", "feed.create", "feed/a"), lambda s, who, run: s.create_feed("a", actor=who)),
+    (Case("revoke_feed", "feed.revoke", "feed/a", after=False), lambda s, who, run: s.revoke_feed("a", actor=who)),
     (Case("delete_job", "job.delete", "job/b", before=True, after=False),
      lambda s, who, run: s.delete_job("b", actor=who)),
     (Case("delete_jobs", "job.delete", "job/a", before=True, after=False),
@@ -316,7 +320,7 @@ LOOKING = {"wait_for",
     "run_log", "stats", "compare_calendar", "get_calendar", "list_calendars", "add_handler", "handler", "job",
     "around", "on_shutdown", "on_startup", "result", "list_overrides",
     "get_hold", "list_holds",
-    "forecast",
+    "forecast", "list_feeds",
 }  # fmt: skip
 LIVING = {"open", "close", "start", "stop", "run_forever", "run_until_asked", "ask_to_stop", "loop"}
 IN_A_TRANSACTION = {"enqueue_sql"}

@@ -147,6 +147,8 @@ def bodies(what: str, name: str, run: str) -> list[Any]:
             {"documents": {"calendars": [{"name": "c"}]}},
         ],
         "POST /plans/{id}/apply": [{}],
+        "POST /feeds": [{"name": name, "jobs": [name]}, {"name": "f"}],
+        "DELETE /feeds/{name}": [None],
         "POST /preview": [{"trigger": _every(60)}],
         "POST /runs": [{"target": theirs}, {"target": ours, "unique_key": f"{SECRET}-pending"}],
         "POST /runs/batch": [{"runs": [{"target": theirs}, {"target": ours, "unique_key": f"{SECRET}-failed"}]}],

@@ -26,12 +26,12 @@ API = {
         "GET /jobs", "GET /jobs/{name}", "GET /jobs/{name}/explain", "GET /jobs/{name}/fires",
         "GET /jobs/{name}/versions", "GET /jobs/{name}/overrides",
         "GET /upcoming", "POST /preview", "GET /calendars", "GET /calendars/{name}",
-        "GET /calendars/{name}/days", "POST /plans", "GET /forecast",
+        "GET /calendars/{name}/days", "POST /plans", "GET /forecast", "GET /feeds",
     ),
     Scope.JOBS_WRITE: (
         "POST /jobs", "PUT /jobs/{name}", "PATCH /jobs/{name}", "DELETE /jobs/{name}", "POST /jobs/{name}/revert",
         "POST /import", "POST /jobs/{name}/history", "PUT /calendars/{name}", "DELETE /calendars/{name}",
-        "POST /plans/{id}/apply",
+        "POST /plans/{id}/apply", "POST /feeds", "DELETE /feeds/{name}",
     ),
     Scope.RUNS_READ: (
         "GET /runs", "GET /runs/{id}", "GET /runs/{id}/log", "GET /stats", "GET /nodes", "GET /events",

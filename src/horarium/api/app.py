@@ -22,6 +22,7 @@ from horarium.api.channels import ChannelsApi
 from horarium.api.docs import Docs
 from horarium.api.endpoints import route
 from horarium.api.explaining import Explanations
+from horarium.api.feeds import FeedsApi
 from horarium.api.guards import Keys, KnownHosts, refuse_cross_site
 from horarium.api.holds import HoldsApi
 from horarium.api.hosts import Hosts
@@ -99,17 +100,17 @@ def create_app(
     keys = Keys(api_keys, Callers(named, tokens), sign_ins, refused, telemetry.refused)
     heard = news or News(operations.stats, operations.signal, lambda: 0)
     system = System(operations, claims, health, telemetry, trusted=keys.open, news=heard, siblings=siblings)
-    places = Places(operations.context)
+    places, feeds = Places(operations.context), FeedsApi(operations, public_url)
     guarded = [
         *Jobs(operations, places, public_url).endpoints(), *Work(operations, claims).endpoints(),
-        *Runs(operations).endpoints(), *BulkRuns(operations).endpoints(), *system.endpoints(),
+        *Runs(operations).endpoints(), *BulkRuns(operations).endpoints(), *system.endpoints(), *feeds.endpoints(),
         *JobVersions(operations).endpoints(), *AccessApi(operations, named, entropy).endpoints(),
         *Explanations(operations).endpoints(), *ChannelsApi(operations).endpoints(), *PlansApi(operations).endpoints(),
         *CalendarsApi(operations).endpoints(), *Overrides(operations).endpoints(), *HoldsApi(operations).endpoints(),
     ]  # fmt: skip
     measured = [] if metrics == "off" else [system.metrics_endpoint(open=metrics == "open")]
     place, pings = SignInPlace(tokens, client_id, public_url), Pings(operations)
-    beside = [*system.open_endpoints(), *measured, *place.endpoints(), *pings.endpoints()]
+    beside = [*system.open_endpoints(), *measured, *place.endpoints(), *pings.endpoints(), feeds.open_endpoint()]
 
     def document() -> dict[str, Any]:
         made = build_document(

@@ -31,6 +31,7 @@ from horarium.client.answers import (
 )
 from horarium.client.calendars import Calendars
 from horarium.client.channels import Channels
+from horarium.client.feeds import Feeds
 from horarium.client.holds import Holds
 from horarium.client.many_runs import ManyRuns
 from horarium.client.overrides import Overrides
@@ -64,6 +65,7 @@ class Client(Watching, ManyRuns):
         self.channels = Channels(self._transport)
         self.overrides = Overrides(self._transport)
         self.plans = Plans(self._transport)
+        self.feeds = Feeds(self._transport)
 
     @property
     def url(self) -> str:

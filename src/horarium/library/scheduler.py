@@ -30,6 +30,7 @@ from horarium.library.calendars import CalendarMethods
 from horarium.library.channels import ChannelMethods
 from horarium.library.declaring import Declared, JobSpec, declare, spec_of
 from horarium.library.enqueuing import Enqueuing
+from horarium.library.feeds import FeedMethods
 from horarium.library.fields import JobArguments, JobFields, Role, SchedulerOptions, check_options
 from horarium.library.holds import HoldMethods
 from horarium.library.home import Home
@@ -63,7 +64,15 @@ log = logging.getLogger("horarium")
 
 
 class Scheduler(
-    CalendarMethods, HoldMethods, ChannelMethods, OverrideMethods, PlanMethods, Looking, Enqueuing, ManyRuns
+    CalendarMethods,
+    HoldMethods,
+    ChannelMethods,
+    OverrideMethods,
+    PlanMethods,
+    FeedMethods,
+    Looking,
+    Enqueuing,
+    ManyRuns,
 ):
     """A scheduler on a store, given by its URL or as an object. `program`: the name of the program whose jobs
     `declare` and the decorator `job` make; programs that share a namespace give a name each. `actor`: in whose name it

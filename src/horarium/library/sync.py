@@ -262,6 +262,12 @@ class SyncScheduler:
     apply_plan = blocking(Scheduler.apply_plan)
     forecast = blocking(Scheduler.forecast)
 
+    # ---- feeds
+
+    create_feed = blocking(Scheduler.create_feed)
+    list_feeds = blocking(Scheduler.list_feeds)
+    revoke_feed = blocking(Scheduler.revoke_feed)
+
     # ---- the way there
 
     def _call(self, work: Callable[[], Awaitable[T]]) -> T:

@@ -24,6 +24,7 @@ from horarium.operations.jobs.triggering import Triggering
 from horarium.operations.jobs.versions import Versions
 from horarium.operations.looking.counting import Counting, with_holds
 from horarium.operations.looking.explaining import Explaining
+from horarium.operations.looking.feeds import Feeds
 from horarium.operations.looking.forecasting import Forecasting
 from horarium.operations.plans.applying import PlanApplying
 from horarium.operations.plans.making import PlanMaking
@@ -129,6 +130,11 @@ class Operations:
     def applying(self) -> PlanApplying:
         """Plans, carried out."""
         return PlanApplying(self.context, self.jobs, self.importing, self.reconciler, self.calendars, self.channels)
+
+    @property
+    def feeds(self) -> Feeds:
+        """Addresses for calendar programs."""
+        return Feeds(self.context)
 
     @property
     def forecasting(self) -> Forecasting:

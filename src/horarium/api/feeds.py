@@ -1,0 +1,131 @@
+"""The endpoints under /feeds, and the addresses that calendar programs ask for."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from horarium.access.roles import Scope
+from horarium.api.answers import Ready
+from horarium.api.endpoints import Answer, Call, Endpoint, Example, answer, no_content
+from horarium.api.reading import BodyReader, is_name, own_url, read_cursor, write_cursor
+from horarium.api.schemas import PageQuery
+from horarium.clock import to_datetime
+from horarium.errors import NotFound
+from horarium.model import Name
+from horarium.model.feeds import Feed
+from horarium.operations.facade import Operations
+from horarium.wire.definitions import Labels
+
+KEY_CHARS_MAX = 100
+ENDING = ".ics"
+CALENDAR_TYPE = "text/calendar"
+NAMES_MAX = 200
+
+
+class FeedRequest(Struct, forbid_unknown_fields=True):
+    """Which jobs: all with these labels, or those of these names; neither: all."""
+
+    name: Name
+    labels: Labels = {}
+    jobs: Annotated[list[Name], Meta(max_length=NAMES_MAX)] = []
+
+
+class FeedView(Struct):
+    """A feed, without its address."""
+
+    name: str
+    labels: dict[str, str]
+    jobs: tuple[str, ...]
+    created_at: datetime
+
+
+class NewFeedView(FeedView):
+    """A feed with its address, which is shown this once."""
+
+    url: str
+
+
+class FeedPage(Struct):
+    """One page of feeds, by name."""
+
+    items: list[FeedView]
+    next_cursor: str | None
+
+
+EXAMPLES = (Example("jobs of a team", {"name": "billing", "labels": {"team": "billing"}}),)
+
+
+class FeedsApi:
+    """Handlers; what they do is in `Operations`."""
+
+    def __init__(self, operations: Operations, public_url: str | None) -> None:
+        self._feeds, self._public_url = operations.feeds, public_url
+
+    async def create(self, call: Call) -> Answer:
+        asked: FeedRequest = call.body
+        feed, key = await self._feeds.create(asked.name, asked.labels, asked.jobs)
+        url = f"{own_url(self._public_url, call.request)}/feed/{key}{ENDING}"
+        return answer(NewFeedView(feed.name, feed.labels, feed.jobs, to_datetime(feed.created_at), url), 201)
+
+    async def list_all(self, call: Call) -> Answer:
+        query: PageQuery = call.query
+        after = read_cursor("feeds", query.cursor, is_name)
+        page = await self._feeds.page(after, query.limit, call.principal)
+        items = [_view(feed) for feed in page.items]
+        return answer(FeedPage(items, write_cursor("feeds", page.next_after)))
+
+    async def revoke(self, call: Call) -> Answer:
+        name: str = call.request.path_params["name"]
+        if not is_name(name):
+            raise NotFound(f"there is no feed {name[:200]!r}")
+        await self._feeds.revoke(name)
+        return no_content()
+
+    async def show(self, call: Call) -> Answer:
+        asked: str = call.request.path_params["name"]
+        key = asked.removesuffix(ENDING)
+        if key == asked or len(key) > KEY_CHARS_MAX:
+            raise NotFound("there is no feed at this address")
+        text = await self._feeds.text(key)
+        headers = [("cache-control", "private, max-age=300")]
+        return Ready(text, media_type=f"{CALENDAR_TYPE}; charset=utf-8", headers=headers)
+
+    def endpoints(self) -> list[Endpoint]:
+        """The route table."""
+        return [
+            Endpoint(
+                method="POST", path="/feeds", name="createFeed", tag="feeds", handle=self.create,
+                scope=Scope.JOBS_WRITE, summary="Make an address that calendar programs subscribe to",
+                description="The address is shown this once; only a digest of its key is kept. Who knows it sees the "
+                "jobs of the feed, their fire times and how their runs ended, without an API key.",
+                body=FeedRequest, read=BodyReader(FeedRequest), examples=EXAMPLES,
+                answers={201: (NewFeedView, "The feed, with its address")}, problems=("already_exists",),
+            ),
+            Endpoint(
+                method="GET", path="/feeds", name="listFeeds", tag="feeds", handle=self.list_all, query=PageQuery,
+                scope=Scope.JOBS_READ, bound=True, costly=True, summary="Feeds, by name, without their addresses",
+                answers={200: (FeedPage, "One page")}, problems=("invalid_cursor",),
+            ),
+            Endpoint(
+                method="DELETE", path="/feeds/{name}", name="revokeFeed", tag="feeds", handle=self.revoke,
+                scope=Scope.JOBS_WRITE, summary="Revoke a feed: its address is gone",
+                answers={204: (None, "It is gone")}, problems=("not_found", "conflict"),
+            ),
+        ]  # fmt: skip
+
+    def open_endpoint(self) -> Endpoint:
+        """The address itself, outside of /api/v1: its key is its proof."""
+        return Endpoint(
+            method="GET", path="/feed/{name}", name="showFeed", tag="feeds", handle=self.show, open=True, costly=True,
+            media_type=CALENDAR_TYPE, summary="A feed as iCalendar (RFC 5545)",
+            description="`name` is the key of the feed, followed by `.ics`. Runs of the last 30 days with their "
+            "outcome, and fire times of the next 60 days: 100 of each job, 5,000 in all.",
+            answers={200: (str, "The calendar")}, problems=("not_found",),
+        )  # fmt: skip
+
+
+def _view(feed: Feed) -> FeedView:
+    return FeedView(feed.name, feed.labels, feed.jobs, to_datetime(feed.created_at))

@@ -1,0 +1,146 @@
+"""Feeds: addresses for calendar programs. The key in an address is shown once; only its digest is kept."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+
+import msgspec
+
+from horarium.access.acting import who_acts
+from horarium.access.roles import Principal
+from horarium.clock import DAY, Instant
+from horarium.errors import AlreadyExists, InvalidRequest, NotFound, TooExpensive
+from horarium.model import Job
+from horarium.model.feeds import FEED, KEY_LABEL, Feed
+from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.operations.bounds.evaluating import evaluate
+from horarium.operations.bounds.listing import Slices
+from horarium.operations.writing.auditing import told
+from horarium.operations.writing.contention import RACES_MAX, contended
+from horarium.operations.writing.context import Context
+from horarium.ports import PAGE_MAX, JobFilter, Page
+from horarium.rules.compiled import words_of
+from horarium.rules.feeding import Event, event_ahead, event_of, feed_text
+from horarium.rules.planning import job_fires
+from horarium.triggers.budget import LIST_STEPS
+
+KEY_BYTES = 32
+AHEAD = 60 * DAY
+BEHIND = 30 * DAY
+EVENTS_MAX = 5_000
+"""Events of one feed."""
+JOBS_MAX = 1_000
+FIRES_EACH = 100
+"""Fire times of one job: of one that fires more often, the next ones."""
+RUNS_EACH = 20
+
+_decode = msgspec.json.Decoder(Feed).decode
+
+
+class Feeds:
+    """Feeds of one namespace."""
+
+    def __init__(self, context: Context) -> None:
+        self._store, self._clock, _, self._entropy = context
+
+    async def create(self, name: str, labels: Mapping[str, str], jobs: Sequence[str]) -> tuple[Feed, str]:
+        """A new feed, and its key, which can't be had again. Raises AlreadyExists, InvalidRequest."""
+        if labels and jobs:
+            raise InvalidRequest("jobs: give labels or names of jobs, not both", field="jobs")
+        origin, now = who_acts(), self._clock.now()
+        queues = None if origin is None else origin.principal.queues
+        bound = None if queues is None else tuple(sorted(queues))
+        feed = Feed(name, now, dict(labels), tuple(jobs), bound)
+        key = urlsafe_b64encode(self._entropy(KEY_BYTES)).decode().rstrip("=")
+        record = Record(name=FEED + name, body=msgspec.json.encode(feed), labels={KEY_LABEL: _digest(key)})
+        line = told("feed.create", f"feed/{name}", now, after={"labels": feed.labels, "jobs": feed.jobs})
+        if (await self._store.put_records([RecordChange(record, records=line)])) != [True]:
+            raise AlreadyExists(f"there is a feed {name!r} already; revoke it, or give another name", field="name")
+        return feed, key
+
+    async def page(self, after: str | None, limit: int, reader: Principal | None = None) -> Page[Feed]:
+        """Feeds by name, as far as the reader may see them; at most 200."""
+        beyond = None if after is None else FEED + after
+        page = await self._store.list_records(RecordFilter(FEED), beyond, min(limit, PAGE_MAX))
+        feeds = (_decode(record.body) for record in page.items)
+        more = None if page.next_after is None else page.next_after.removeprefix(FEED)
+        return Page(tuple(feed for feed in feeds if _is_for(feed, reader)), more)
+
+    async def revoke(self, name: str) -> None:
+        """Its address is gone. Raises NotFound."""
+        origin = who_acts()
+        for _ in range(RACES_MAX):
+            (stored,) = await self._store.get_records([FEED + name])
+            if stored is None or not _is_for(_decode(stored.body), None if origin is None else origin.principal):
+                raise NotFound(f"there is no feed {name!r}")
+            line = told("feed.revoke", f"feed/{name}", self._clock.now())
+            if (await self._store.put_records([RecordChange(stored, stored.version, True, line)])) == [True]:
+                return
+        raise contended(f"feed {name}")
+
+    async def text(self, key: str) -> bytes:
+        """The feed of this key as iCalendar: past runs of 30 days with their outcome, and 60 days ahead. Raises
+        NotFound."""
+        where = RecordFilter(FEED, labels={KEY_LABEL: _digest(key)})
+        found = (await self._store.list_records(where, None, 1)).items
+        if not found:
+            raise NotFound("there is no feed at this address, or it was revoked")
+        feed, now = _decode(found[0].body), self._clock.now()
+        jobs = await self._jobs(feed)
+        events = await self._behind(jobs, now)
+        slices = Slices()
+        for job in jobs:
+            await slices.give_way()
+            events += await _ahead(job, now)
+        unique = {event.uid: event for event in reversed(events)}
+        kept = sorted(unique.values(), key=lambda event: (abs(event.at - now), event.uid))[:EVENTS_MAX]
+        return feed_text(feed.name, sorted(kept, key=lambda event: (event.at, event.uid)), now)
+
+    async def _jobs(self, feed: Feed) -> list[Job]:
+        if feed.jobs:
+            found = [job for job in await self._store.get_jobs(feed.jobs) if job is not None]
+        else:
+            found, after = [], None
+            while len(found) < JOBS_MAX:
+                page = await self._store.list_jobs(JobFilter(labels=feed.labels), after, PAGE_MAX)
+                found += page.items
+                if (after := page.next_after) is None:
+                    break
+        reachable = None if feed.queues is None else {f"pull/{queue}" for queue in feed.queues}
+        return [job for job in found[:JOBS_MAX] if reachable is None or job.queue in reachable]
+
+    async def _behind(self, jobs: Sequence[Job], now: Instant) -> list[Event]:
+        by_name = {job.name: job for job in jobs}
+        if not by_name:
+            return []
+        runs = await self._store.last_runs(list(by_name), now - BEHIND, now + 1, RUNS_EACH)
+        return [
+            event_of(by_name[name], run)
+            for name, of_job in runs.items()
+            for run in of_job
+            if run.job_id == by_name[name].id
+        ]
+
+
+async def _ahead(job: Job, now: Instant) -> list[Event]:
+    def ask() -> list[Event]:
+        words = words_of(job)
+        return [event_ahead(job, fire, words) for fire in job_fires(job, now, FIRES_EACH) if fire <= now + AHEAD]
+
+    try:
+        return await evaluate(ask, LIST_STEPS)
+    except TooExpensive:
+        return []
+
+
+def _is_for(feed: Feed, reader: Principal | None) -> bool:
+    """Whether this caller may see and revoke it: one that is bound to queues those of the same ones alone."""
+    if reader is None or reader.queues is None:
+        return True
+    return feed.queues is not None and set(feed.queues) <= reader.queues
+
+
+def _digest(key: str) -> str:
+    return sha256(key.encode("utf-8", "surrogatepass")).hexdigest()

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from icalendar import Calendar
-from icalendar import Event as Read
 
 from horarium.clock import DAY
 from horarium.rules.feeding import Event, feed_text
@@ -24,7 +23,7 @@ async def create(api: Api, **fields: Any) -> str:
     return path
 
 
-async def read(api: Api, path: str) -> tuple[Reply, list[Read]]:
+async def read(api: Api, path: str) -> tuple[Reply, list[Any]]:
     reply = await api.send("GET", f"//{path}", headers={})
     return reply, list(Calendar.from_ical(reply.body).walk("VEVENT"))
 

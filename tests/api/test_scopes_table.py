@@ -80,7 +80,7 @@ OPEN = {
     "GET /sign-in", "POST /sign-in", "GET /dashboard/{stamp}/{file}", "GET /healthz", "GET /readyz", "GET /metrics",
     "GET /docs/openapi.json", "GET /docs/openapi.yml", "GET /swagger-ui", "GET /swagger-ui/{file}",
     "GET /.well-known/oauth-protected-resource", "GET /ping/{name}", "POST /ping/{name}", "GET /ping/{name}/{id}",
-    "POST /ping/{name}/{id}",
+    "POST /ping/{name}/{id}", "GET /feed/{name}",
 }  # fmt: skip
 CALLERS: dict[str, tuple[Sequence[Role], Sequence[Scope]]] = {
     **{f"role {role}": ([role], []) for role in Role},

@@ -25,7 +25,7 @@ from tests.servers.process import free_port
 from tests.waiting import PATIENCE, eventually
 
 DOCS = Path(__file__).parents[2] / "docs"
-FASTAPI, JOBS, VIEWS, WORKER = re.findall(r"```python\n(.*?)```", (DOCS / "fastapi-django.md").read_text(), re.DOTALL)
+FASTAPI, JOBS, VIEWS = re.findall(r"```python\n(.*?)```", (DOCS / "fastapi-django.md").read_text(), re.DOTALL)
 (WORKERS,) = re.findall(r"```python\n(.*?)```", (DOCS / "processes.md").read_text(), re.DOTALL)
 TABLES = (DOCS / "coming-from.md").read_text()
 
@@ -36,7 +36,8 @@ ALLOWED_HOSTS = ["testserver"]
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "shop.db"}}
 EMAIL_BACKEND = "django.core.mail.backends.filebased.EmailBackend"
 EMAIL_FILE_PATH = "mails"
-HORARIUM_STORE = "sqlite:///horarium.db"
+INSTALLED_APPS = ["horarium.contrib.django", "shop"]
+HORARIUM = {"STORE": "sqlite:///horarium.db"}
 """
 DJANGO_URLS = """
 from django.urls import path
@@ -120,11 +121,21 @@ def test_workers_of_a_web_server_share_each_fire_time(tmp_path: Path) -> None:
         assert len(found) == len(set(found)), "each fire time ran once"
 
 
+def django(folder: Path, part: str) -> list[str]:
+    """What `manage.py horarium` says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "django", "horarium", part], cwd=folder, text=True, capture_output=True, check=False,
+        env=environment({"PYTHONPATH": f"{folder}:{SRC}", "DJANGO_SETTINGS_MODULE": "shop.settings"}),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
 @pytest.mark.slow
 def test_the_django_program_sends_its_mail(tmp_path: Path) -> None:
     shop = tmp_path / "shop"
     shop.mkdir()
-    files = {"jobs": JOBS, "views": VIEWS, "worker": WORKER, "settings": DJANGO_SETTINGS, "urls": DJANGO_URLS}
+    files = {"jobs": JOBS, "views": VIEWS, "settings": DJANGO_SETTINGS, "urls": DJANGO_URLS}
     for name, text in {**files, "__init__": ""}.items():
         (shop / f"{name}.py").write_text(text)
     asked = subprocess.run(
@@ -132,7 +143,13 @@ def test_the_django_program_sends_its_mail(tmp_path: Path) -> None:
         check=True, env=environment({"PYTHONPATH": f"{tmp_path}:{SRC}"}),
     )  # fmt: skip
     assert json.loads(asked.stdout)["payload"] == {"order": 7, "to": "kim@example.com"}
-    with started(tmp_path, "horarium", "worker", "--app", "shop.worker:scheduler"):
+    assert django(tmp_path, "check") == [
+        "weekly_report: would be created",
+        "handler/send_receipt: 1 due, 0 scheduled, 0 running",
+        "the store answers",
+    ]
+    assert django(tmp_path, "declare") == ["weekly_report: created"]
+    with started(tmp_path, "django", "horarium", "--settings", "shop.settings", "worker", "--name", "web-1"):
         mails = tmp_path / "mails"
         (mail,) = eventually(lambda: list(mails.glob("*")) if mails.exists() else [])
         eventually(lambda: "Receipt for order 7" in mail.read_text())

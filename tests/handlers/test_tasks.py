@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
@@ -192,6 +193,31 @@ async def test_handlers_are_called_within_contexts(scheduler: Scheduler) -> None
     assert await perform(scheduler, "plain") == "tenant of plain"
     with pytest.raises(InvalidJob, match="around"):
         scheduler.around(outer)
+
+
+async def test_a_plain_context_is_entered_where_the_handler_is_called(scheduler: Scheduler) -> None:
+    seen: list[Any] = []
+
+    @scheduler.around
+    def around(run: RunContext) -> Iterator[None]:
+        seen.append(threading.get_ident())
+        with contextlib.suppress(KeyError):
+            yield
+
+    @scheduler.handler()
+    def threaded() -> None:
+        seen.append(threading.get_ident())
+        raise KeyError
+
+    @scheduler.handler()
+    async def here() -> None:
+        seen.append(threading.get_ident())
+
+    await scheduler.start()
+    assert (await done(scheduler, "threaded")).state == "completed"
+    assert (await done(scheduler, "here")).state == "completed"
+    assert seen[0] == seen[1] != threading.get_ident() == seen[2] == seen[3]
+    assert await perform(scheduler, "here") is None
 
 
 async def test_a_context_may_fail_or_mend(scheduler: Scheduler) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Literal
 
 import asyncpg  # type: ignore[import-untyped]
@@ -14,9 +14,11 @@ import psycopg
 import pytest
 import pytest_asyncio
 import sqlalchemy
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
 
-from horarium import Scheduler
+from horarium import NotFound, Scheduler, SyncScheduler
 from horarium.errors import Conflict, InvalidRequest
 from horarium.ports import Topic
 from horarium.stores.postgres import PostgresSignal, PostgresStore
@@ -178,9 +180,74 @@ def test_the_placeholders_of_the_statement_stand_in_their_order_each_once() -> N
     assert "%" not in text
 
 
+@contextmanager
+def by_plain_psycopg(url: str) -> Iterator[Any]:
+    with psycopg.connect(url) as connection:
+        yield connection
+
+
+@contextmanager
+def by_connection(url: str) -> Iterator[Any]:
+    engine = sqlalchemy.create_engine(url.replace("postgresql:", "postgresql+psycopg:"), poolclass=NullPool)
+    with engine.begin() as connection:
+        yield connection
+
+
+@contextmanager
+def by_session(url: str) -> Iterator[Any]:
+    engine = sqlalchemy.create_engine(url.replace("postgresql:", "postgresql+psycopg:"), poolclass=NullPool)
+    with Session(engine) as session, session.begin():
+        yield session
+
+
+SYNC = [by_plain_psycopg, by_connection, by_session]
+
+
+@pytest.mark.parametrize("opened", SYNC, ids=lambda opened: opened.__name__)
+def test_a_synchronous_connection_carries_runs(url: str, opened: Callable[[str], Any]) -> None:
+    class Undone(Exception):
+        pass
+
+    with SyncScheduler(url) as scheduler:
+        with suppress(Undone), opened(url) as connection:
+            undone = scheduler.enqueue("report", {"n": 1}, connection=connection)
+            raise Undone
+        with opened(url) as connection:
+            run = scheduler.enqueue("report", {"n": 2}, connection=connection, unique_key="k")
+            ids = scheduler.enqueue_many("report", [{"n": 3}], connection=connection)
+            with pytest.raises(NotFound):
+                scheduler.get_run(run.id)
+        assert [scheduler.get_run(run_id).state for run_id in (run.id, *ids)] == ["pending", "pending"]
+        with pytest.raises(NotFound):
+            scheduler.get_run(undone.id)
+
+
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+async def test_sessions_and_connections_of_sqlalchemy_carry_runs(url: str, driver: str) -> None:
+    engine = create_async_engine(url.replace("postgresql:", f"postgresql+{driver}:"))
+    async with Scheduler(url) as scheduler:
+        async with AsyncSession(engine) as session, session.begin():
+            await session.execute(sqlalchemy.text("SELECT 1"))
+            first = await scheduler.enqueue("report", {"n": 1}, connection=session)
+            with pytest.raises(NotFound):
+                await scheduler.get_run(first.id)
+        async with engine.begin() as connection:
+            second = await scheduler.enqueue("report", {"n": 2}, connection=connection)
+        async with AsyncSession(engine) as session:
+            third = await scheduler.enqueue("report", {"n": 3}, connection=session)
+            await session.rollback()
+        assert [(await scheduler.get_run(run.id)).state for run in (first, second)] == ["pending", "pending"]
+        with pytest.raises(NotFound):
+            await scheduler.get_run(third.id)
+    await engine.dispose()
+
+
 async def test_what_can_not_carry_runs_is_refused(url: str, store: PostgresStore) -> None:
-    with psycopg.connect(url) as connection, pytest.raises(InvalidRequest, match="enqueue_sql"):
+    engine = sqlalchemy.create_engine("sqlite://", poolclass=NullPool)
+    with engine.connect() as connection, pytest.raises(InvalidRequest, match="SQLAlchemy's sqlite"):
         await store.add_runs_in(connection, RUNS)
+    with pytest.raises(InvalidRequest, match="enqueue_sql"):
+        await store.add_runs_in(object(), RUNS)
     with pytest.raises(InvalidRequest, match="neither"):
         store.add_runs_sql(RUNS, "?")  # type: ignore[arg-type]
     scheduler = Scheduler("memory://")

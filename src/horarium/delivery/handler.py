@@ -17,7 +17,7 @@ import inspect
 import logging
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, ExitStack, nullcontext
 from datetime import datetime, timedelta
 from math import isfinite
 from typing import Any
@@ -39,6 +39,8 @@ from horarium.ports import Assignment, Control, RunLogs
 HandlerFunction = Callable[..., Any]
 Around = Callable[[RunContext], AbstractAsyncContextManager[Any]]
 """A context in which handlers are called."""
+Inside = Callable[[RunContext], AbstractContextManager[Any]]
+"""The same for plain contexts, which are entered where the handler is called: in its thread, if it has one."""
 Errors = tuple[type[BaseException], ...]
 Judge = Callable[[RunContext, BaseException], "bool | float | timedelta | None"]
 """Whether a run is tried again after this error: False (it is not), None or True (as its policy says), or after which
@@ -46,6 +48,7 @@ time (seconds)."""
 
 log = logging.getLogger("horarium")
 
+NOTHING = nullcontext()
 CONCURRENCY_MAX = 10_000
 OURS = frozenset({__name__, "horarium.delivery.arguments", "horarium.delivery.threads"})
 """Modules whose frames lead to a handler and say nothing about it."""
@@ -87,6 +90,17 @@ class Rules(Struct, frozen=True):
     give_up_on: Errors = ()
     judge: Judge | None = None
     arounds: Sequence[Around] = ()
+    insides: Sequence[Inside] = ()
+
+    def inside(self, context: RunContext) -> AbstractContextManager[Any]:
+        """All plain contexts, entered one after the other."""
+        if not self.insides:
+            return NOTHING
+        with ExitStack() as stack:
+            for each in self.insides:
+                stack.enter_context(each(context))
+            return stack.pop_all()
+        return NOTHING
 
     def says(self, context: RunContext, error: BaseException) -> bool | float | timedelta | None:
         """As `Judge`."""
@@ -185,8 +199,10 @@ class HandlerDelivery:
         if thread is not None:
             return await self._in_thread(handler, context, thread)
         task = self._watch.enter(handler.name, context.id)
+        answer: Any = None
         try:
-            answer = await handler.call(context)
+            with handler.rules.inside(context):
+                answer = await handler.call(context)
             return _NO_RESULT if answer is None and not context._saw_cancel else _returned(context, answer)
         except asyncio.CancelledError:
             raise
@@ -242,8 +258,10 @@ class HandlerDelivery:
 
 def _perform(handler: Handler, context: RunContext) -> Outcome | Awaitable[Any]:
     """In the thread: the outcome; or a coroutine to await, where a plain function returned one."""
+    answer: Any = None
     try:
-        answer = handler.call(context)
+        with handler.rules.inside(context):
+            answer = handler.call(context)
         return answer if inspect.isawaitable(answer) else _returned(context, answer)
     except BaseException as error:
         return _failed(error, handler, context)

@@ -52,10 +52,11 @@ class Enqueuing:
         With a `unique_key` that another run holds, that run is returned instead; a run holds its key for as long as it
         is kept (see `retention`), finished or not. Of runs that are due the highest `priority` (-1,000 to 1,000) is
         begun first. `unique` and `debounce` say for how long a key is held, and change the run that waits
-        (docs/unique.md). With a `connection` of the caller's own (to the same database, where the store allows it: see
-        its page) the run is added in the caller's transaction, and exists once that commits. Raises InvalidRequest, and
-        WrongArguments where the handler is registered here and can't be called with these args: both ValueErrors; and
-        Conflict, with nothing added, where the key's holder is in a transaction that has not committed."""
+        (docs/unique.md). With a `connection` of the caller's own (to the same PostgreSQL, by asyncpg, psycopg,
+        SQLAlchemy or Django) the run is added in the caller's transaction, and exists once that commits. Raises
+        InvalidRequest, and WrongArguments where the handler is registered here and can't be called with these args:
+        both ValueErrors; and Conflict, with nothing added, where the key's holder is in a transaction that has not
+        committed."""
         (run,) = self._one_offs(name, [args], how, unique_key)
         if (rule := unique_rule(unique_key, unique, debounce, connection)) is not None:
             return Run((await self._operations.one_offs.add_unique(run, rule)).run)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from horarium.delivery.context import RunContext
-from horarium.delivery.handler import Around, Errors, Handler, HandlerFunction, Rules
+from horarium.delivery.handler import Around, Errors, Handler, HandlerFunction, Inside, Rules
 from horarium.errors import HorariumError, InvalidJob, UnknownArgument
 from horarium.library.declaring import JobSpec
 from horarium.library.fields import check_names, job_fields, trigger_spec
@@ -51,6 +51,7 @@ class Program:
         self._running = running
         self._defaults: dict[str, Mapping[str, Any]] = {}
         self.arounds: list[Around] = []
+        self.insides: list[Inside] = []
         self.startups: list[Hook] = []
         self.shutdowns: list[Hook] = []
         self.jobs: list[JobDefinition] = []
@@ -72,6 +73,7 @@ class Program:
             give_up_on=_errors(options.get("give_up_on")) or (),
             judge=options.get("retry_if"),
             arounds=self.arounds,
+            insides=self.insides,
         )
         self._handlers[name] = Handler(name, function, places, rules)
         self._defaults[name] = defaults
@@ -83,7 +85,10 @@ class Program:
     def add_around(self, function: Callable[[RunContext], Any]) -> None:
         """Have handlers called within this context. Raises InvalidJob."""
         self.check_stopped("around")
-        self.arounds.append(asynccontextmanager(function) if inspect.isasyncgenfunction(function) else function)
+        if inspect.isgeneratorfunction(function):
+            self.insides.append(contextmanager(function))
+        else:
+            self.arounds.append(asynccontextmanager(function) if inspect.isasyncgenfunction(function) else function)
 
     def registering(self, name: str | None, options: Mapping[str, Any]) -> Callable[[HandlerFunction], None]:
         """What registers a function. Raises InvalidJob if no name was meant."""

@@ -224,9 +224,10 @@ class Scheduler(
         self._program.add_handler(name, function, options)
 
     def around(self, function: Surrounding) -> Surrounding:
-        """A decorator: every handler is called within this context, on the event loop. An async generator function of
+        """A decorator: every handler is called within this context. On the event loop: an async generator function of
         the run that yields once (what comes before the `yield` is done before the call, what comes after it
-        afterwards; an error of the handler is raised there), or a function that returns an async context manager. Of
+        afterwards; an error of the handler is raised there), or a function that returns an async context manager; a
+        plain generator function is called within the handler's own thread, right around it. Of
         several the first is the outermost. One that keeps an error to itself has mended it. Register before `start`."""
         self._program.add_around(function)
         return function

@@ -79,6 +79,8 @@ def blocking(
     """The method of `SyncScheduler` that calls this one on the event loop, and waits for it."""
 
     def call(self: SyncScheduler, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if kwargs.get("connection") is not None:
+            kwargs["connection"] = _of_this_thread(kwargs["connection"])
         return self._call(lambda: method(self._scheduler, *args, **kwargs))
 
     update_wrapper(call, method)
@@ -308,6 +310,13 @@ class SyncScheduler:
             raise Conflict("the scheduler was closed before this call was done") from None
         finally:
             future.cancel()
+
+
+def _of_this_thread(connection: Any) -> Any:
+    """Django's `connection` stands for another one in each thread: the one of the caller. Others as they are."""
+    if hasattr(connection, "inc_thread_sharing"):
+        return getattr(connection.cursor, "__self__", connection)
+    return connection
 
 
 def _refuse_own(loop: asyncio.AbstractEventLoop) -> None:

@@ -127,9 +127,10 @@ async def _perform(handler: Handler, context: RunContext) -> Any:
     async with AsyncExitStack() as stack:
         for around in handler.rules.arounds:
             await stack.enter_async_context(around(context))
-        answer = handler.call(context)
-        if inspect.isawaitable(answer):
-            answer = await answer
+        with handler.rules.inside(context):
+            answer = handler.call(context)
+            if inspect.isawaitable(answer):
+                answer = await answer
     outcome: Outcome = result_of(answer)
     if isinstance(outcome, Failed):
         raise InvalidRequest(outcome.error)

@@ -15,6 +15,7 @@ from horarium.errors import InvalidRequest
 from horarium.model import Run, State
 from horarium.ports import NOTHING_ALONG, Along, Placeholders, queue_topic
 from horarium.stores.encoding import encode_id, encode_json, label_bytes
+from horarium.stores.postgres.carriers import carry
 from horarium.stores.postgres.rows import run_columns
 from horarium.stores.postgres.runs import in_order, parts_to_add
 from horarium.stores.postgres.session import QUERIES
@@ -64,22 +65,10 @@ def _record_columns(along: Along) -> tuple[list[Any], ...]:
 async def add_elsewhere(
     connection: Any, namespace: str, runs: Sequence[Run], along: Along = NOTHING_ALONG
 ) -> list[bool]:
-    """`Store.add_runs` on an asyncpg connection, or an asynchronous one of psycopg. Raises what the driver raises."""
+    """`Store.add_runs` on a connection of the caller's (`carriers.py`). Raises what the driver raises, and
+    InvalidRequest."""
     if len({run.id for run in runs}) < len(runs):
         return [answer for run in runs for answer in await add_elsewhere(connection, namespace, [run], along)]
-    if hasattr(connection, "fetch"):
-        text, values = add_statement(namespace, runs, "$1", along)
-        ((added, _),) = await connection.fetch(text, *values)
-    elif type(connection).__module__.partition(".")[0] == "psycopg" and hasattr(connection, "__aenter__"):
-        text, values = add_statement(namespace, runs, "%s", along)
-        async with connection.cursor(row_factory=lambda cursor: tuple) as cursor:
-            await cursor.execute(text, values)
-            ((added, _),) = await cursor.fetchall()
-    else:
-        raise InvalidRequest(
-            f"connection: {type(connection).__name__} is neither an asyncpg connection nor an asynchronous one of "
-            "psycopg; for any other, execute the statement of enqueue_sql",
-            field="connection",
-        )
-    known = set(added or ())
+    added = await carry(connection, lambda placeholders: add_statement(namespace, runs, placeholders, along))
+    known = {bytes(blob) for blob in added or ()}
     return [encode_id(run.id) in known for run in runs]

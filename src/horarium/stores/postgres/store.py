@@ -163,7 +163,7 @@ class PostgresStore:
             return await self._call(lambda session: runs.add_runs(session, runs_, along), transaction=several)
 
     async def add_runs_in(self, connection: Any, runs_: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
-        """`add_runs` on the caller's own connection (asyncpg, or asynchronous psycopg), in the caller's own
+        """`add_runs` on the caller's own connection (see `carriers.py`), in the caller's own
         transaction: the runs exist, and nodes are woken, once that commits. The connection must be to a database that
         this namespace was opened in before. Raises what the driver raises, and InvalidRequest."""
         with runs.keys_waited_for(runs_):

@@ -1,0 +1,88 @@
+"""The scheduler of a Django project: made from its settings, on a store in memory in its tests, and careful with
+connections: a handler gets none that was open too long, and leaves none behind."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any, TypeVar, Unpack
+from urllib.parse import quote, urlencode
+
+from django.conf import settings
+from django.core import mail
+from django.core.exceptions import ImproperlyConfigured
+from django.db import close_old_connections, connections, transaction
+
+from horarium.delivery.context import RunContext
+from horarium.delivery.handler import HandlerFunction
+from horarium.library.sync import SyncScheduler
+from horarium.library.tasks import TaskOptions
+from horarium.testing.swapping import in_memory
+
+T = TypeVar("T")
+
+KNOWN = {"STORE", "DATABASE", "NAMESPACE", "PROGRAM", "OPTIONS"}
+EXAMPLE = 'HORARIUM = {"STORE": "sqlite:///horarium.db"}, or {"DATABASE": "default"} for a PostgreSQL of DATABASES'
+
+
+class DjangoScheduler(SyncScheduler):
+    """A `SyncScheduler`. In a test environment of Django's it is on a store in memory, for the whole of the tests."""
+
+    database: str | None = None
+    """The alias of the database in which its store is."""
+    _of_tests: ExitStack | None = None
+
+    def enqueue_on_commit(
+        self, handler: str | HandlerFunction, args: Mapping[str, Any] | None = None, **how: Unpack[TaskOptions]
+    ) -> None:
+        """As `enqueue`, if and when the present transaction commits. Where the store is in the same database, the run
+        is part of the transaction; elsewhere it is added right after the commit."""
+        if self.database is not None:
+            self.enqueue(handler, args, **{"connection": connections[self.database], **how})
+        else:
+            transaction.on_commit(lambda: self.enqueue(handler, args, **how))
+
+    def _call(self, work: Callable[[], Awaitable[T]]) -> T:
+        if self._of_tests is None and hasattr(mail, "outbox"):  # Django's own sign of a test environment
+            self._of_tests = ExitStack()
+            self._of_tests.enter_context(in_memory(self))
+        return super()._call(work)
+
+
+def _with_connections(run: RunContext) -> Iterator[None]:
+    close_old_connections()
+    try:
+        yield
+    finally:
+        close_old_connections()
+
+
+def make_scheduler() -> DjangoScheduler:
+    """The scheduler that `settings.HORARIUM` describes. Raises ImproperlyConfigured."""
+    given: Mapping[str, Any] = getattr(settings, "HORARIUM", None) or {}
+    if unknown := sorted(given.keys() - KNOWN):
+        raise ImproperlyConfigured(f"HORARIUM: there is no {unknown[0]!r}; give some of {', '.join(sorted(KNOWN))}")
+    if ("STORE" in given) == ("DATABASE" in given):
+        raise ImproperlyConfigured(f"HORARIUM: give one of STORE and DATABASE, such as {EXAMPLE}")
+    alias = given.get("DATABASE")
+    scheduler = DjangoScheduler(
+        given["STORE"] if alias is None else _url(alias),
+        namespace=given.get("NAMESPACE", "default"),
+        program=given.get("PROGRAM"),
+        **given.get("OPTIONS", {}),
+    )
+    scheduler.database = alias
+    scheduler.around(_with_connections)
+    return scheduler
+
+
+def _url(alias: str) -> str:
+    database: Mapping[str, Any] = settings.DATABASES.get(alias, {})
+    if not str(database.get("ENGINE", "")).endswith("postgresql"):
+        raise ImproperlyConfigured(f"HORARIUM: DATABASE {alias!r} is no PostgreSQL of DATABASES; give {EXAMPLE}")
+    user, password = quote(database.get("USER") or "", safe=""), quote(database.get("PASSWORD") or "", safe="")
+    host, port = database.get("HOST") or "", database.get("PORT")
+    login = f"{user}:{password}@" if password else f"{user}@" if user else ""
+    where = f"{'' if host.startswith('/') else host}{f':{port}' if port else ''}"
+    query = f"?{urlencode({'host': host})}" if host.startswith("/") else ""
+    return f"postgresql://{login}{where}/{quote(str(database['NAME']))}{query}"

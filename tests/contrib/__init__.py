@@ -1,0 +1,1 @@
+"""Horarium in frameworks."""

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horarium.errors import InvalidRequest
+from horarium.model import KEY_BYTES_MAX, callers_key, key_as_given
 
 from .conftest import Api, a_definition
 
@@ -80,3 +87,29 @@ async def test_a_bound_key_replaces_no_run_of_others(api: Api) -> None:
     refused = await api.post("/runs", {"target": QUEUE, "payload": 2, **rule}, **bound)
     assert refused.code == "forbidden"
     assert (await api.get("/runs")).json["items"][0]["payload"] == 1
+
+
+@pytest.mark.parametrize("key", ["Kim Müller", "日本 \n", "a%20b", "%", "=", " ", "a 2", "ä" * 100])
+async def test_a_key_is_any_text(api: Api, key: str) -> None:
+    first = await api.post("/runs", {"target": QUEUE, "unique_key": key})
+    again = await api.post("/runs", {"target": QUEUE, "unique_key": key})
+    other = await api.post("/runs", {"target": QUEUE, "unique_key": quote(key, safe="")[:150] + "+"})
+    assert (first.status, again.status, other.status) == (201, 200, 201)
+    assert again.json["id"] == first.json["id"]
+
+
+async def test_a_key_of_more_than_200_bytes_is_refused(api: Api) -> None:
+    reply = await api.post("/runs", {"target": QUEUE, "unique_key": "ä" * 101})
+    assert (reply.status, "200 bytes" in reply.json["detail"]) == (422, True), reply.json
+
+
+@given(st.text(min_size=1, max_size=50).filter(lambda key: len(key.encode("utf-8", "replace")) <= KEY_BYTES_MAX))
+def test_a_stored_key_is_that_of_one_caller(key: str) -> None:
+    try:
+        stored = callers_key(key)
+    except InvalidRequest:
+        assert any("\ud800" <= each <= "\udfff" for each in key)
+        return
+    assert stored.isascii()
+    assert " " not in stored
+    assert key_as_given(stored) == key

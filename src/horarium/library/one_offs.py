@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypedDict
@@ -18,9 +17,6 @@ from horarium.triggers import every
 from horarium.triggers.words import quote
 from horarium.wire.faults import fault_of, find_faults, say_faults, unknown_names
 from horarium.wire.one_offs import DELAY_SECONDS_MAX, one_off_run
-
-KEY = re.compile(r"[\x21-\x7e]{1,200}")
-"""A unique key: as an Idempotency-Key of the API."""
 
 
 class RunFields(TypedDict, total=False):
@@ -130,8 +126,8 @@ def _check(name: str, how: Wanted) -> None:
             f"priority: must be a whole number from {PRIORITY_MIN:,} to {PRIORITY_MAX:,}, not {priority!r}",
             field="priority",
         )
-    if how.unique_key is not None and not KEY.fullmatch(how.unique_key):
-        raise InvalidRequest("unique_key: must be 1 to 200 visible ASCII characters without spaces", field="unique_key")
+    if how.unique_key is not None and not isinstance(how.unique_key, str):
+        raise InvalidRequest(f"unique_key: expected a text, not {quote(how.unique_key)}", field="unique_key")
 
 
 def _policy(how: Wanted) -> RunPolicy | None:

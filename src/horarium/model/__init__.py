@@ -9,6 +9,7 @@ from horarium.model.changes import Plan, RunChange, Whole
 from horarium.model.follows import TIMED, Follow, Occasion
 from horarium.model.health import NO_HEALTH, Health, LastRun
 from horarium.model.identity import (
+    KEY_BYTES_MAX,
     callers_key,
     fraction,
     key_as_given,
@@ -86,6 +87,7 @@ __all__ = [
     "HEADER_CHARS_MAX",
     "HISTORY_MAX",
     "JITTER_SECONDS_MAX",
+    "KEY_BYTES_MAX",
     "LABELS_MAX",
     "NAME_LENGTH_MAX",
     "NO_HEALTH",

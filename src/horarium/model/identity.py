@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from hashlib import blake2b
+from urllib.parse import quote, unquote
 
 from horarium.clock import MICROSECOND, Instant
+from horarium.errors import InvalidRequest
+
+KEY_BYTES_MAX = 200
+"""The length of a caller's unique key."""
+_PLAIN_KEY = re.compile(rf"[\x21-\x7e]{{1,{KEY_BYTES_MAX}}}")
+"""Those that are stored as they are."""
 
 _VARIANT = {digit: "89ab"[int(digit, 16) & 0b11] for digit in "0123456789abcdef"}
 """The digit that says which layout it is (0b10), with the two lower bits of the one that was there."""
@@ -56,10 +64,20 @@ def text_of(name: str) -> str:
 
 
 def callers_key(key: str) -> str:
-    """The unique key that a caller chose for a one-off run, as it is stored. By its first character each kind of unique
-    key has a name space of its own, so that no caller writes one of another kind: those of retries and follow-ups
-    begin with a letter or a digit."""
-    return f"={key}"
+    """The unique key that a caller chose for a one-off run, as it is stored: any text of up to `KEY_BYTES_MAX`. By its
+    first character each kind of unique key has a name space of its own, so that no caller writes one of another kind:
+    those of retries and follow-ups begin with a letter or a digit. Raises InvalidRequest."""
+    if _PLAIN_KEY.fullmatch(key):
+        return f"={key}"
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError:
+        raise InvalidRequest(
+            "unique_key: it holds half of a surrogate pair, which is no text", field="unique_key"
+        ) from None
+    if not 0 < size <= KEY_BYTES_MAX:
+        raise InvalidRequest(f"unique_key: must be 1 to {KEY_BYTES_MAX} bytes of text, not {size}", field="unique_key")
+    return f"%{quote(key, safe='')}"
 
 
 def request_key(key: str) -> str:
@@ -74,6 +92,8 @@ def trigger_key(job: str, key: str) -> str:
 
 def key_as_given(key: str | None) -> str | None:
     """A stored unique key as its caller knows it."""
+    if key is not None and key[0] == "%":
+        return unquote(key[1:])
     return key[1:].partition(" ")[0] if key is not None and key[0] in "=@" else key
 
 

@@ -17,6 +17,7 @@ from horarium.clock import INSTANT_MAX, Instant, to_instant, to_micros
 from horarium.errors import InvalidRequest
 from horarium.model import (
     DEFAULT_RUN_POLICY,
+    KEY_BYTES_MAX,
     PAYLOAD_BYTES_MAX,
     BusTarget,
     Cause,
@@ -53,9 +54,9 @@ UniqueKey = Annotated[
     str,
     Meta(
         min_length=1,
-        max_length=200,
-        pattern=r"^[\x21-\x7e]+(?!\n)$",
-        description="Of runs with the same key only the first is made, for as long as it is kept.",
+        max_length=KEY_BYTES_MAX,
+        description=f"Any text of up to {KEY_BYTES_MAX} bytes. Of runs with the same key only the first is made, "
+        "for as long as it is kept.",
     ),
 ]
 DelaySeconds = Annotated[float, Meta(ge=0, le=DELAY_SECONDS_MAX, description="Due so long from now.")]

@@ -1,0 +1,1 @@
+"""A shop: Django and PostgreSQL, with Horarium in the same database."""

@@ -118,6 +118,7 @@ class Job(Value):
     paused_at: datetime | None
     pause_reason: str | None
     paused_until: datetime | None
+    held_until: datetime | None
     created_at: datetime
     updated_at: datetime
     deleted_at: datetime | None

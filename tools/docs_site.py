@@ -111,7 +111,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 MORE = "More"
 LINK = re.compile(r"(\]\()([^)#:\s]+)((?:#[^)\s]*)?\))")
-COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+COMMENT = re.compile(r"<!--.*?-->|\A---\n.*?\n---\n", re.DOTALL)
 
 
 class BadSite(Exception):
@@ -137,8 +137,8 @@ def gather(source: Path) -> None:
     for name, short in TOP_PAGES.items():
         (source / short).write_text(relinked((ROOT / name).read_text(), ROOT / name, source / short, source))
     write_references(source)
-    decisions = source / "adr" / "README.md"
-    decisions.write_text(f"{decisions.read_text()}\n```{{toctree}}\n:hidden:\n:glob:\n\n0*\n```\n")
+    for page in (source / "adr").glob("0*.md"):
+        page.write_text(f"---\norphan: true\n---\n{page.read_text()}")  # README lists them, the navigation does not
 
 
 def relinked(text: str, original: Path, page: Path, source: Path) -> str:

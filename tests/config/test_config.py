@@ -144,6 +144,11 @@ def test_a_file_that_is_missing_or_binary_or_long_is_refused(tmp_path: Path) -> 
     assert "longer than 1,048,576 bytes" in refusal({}, {}, tmp_path / "long.yaml")
 
 
+def test_a_variable_that_holds_a_secret_is_no_setting() -> None:
+    own = {"HORARIUM_SECRETS_ENV_PREFIX": "HORARIUM_OURS_", "HORARIUM_OURS_TOKEN": "x", "HORARIUM_SECRET_TOKEN": "y"}
+    assert load_settings(env=own).secrets_env_prefix == "HORARIUM_OURS_"
+
+
 def test_an_unknown_variable_names_the_nearest() -> None:
     message = refusal({}, {"HORARIUM_PROT": "1"})
     assert message == "there is no setting 'HORARIUM_PROT' (in the environment); did you mean HORARIUM_PORT?"

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from horarium.delivery.secrets import ENV_PREFIX_DEFAULT
 from horarium.errors import InvalidSetting
 from horarium.server.config import ENV_PREFIX, MASK, Setting, Settings, table
 from horarium.server.documents import key_lines, read_yaml
@@ -108,10 +109,13 @@ def _file_text(path: Path) -> str:
 
 def _from_env(env: Mapping[str, str]) -> Given:
     by_env = {ENV_PREFIX + name.upper(): (name, setting) for name, setting in _by_name().items()}
+    secrets = ENV_PREFIX_DEFAULT, env.get("HORARIUM_SECRETS_ENV_PREFIX") or ENV_PREFIX_DEFAULT
     for name in sorted(env):
         if not name.startswith(ENV_PREFIX) or name in NO_SETTINGS or name.startswith(ENV_PREFIX_OF_TESTS):
             continue
         if name not in by_env:
+            if name.startswith(secrets):
+                continue
             raise _unknown(name, "the environment", [*by_env, *ENV_OF_OTHERS])
         own_name, setting = by_env[name]
         if not env[name].strip():

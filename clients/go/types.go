@@ -272,6 +272,7 @@ type JobDefinition struct {
 	Timeouts      *Timeouts           `json:"timeouts,omitempty"`
 	Priority      *int                `json:"priority,omitempty"`
 	Concurrency   *Concurrency        `json:"concurrency,omitempty"`
+	Rate          []Rate              `json:"rate,omitempty"`
 	JitterSeconds *float64            `json:"jitter_seconds,omitempty"`
 	StartsAt      *time.Time          `json:"starts_at,omitempty"`
 	EndsAt        *time.Time          `json:"ends_at,omitempty"`
@@ -304,6 +305,7 @@ type JobView struct {
 	Timeouts         Timeouts            `json:"timeouts"`
 	Priority         int                 `json:"priority"`
 	Concurrency      *Concurrency        `json:"concurrency"`
+	Rate             []Rate              `json:"rate,omitempty"`
 	JitterSeconds    float64             `json:"jitter_seconds"`
 	StartsAt         *time.Time          `json:"starts_at"`
 	EndsAt           *time.Time          `json:"ends_at"`
@@ -446,6 +448,14 @@ type QueueTarget struct {
 	Payload any    `json:"payload,omitempty"`
 }
 
+// Rate: A limit for all runs that share `key`, over all jobs and nodes.
+type Rate struct {
+	Max        int     `json:"max"`
+	PerSeconds float64 `json:"per_seconds"`
+	Burst      *int    `json:"burst,omitempty"`
+	Key        string  `json:"key"`
+}
+
 // Report: How one attempt ended. `until` belongs to `deferred`; `error`, `retryable` and `retry_after_seconds` to `failed`; `result` to `completed`, for which `succeeded` is another word; `reason` to the other three.
 type Report struct {
 	ID                string     `json:"id"`
@@ -504,6 +514,7 @@ type RunDefinition struct {
 	Concurrency  *Concurrency `json:"concurrency,omitempty"`
 	Unique       *Unique      `json:"unique,omitempty"`
 	Debounce     *Debounce    `json:"debounce,omitempty"`
+	Rate         []Rate       `json:"rate,omitempty"`
 }
 
 // RunPage: One page of runs, newest fire time first.
@@ -512,7 +523,7 @@ type RunPage struct {
 	NextCursor *string   `json:"next_cursor"`
 }
 
-// RunView: A run as it is shown. `fires` > 1: a skipped run for the fire times from `fire_at` to `last_fire_at`. `idempotency_key` is the same for every attempt. `target`: the program to start, for the worker that claims it.
+// RunView: A run as it is shown. `fires` > 1: a skipped run for the fire times from `fire_at` to `last_fire_at`. `idempotency_key` is the same for every attempt. `target`: the program to start, for the worker that claims it. `rates`: its rate limits; `waits_for`: the key of the one for which it waits.
 type RunView struct {
 	ID             string          `json:"id"`
 	Job            *string         `json:"job"`
@@ -540,6 +551,8 @@ type RunView struct {
 	Lease          *LeaseView      `json:"lease,omitempty"`
 	Traceparent    *string         `json:"traceparent,omitempty"`
 	Target         *CommandTarget  `json:"target,omitempty"`
+	Rates          []Rate          `json:"rates,omitempty"`
+	WaitsFor       *string         `json:"waits_for,omitempty"`
 }
 
 // SecretRef: A secret that is read where it is used: `env:NAME`, a variable of the process, behind the prefix of the setting `secrets_env_prefix`; or `file:NAME`, a file in the folder of the setting `secrets_dir`.

@@ -16,6 +16,9 @@ RETRY_AGE_SECONDS_MAX = 7 * 24 * 3600
 SECONDS_MAX = 10 * 366 * 24 * 3600
 CONCURRENCY_MAX = 100_000
 KEY_LENGTH_MAX = 200
+RATES_MAX = 4
+"""Rate limits that one run may be under."""
+RATE_MAX = 1_000_000
 LEASE_SECONDS_DEFAULT = 30
 CANCEL_GRACE_SECONDS = 30
 SILENCES_MAX = 50
@@ -121,6 +124,28 @@ class Debounce(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     key: UniquenessKey
     seconds: Seconds
     max_seconds: Seconds | None = None
+
+
+class Limit(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """At most `max` attempts begin within any `per_seconds`; up to `burst` of them (left out: a tenth of `max`) at
+    once."""
+
+    max: Annotated[int, Meta(ge=1, le=RATE_MAX)]
+    per_seconds: Annotated[float, Meta(ge=1, le=SECONDS_MAX)]
+    burst: Annotated[int, Meta(ge=1, le=RATE_MAX)] | None = None
+
+    def __post_init__(self) -> None:
+        if self.burst is not None and self.burst > self.max:
+            raise ValueError(f"burst: {self.burst:,} is more than max, which is {self.max:,}")
+
+
+class Rate(Limit, frozen=True, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
+    """A limit for all runs that share `key`, over all jobs and nodes."""
+
+    key: Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH_MAX)]
+
+
+Rates = Annotated[tuple[Rate, ...], Meta(max_length=RATES_MAX)]
 
 
 class Retention(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -82,11 +82,12 @@ class Claimed(Struct, frozen=True):
     id; and when the next run of these queues falls due (None: nothing is waiting). `next_due_at` is some instant up to
     the claim's `until` if a run that could be taken at once was left by `limit` (a store that can't tell may say so
     whenever the limit was reached), else the earliest due_at beyond `until`. Due runs that are held back are not
-    counted."""
+    counted. `turns`: from when to when (steady) runs under rate limits may begin, by id; stores leave that out."""
 
     runs: tuple[Run, ...] = ()
     jobs: Mapping[str, Job] = {}
     next_due_at: Instant | None = None
+    turns: Mapping[str, tuple[Instant, Instant]] = {}
 
 
 class Beat(Struct, frozen=True):
@@ -256,8 +257,7 @@ class Store(Protocol):
         belongs to any longer; at most `limit` of each. The number of runs deleted."""
 
     async def trim_runs(self, job_id: str, keep: int, limit: int) -> int:
-        """Delete the finished runs of a job beyond the newest `keep` (by id), the oldest first, at most `limit`. How
-        many."""
+        """Delete a job's finished runs beyond the newest `keep` (by id), the oldest first, at most `limit`. Count."""
 
     # -- records
 

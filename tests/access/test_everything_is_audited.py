@@ -39,6 +39,7 @@ SECRET = new_secret(bytes(range(24)))
 SIGNED = {"type": "http", "url": "https://example.org/hook", "signing_secret": SECRET}
 CHANNEL = {"type": "webhook", "url": "https://example.org/hook?token=t0p-s3cret", "signing_secret": SECRET}
 CALENDAR = {"weekend": ["FRI", "SAT"], "holidays": ["2027-01-01"]}
+LIMIT = {"max": 5, "per_seconds": 60}
 HIDDEN = (SECRET, "t0p-s3cret", KEY, "hk_")
 READS = {"POST /preview"}
 READING_PAGES = {"POST /preview-job", "POST /sign-out"}
@@ -143,6 +144,8 @@ API = [
     Case("POST /plans/{id}/apply", "job.create", "job/planned"),
     Case("POST /feeds", "feed.create", "feed/a", {"name": "a"}),
     Case("DELETE /feeds/{name}", "feed.revoke", "feed/a", after=False),
+    Case("PUT /rates/{key}", "rate.set", "rate/a", LIMIT),
+    Case("DELETE /rates/{key}", "rate.reset", "rate/a", before=True, after=False),
     Case("POST /keys", "key.create", "key/a", {"name": "a", "roles": ["viewer"]}),
     Case("DELETE /keys/{name}", "key.revoke", "key/a", after=False),
     Case("DELETE /jobs/{name}", "job.delete", "job/a", before=True, after=False),
@@ -157,7 +160,8 @@ async def test_each_change_through_the_api_leaves_one_entry(opened: Store) -> No
         run = await the_run(api.store, case)
         method, _, path = case.what.partition(" ")
         about = await the_hold(api.store) if path.startswith("/holds") else run
-        path = path.replace("{name}", "a").replace("{id}", about).replace("{instant}", "2030-01-01T00:00:00Z")
+        path = path.replace("{name}", "a").replace("{key}", "a").replace("{id}", about)
+        path = path.replace("{instant}", "2030-01-01T00:00:00Z")
         body = {"ids": [run]} if case.body == {"ids": ["{run}"]} else case.body
         reply = await api.send(method, path, body, headers=ADMIN)
         assert reply.status < 300, (case.what, reply.body)
@@ -233,7 +237,7 @@ async def test_each_form_of_the_pages_leaves_one_entry(opened: Store) -> None:
     for case in PAGES:
         api.clock.advance(1)
         run = await the_run(store, case)
-        path = case.what.partition(" ")[2].replace("{name}", "a").replace("{id}", run)
+        path = case.what.partition(" ")[2].replace("{name}", "a").replace("{key}", "a").replace("{id}", run)
         await visitor.open("/jobs")
         reply = await visitor.post(path, **{name: text.replace("{run}", run) for name, text in case.form.items()})
         assert reply.status == 303, (case.what, visitor.text)
@@ -308,6 +312,9 @@ LIBRARY: list[tuple[Case, Step]] = [
     (Case("apply_plan", "job.create", "job/planned"), lambda s, who, run: s.apply_plan(run, actor=who)),
     (Case("create_feed", "feed.create", "feed/a"), lambda s, who, run: s.create_feed("a", actor=who)),
     (Case("revoke_feed", "feed.revoke", "feed/a", after=False), lambda s, who, run: s.revoke_feed("a", actor=who)),
+    (Case("set_rate", "rate.set", "rate/a"), lambda s, who, run: s.set_rate("a", "5/1m", actor=who)),
+    (Case("reset_rate", "rate.reset", "rate/a", before=True, after=False),
+     lambda s, who, run: s.reset_rate("a", actor=who)),
     (Case("delete_job", "job.delete", "job/b", before=True, after=False),
      lambda s, who, run: s.delete_job("b", actor=who)),
     (Case("delete_jobs", "job.delete", "job/a", before=True, after=False),
@@ -317,9 +324,8 @@ LIBRARY: list[tuple[Case, Step]] = [
 
 LOOKING = {"wait_for", 
     "configure", "explain", "fires", "get_channel", "get_job", "get_run", "list_channels", "list_jobs", "list_runs",
-    "run_log", "stats", "compare_calendar", "get_calendar", "list_calendars", "add_handler", "handler", "job",
-    "around", "on_shutdown", "on_startup", "result", "list_overrides",
-    "get_hold", "list_holds",
+    "run_log", "stats", "compare_calendar", "get_calendar", "list_calendars", "list_rates", "list_overrides",
+    "add_handler", "handler", "job", "around", "on_shutdown", "on_startup", "result", "get_hold", "list_holds",
     "forecast", "list_feeds",
 }  # fmt: skip
 LIVING = {"open", "close", "start", "stop", "run_forever", "run_until_asked", "ask_to_stop", "loop"}

@@ -171,6 +171,8 @@ def bodies(what: str, name: str, run: str) -> list[Any]:
                         {"scope": {"job": name}, "reason": "x"}],
         "PATCH /holds/{id}": [{"reason": "x"}],
         "DELETE /holds/{id}": [None],
+        "PUT /rates/{key}": [{"max": 5, "per_seconds": 1}],
+        "DELETE /rates/{key}": [None],
         "PUT /channels/{name}": [{"type": "webhook", "url": "https://example.org/"}],
         "DELETE /channels/{name}": [None],
         "POST /channels/{name}/test": [None],

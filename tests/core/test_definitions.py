@@ -169,6 +169,7 @@ EVERY_FIELD: dict[str, Any] = {
     "timeouts": {"execution_seconds": 9.0},
     "priority": 5,
     "concurrency": {"key": "k", "max": 2},
+    "rate": [{"key": "api", "max": 5, "per_seconds": 60.0, "burst": 2}],
     "jitter_seconds": 1.5,
     "starts_at": to_text(NOW + DAY),
     "ends_at": to_text(NOW + 2 * DAY),

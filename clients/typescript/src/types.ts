@@ -229,6 +229,7 @@ export interface JobDefinition {
   timeouts?: Timeouts;
   priority?: number;
   concurrency?: Concurrency | null;
+  rate?: Rate[];
   jitter_seconds?: number;
   starts_at?: string | null;
   ends_at?: string | null;
@@ -258,6 +259,7 @@ export interface JobView {
   timeouts: Timeouts;
   priority: number;
   concurrency: Concurrency | null;
+  rate?: Rate[];
   jitter_seconds: number;
   starts_at: string | null;
   ends_at: string | null;
@@ -384,6 +386,13 @@ export interface QueueTarget {
   payload?: unknown;
 }
 
+export interface Rate {
+  max: number;
+  per_seconds: number;
+  burst?: number | null;
+  key: string;
+}
+
 export interface Report {
   id: string;
   token: number;
@@ -436,6 +445,7 @@ export interface RunDefinition {
   concurrency?: Concurrency | null;
   unique?: Unique | null;
   debounce?: Debounce | null;
+  rate?: Rate[];
 }
 
 export interface RunPage {
@@ -470,6 +480,8 @@ export interface RunView {
   lease?: LeaseView;
   traceparent?: string;
   target?: CommandTarget;
+  rates?: Rate[];
+  waits_for?: string;
 }
 
 export interface SecretRef {

@@ -32,6 +32,7 @@ from horarium.api.overrides import Overrides
 from horarium.api.pings import Pings
 from horarium.api.plans import PlansApi
 from horarium.api.problems import Refusals
+from horarium.api.rates import RatesApi
 from horarium.api.reach import Reach
 from horarium.api.refused import Refused
 from horarium.api.routing import Application, Route
@@ -100,11 +101,11 @@ def create_app(
     keys = Keys(api_keys, Callers(named, tokens), sign_ins, refused, telemetry.refused)
     heard = news or News(operations.stats, operations.signal, lambda: 0)
     system = System(operations, claims, health, telemetry, trusted=keys.open, news=heard, siblings=siblings)
-    places, feeds = Places(operations.context), FeedsApi(operations, public_url)
+    places, feeds, rates = Places(operations.context), FeedsApi(operations, public_url), RatesApi(operations)
     guarded = [
         *Jobs(operations, places, public_url).endpoints(), *Work(operations, claims).endpoints(),
         *Runs(operations).endpoints(), *BulkRuns(operations).endpoints(), *system.endpoints(), *feeds.endpoints(),
-        *JobVersions(operations).endpoints(), *AccessApi(operations, named, entropy).endpoints(),
+        *JobVersions(operations).endpoints(), *AccessApi(operations, named, entropy).endpoints(), *rates.endpoints(),
         *Explanations(operations).endpoints(), *ChannelsApi(operations).endpoints(), *PlansApi(operations).endpoints(),
         *CalendarsApi(operations).endpoints(), *Overrides(operations).endpoints(), *HoldsApi(operations).endpoints(),
     ]  # fmt: skip

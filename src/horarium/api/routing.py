@@ -48,14 +48,15 @@ Methods = dict[str, Route]
 
 
 class Node:
-    """A place in the tree of paths with parameters."""
+    """A place in the tree of paths with parameters. `whole`: its last one is the rest of the path, slashes and all."""
 
-    __slots__ = ("children", "methods", "names")
+    __slots__ = ("children", "methods", "names", "whole")
 
     def __init__(self) -> None:
         self.children: dict[str, Node] = {}
         self.methods: Methods = {}
         self.names: list[str] = []
+        self.whole = False
 
     def below(self, segments: Iterable[str]) -> Node:
         """The place that these lead to, made where it is missing."""
@@ -66,6 +67,8 @@ class Node:
 
 
 NOWHERE = Node()
+WHOLE = "key"
+"""The parameter that is the rest of a path: any text."""
 
 
 class Application:
@@ -101,6 +104,7 @@ class Application:
             node = self._root.below(segments)
             assert node.names in ([], names), f"{route.path}: its parameters have other names elsewhere"
             node.names, methods = names, node.methods
+            node.whole = names[-1] == WHOLE
         else:
             methods = self._plain.setdefault(route.path, {})
         if not methods:
@@ -116,6 +120,9 @@ class Application:
         if methods is None:
             node, values = self._root, list[str]()
             for segment in path[1:].split("/"):
+                if node.whole:
+                    values[-1] += f"/{segment}"
+                    continue
                 child = node.children.get(segment)
                 if child is None:
                     child = node.children.get(ANY, NOWHERE)

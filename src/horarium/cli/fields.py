@@ -365,11 +365,14 @@ def policies_of(flags: Mapping[str, Any]) -> dict[str, Any]:
         fields["labels"] = pairs("--label", flags["label"], "=")
     if flags.get("concurrency") is not None:
         fields["concurrency"] = concurrency_of(flags["concurrency"])
+    if flags.get("rate"):
+        fields["rate"] = [rate_of(text) for text in flags["rate"]]
     return fields
 
 
 _FLAG_OF = {".".join(path): flag for flag, path in POLICIES.items()} | {
-    "labels": "label", "concurrency": "concurrency", "on": "on", "target.url": "http", "target.queue": "queue",
+    "labels": "label", "concurrency": "concurrency", "rate": "rate", "on": "on",
+    "target.url": "http", "target.queue": "queue",
     "target.name": "handler", "target.bus": "bus", "target.headers": "header", "target.body": "body",
     "target.method": "method", "target.timeout_seconds": "http-timeout", "target.expected_status": "expected-status",
     "target.signing_secret": "signing-secret", "target.payload": "payload", "target.args": "args",
@@ -404,6 +407,17 @@ def concurrency_of(text: str) -> dict[str, Any]:
     if not key or not most.isdigit():
         raise click.UsageError(f"--concurrency: {text!r} is not KEY=MAX, such as reports=2")
     return {"key": key, "max": int(most)}
+
+
+def rate_of(text: str) -> dict[str, Any]:
+    """`KEY=MAX/TIME`."""
+    from horarium.errors import InvalidRequest
+    from horarium.wire.rates import read_rate
+
+    try:
+        return read_rate(text)
+    except InvalidRequest as error:
+        raise click.UsageError(f"--{error.message}") from None
 
 
 def since_moment(text: str, now: datetime) -> datetime:

@@ -187,7 +187,7 @@ def print_job(job: JobView, as_json: bool) -> None:
         return
     state = f"paused {job.pause_reason}" if job.state == "paused" and job.pause_reason else str(job.state)
     shown = ("labels", "next_fire_at", "fires_count", "starts_at", "ends_at", "fires_max", "priority")
-    policies = ("catch_up", "overlap", "buffer_max", "retry", "timeouts", "concurrency", "jitter_seconds", "retention")
+    policies = ("catch_up", "overlap", "buffer_max", "retry", "timeouts", "concurrency", "rate")
     print_fields(
         [
             ("name", job.name),
@@ -198,7 +198,7 @@ def print_job(job: JobView, as_json: bool) -> None:
             ("target", target_text(job)),
             *target_details(job),
             ("ping_url", job.ping_url or None),
-            *((name, getattr(job, name)) for name in (*shown, *policies)),
+            *((name, getattr(job, name)) for name in (*shown, *policies, "jitter_seconds", "retention")),
             ("on", follows_text(job.on)),
             ("created_at", job.created_at),
             ("updated_at", job.updated_at),

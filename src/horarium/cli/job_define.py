@@ -93,6 +93,13 @@ POLICY_OPTIONS = [
     click.option("--label", multiple=True, metavar="NAME=VALUE", help="A label; repeatable."),
     click.option("--priority", type=int, metavar="N", help="Higher ones are claimed first."),
     click.option("--concurrency", metavar="KEY=MAX", help="At most MAX runs that share KEY at one time."),
+    click.option(
+        "--rate",
+        "rate",
+        multiple=True,
+        metavar="KEY=MAX/TIME",
+        help="At most MAX begin in TIME: api=100/1m; repeatable.",
+    ),
     click.option("--jitter", type=DURATION, metavar="DURATION", help="Spread runs over this after the fire time."),
     click.option("--starts-at", type=INSTANT, metavar="INSTANT", help="No fire time before this."),
     click.option("--ends-at", type=INSTANT, metavar="INSTANT", help="No fire time from this on."),

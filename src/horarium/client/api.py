@@ -36,6 +36,7 @@ from horarium.client.holds import Holds
 from horarium.client.many_runs import ManyRuns
 from horarium.client.overrides import Overrides
 from horarium.client.plans import Plans
+from horarium.client.rates import Rates
 from horarium.client.transport import Answer, Cut, Problem, Transport, error_from, segment
 from horarium.client.watching import Watching
 from horarium.errors import HorariumError, InvalidRequest
@@ -62,6 +63,7 @@ class Client(Watching, ManyRuns):
         self._transport = Transport(url, api_key, **options)
         self.calendars = Calendars(self._transport)
         self.holds = Holds(self._transport)
+        self.rates = Rates(self._transport)
         self.channels = Channels(self._transport)
         self.overrides = Overrides(self._transport)
         self.plans = Plans(self._transport)

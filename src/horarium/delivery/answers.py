@@ -20,6 +20,7 @@ from horarium.model import RESULT_BYTES_MAX, Completion, Failed, HttpTarget, Out
 BODY_BYTES_MAX = 64 * 1024
 RETRY_AFTER_SECONDS_MAX = 24 * 3600
 HEADER_KEPT_CHARS_MAX = 256
+_THROTTLING = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 KEPT = ("content-type", "content-encoding", "date", "retry-after", "request-id", "x-request-id")
 
 
@@ -45,7 +46,9 @@ def outcome(target: HttpTarget, answer: Answer, now: Instant) -> Outcome | None:
         return Failed(f"{error}: the receiver wants no more requests", retryable=False, result=result)
     if 300 <= answer.status < 400:
         error += ": redirects are not followed; give the final URL"
-    return Failed(error, retry_after_seconds=retry_after(answer.headers.get("retry-after"), now), result=result)
+    pause = retry_after(answer.headers.get("retry-after"), now)
+    throttled = pause is not None and answer.status in _THROTTLING
+    return Failed(error, retry_after_seconds=pause, result=result, throttled=throttled)
 
 
 def _expected(target: HttpTarget, status: int) -> bool:

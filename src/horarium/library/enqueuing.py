@@ -60,6 +60,7 @@ class Enqueuing:
         (run,) = self._one_offs(name, [args], how, unique_key)
         if (rule := unique_rule(unique_key, unique, debounce, connection)) is not None:
             return Run((await self._operations.one_offs.add_unique(run, rule)).run)
+        (run,) = await self._placed([run], connection)
         for _ in range(HOLDER_RACES_MAX):
             (added,) = await self._add_runs([run], connection)
             if added or unique_key is None:
@@ -84,7 +85,7 @@ class Enqueuing:
     ) -> list[str]:
         """One-off runs of one handler in bulk, 1,000 a transaction; with a `connection`, all in that one. Their ids, in
         order."""
-        runs = self._one_offs(name, args, how)
+        runs = await self._placed(self._one_offs(name, args, how), connection)
         await self._add_runs(runs, connection)
         return [run.id for run in runs]
 
@@ -108,6 +109,11 @@ class Enqueuing:
         with acting(origin_of(actor, self.actor)):
             along = told_runs(runs, self._runtime.clock.now())
         return store.add_runs_sql(runs, placeholders, along) if along else store.add_runs_sql(runs, placeholders)
+
+    async def _placed(self, runs: list[StoredRun], connection: Any) -> list[StoredRun]:
+        """In line for their rate limits, unless they are written in a transaction that may take its time."""
+        limited = connection is None and bool(runs) and bool(runs[0].rates)
+        return await self._operations.runs.lined_up(runs) if limited else runs
 
     async def _add_runs(self, runs: Sequence[StoredRun], connection: Any) -> list[bool]:
         if connection is None:

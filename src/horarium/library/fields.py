@@ -12,13 +12,14 @@ import msgspec
 
 from horarium.delivery.handler import HandlerFunction
 from horarium.errors import CallerError, HorariumError, InvalidJob, InvalidSetting, InvalidTrigger, UnknownArgument
-from horarium.library.one_offs import encode_args
+from horarium.library.one_offs import RateGiven, encode_args
 from horarium.model import Follow
 from horarium.policies import CatchUp, CatchUpPolicy, Concurrency, Overlap, Retention, Retry, Timeouts
 from horarium.ports import Bus
 from horarium.triggers import Trigger, at, cron, every, rrule, when
 from horarium.triggers.words import quote
 from horarium.wire.faults import find_faults, say_faults, unknown_names
+from horarium.wire.rates import plain_rates
 
 Role = Literal["api", "planner", "dispatcher", "rescuer", "pruner"]
 CatchUpWord = Literal["none", "latest", "all"]
@@ -58,7 +59,7 @@ class SchedulerOptions(TypedDict, total=False):
 
 class JobFields(TypedDict, total=False):
     """Fields of a job beside its name, its trigger and its target. Policies are structs, mappings or (`catch_up`,
-    `concurrency`) a bare word."""
+    `concurrency`) a bare word; `rate`: one or several limits, each as `"api=100/1m"` too."""
 
     enabled: bool
     labels: Mapping[str, str]
@@ -68,6 +69,7 @@ class JobFields(TypedDict, total=False):
     timeouts: Timeouts | Mapping[str, Any]
     priority: int
     concurrency: Concurrency | str | Mapping[str, Any] | None
+    rate: RateGiven | Sequence[RateGiven] | None
     jitter_seconds: float
     starts_at: datetime | None
     ends_at: datetime | None
@@ -158,6 +160,8 @@ def plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
         plain["catch_up"] = {"policy": plain["catch_up"]}
     if isinstance(plain.get("concurrency"), str):
         plain["concurrency"] = {"key": plain["concurrency"]}
+    if "rate" in plain:
+        plain["rate"] = plain_rates(plain["rate"])
     return plain
 
 

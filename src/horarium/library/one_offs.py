@@ -10,18 +10,32 @@ import msgspec
 
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, SECOND, Instant, to_instant, to_micros
 from horarium.errors import InvalidRequest, InvalidTrigger, UnknownArgument
-from horarium.model import PAYLOAD_BYTES_MAX, PRIORITY_MAX, PRIORITY_MIN, Name, Run, RunPolicy, callers_key, uuid7s
-from horarium.policies import Concurrency, Debounce, Retention, Retry, Timeouts, Unique
+from horarium.model import (
+    PAYLOAD_BYTES_MAX,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    HandlerTarget,
+    Name,
+    Run,
+    RunPolicy,
+    callers_key,
+    uuid7s,
+)
+from horarium.policies import Concurrency, Debounce, Rate, Rates, Retention, Retry, Timeouts, Unique
 from horarium.rules.uniqueness import rule_of
 from horarium.triggers import every
 from horarium.triggers.words import quote
 from horarium.wire.faults import fault_of, find_faults, say_faults, unknown_names
-from horarium.wire.one_offs import DELAY_SECONDS_MAX, one_off_run
+from horarium.wire.one_offs import DELAY_SECONDS_MAX, one_off_run, with_own_keys
+from horarium.wire.rates import plain_rates
+
+RateGiven = Rate | str | Mapping[str, Any]
 
 
 class RunFields(TypedDict, total=False):
     """How one-off runs are made, beside their args: at an instant, or after a delay (a timedelta, seconds, or a text
-    such as `5m`); policies are structs or mappings, `concurrency` may be a bare key."""
+    such as `5m`); policies are structs or mappings, `concurrency` may be a bare key, `rate` one limit or
+    several, each as `"api=100/1m"` too."""
 
     at: datetime | None
     delay: timedelta | str | float | None
@@ -30,6 +44,7 @@ class RunFields(TypedDict, total=False):
     timeouts: Timeouts | Mapping[str, Any] | None
     retention: Retention | Mapping[str, Any] | None
     concurrency: Concurrency | str | Mapping[str, Any] | None
+    rate: RateGiven | Sequence[RateGiven] | None
 
 
 class Wanted(NamedTuple):
@@ -42,6 +57,7 @@ class Wanted(NamedTuple):
     timeouts: Timeouts | Mapping[str, Any] | None = None
     retention: Retention | Mapping[str, Any] | None = None
     concurrency: Concurrency | str | Mapping[str, Any] | None = None
+    rate: RateGiven | Sequence[RateGiven] | None = None
     unique_key: str | None = None
 
 
@@ -73,10 +89,10 @@ def one_offs(name: str, payloads: Sequence[bytes | None], how: Wanted, now: Inst
     _check(name, how)
     due_at = _due_at(now, how.at, how.delay)
     policy = _policy(how)
-    concurrency = _concurrency(how.concurrency)
+    concurrency, rates = _concurrency(how.concurrency), _rates(how.rate)
     ids = uuid7s(due_at, entropy, len(payloads))
     unique_key = None if how.unique_key is None else callers_key(how.unique_key)
-    return [
+    runs = [
         one_off_run(
             id=run_id,
             queue=f"handler/{name}",
@@ -86,10 +102,12 @@ def one_offs(name: str, payloads: Sequence[bytes | None], how: Wanted, now: Inst
             payload=payload,
             policy=policy,
             unique_key=unique_key,
-            concurrency=concurrency,
         )
         for run_id, payload in zip(ids, payloads, strict=True)
     ]
+    if concurrency is None and not rates:
+        return runs
+    return [with_own_keys(run, HandlerTarget(name), rates, concurrency) for run in runs]
 
 
 def encode_args(args: Any) -> bytes | None:
@@ -145,6 +163,11 @@ def _concurrency(given: Concurrency | str | Mapping[str, Any] | None) -> Concurr
         "concurrency", {"key": given} if isinstance(given, str) else given, Concurrency
     )
     return policy
+
+
+def _rates(given: RateGiven | Sequence[RateGiven] | None) -> tuple[Rate, ...]:
+    rates: tuple[Rate, ...] = () if given is None else _converted("rate", plain_rates(given), Rates)
+    return rates
 
 
 def _converted(field: str, given: Any, kind: Any) -> Any:

@@ -42,6 +42,7 @@ from horarium.library.one_offs import encode
 from horarium.library.overrides import OverrideMethods
 from horarium.library.plans import PlanMethods
 from horarium.library.program import Hook, Program, call_hooks
+from horarium.library.rates import RateMethods
 from horarium.library.tasks import Decorator, Enqueued, HandlerOptions
 from horarium.library.values import Job, Page, Run, jobs_page, runs_page
 from horarium.model import Job as StoredJob
@@ -66,6 +67,7 @@ log = logging.getLogger("horarium")
 class Scheduler(
     CalendarMethods,
     HoldMethods,
+    RateMethods,
     ChannelMethods,
     OverrideMethods,
     PlanMethods,

@@ -235,6 +235,12 @@ class SyncScheduler:
     delete_channel = blocking(Scheduler.delete_channel)
     test_channel = blocking(Scheduler.test_channel)
 
+    # ---- rate limits
+
+    set_rate = blocking(Scheduler.set_rate)
+    list_rates = blocking(Scheduler.list_rates)
+    reset_rate = blocking(Scheduler.reset_rate)
+
     # ---- calendars
 
     put_calendar = blocking(Scheduler.put_calendar)

@@ -21,7 +21,7 @@ import msgspec
 from horarium import model, ports
 from horarium.clock import Clock, to_datetime
 from horarium.model import Cause, Disposition, Follow, JobState, Occasion, RunPolicy, State, Target, shown_state
-from horarium.policies import CatchUp, Concurrency, Overlap, Retention, Retry, Timeouts
+from horarium.policies import CatchUp, Concurrency, Overlap, Rate, Retention, Retry, Timeouts
 from horarium.rules.calendars import without_days
 from horarium.rules.planning import trigger_of
 from horarium.wire.overrides import OverrideView, override_views
@@ -100,6 +100,7 @@ class Job(Value):
     timeouts: Timeouts
     priority: int
     concurrency: Concurrency | None
+    rate: tuple[Rate, ...]
     jitter_seconds: float
     starts_at: datetime | None
     ends_at: datetime | None
@@ -208,6 +209,7 @@ class Run(Value):
     unique_key: str | None
     concurrency_key: str | None
     concurrency_max: int
+    rates: tuple[Rate, ...]
     policy: RunPolicy | None
     serial: bool
     lease_seconds: float

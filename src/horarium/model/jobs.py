@@ -19,6 +19,7 @@ from horarium.policies import (
     CatchUp,
     Concurrency,
     Overlap,
+    Rate,
     Retention,
     Retry,
     Timeouts,
@@ -40,6 +41,7 @@ class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     timeouts: Timeouts = DEFAULT_TIMEOUTS
     priority: int = 0
     concurrency: Concurrency | None = None
+    rate: tuple[Rate, ...] = ()
     jitter_seconds: float = 0.0
     starts_at: Instant | None = None
     ends_at: Instant | None = None

@@ -15,6 +15,10 @@ class EventKind(StrEnum):
     REFUSED = "refused"
     TIMED_OUT = "timed_out"
     LOST = "lost"
+    LIMITED = "limited"
+    """It has a place in the line of a rate limit, whose key is the `detail`; the next one: after the target asked for a
+    pause."""
+    THROTTLED = "throttled"
     UNTAKEN = "untaken"
     """Handed to a broker, and no worker took it."""
     BEGUN = "begun"

@@ -15,13 +15,14 @@ class Succeeded(Struct, frozen=True):
 
 class Failed(Struct, frozen=True):
     """The attempt failed. `retry_after_seconds`: the target asked for this delay. `trace`: the end of its
-    traceback."""
+    traceback. `throttled`: it was asked too often, and that delay holds for everybody."""
 
     error: str
     retryable: bool = True
     retry_after_seconds: float | None = None
     result: bytes | None = None
     trace: str | None = None
+    throttled: bool = False
 
 
 class Deferred(Struct, frozen=True):

@@ -12,7 +12,7 @@ from horarium.clock import Clock, Instant, to_micros, to_wall
 from horarium.model.kinds import EventKind
 from horarium.model.states import UNFINISHED, Cause, Disposition, State
 from horarium.model.targets import CommandTarget, HttpTarget
-from horarium.policies import LEASE_SECONDS_DEFAULT, Retention, Retry, Timeouts
+from horarium.policies import LEASE_SECONDS_DEFAULT, Rate, Retention, Retry, Timeouts
 
 
 class Event(Struct, frozen=True, array_like=True):
@@ -47,7 +47,8 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
     so that a store can extend a lease without knowing a policy: a lease never outlives `deadline`, which is
     `execution_seconds` after the begin; only a claimed run has one. `lease_expires_at` and `deadline` are on the steady
     scale (`clock.Clock`); of a run that is yet to be written they may be durations (`lasting`). `start_by`:
-    pending beyond this, it fails. `serial`: claimed only when no earlier run of its job is unfinished. `fires` and
+    pending beyond this, it fails. `rates`: the limits that an attempt needs a place under, with their keys in full.
+    `serial`: claimed only when no earlier run of its job is unfinished. `fires` and
     `last_fire_at`: a skipped run may cover a range of fire times. `history` holds events that can't be derived from the
     other fields; `timeline()` gives all of it.
     """
@@ -68,6 +69,7 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
     concurrency_key: str | None = None
     concurrency_max: int = 0
     serial: bool = False
+    rates: tuple[Rate, ...] = ()
     lease_seconds: float = LEASE_SECONDS_DEFAULT
     execution_seconds: float | None = None
     start_by: Instant | None = None

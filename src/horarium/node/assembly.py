@@ -59,6 +59,7 @@ from horarium.services.upkeep.finisher import Finisher
 from horarium.services.upkeep.holds import HoldApplier, HoldCancels, HoldReader
 from horarium.services.upkeep.log_pruner import LogPruner
 from horarium.services.upkeep.pruner import Pruner
+from horarium.services.upkeep.rates import RateApplier, RateForgetter
 from horarium.services.upkeep.sweeper import Sweeper
 
 if TYPE_CHECKING:
@@ -183,6 +184,7 @@ class Assembly:
                 CalendarApplier(shared.store, shared.clock, reconciler, options.name, shared.operations.importing),
                 HoldApplier(shared.store, shared.clock, reconciler, options.name, settling, shared.signal),
                 HoldCancels(shared.store, reconciler.holding, shared.operations.runs),
+                RateApplier(shared.operations.context, reconciler, settling, options.name),
                 Sweeper(shared.store, reconciler),
                 Serving(shared.operations.stats),
                 *self._watching(),
@@ -197,7 +199,12 @@ class Assembly:
                 options.run_log_seconds,
                 options.run_log_bytes_max,
             )
-            services += [shared.pruner, Finisher(shared.store, clock, believed), logs]
+            services += [
+                shared.pruner,
+                Finisher(shared.store, clock, believed),
+                logs,
+                RateForgetter(shared.store, clock),
+            ]
         if "api" in options.roles:
             services += [shared.claims, JobRecall(shared.store, shared.telemetry)]
         return services

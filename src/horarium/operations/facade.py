@@ -28,6 +28,7 @@ from horarium.operations.looking.feeds import Feeds
 from horarium.operations.looking.forecasting import Forecasting
 from horarium.operations.plans.applying import PlanApplying
 from horarium.operations.plans.making import PlanMaking
+from horarium.operations.rates import RateOperations
 from horarium.operations.runs.bulk import Bulk
 from horarium.operations.runs.history import History
 from horarium.operations.runs.logs import Logs
@@ -110,6 +111,11 @@ class Operations:
     def waiting(self) -> Waiting:
         """Callers that wait for runs to be over."""
         return self.runs.waiting
+
+    @property
+    def rates(self) -> RateOperations:
+        """Rate limits by key."""
+        return RateOperations(self.context)
 
     @property
     def claiming(self) -> Claiming:

@@ -43,8 +43,8 @@ def plan_now(
     """A run asked for by hand, under the job's overlap policy. It moves neither the cursor nor the count. The run may
     come back `skipped`. `taken`: instants close to `now` for which the job has a run already, finished ones too."""
     fire_at = free_instant(job, now, taken | {run.fire_at for run in unfinished})
-    runs, changes, skipped = apply_overlap(job, [Owed(fire_at, Cause.MANUAL)], unfinished, now)
-    run = replace(runs[0], payload=payload) if runs else dropped_run(job, skipped[0], now, Cause.MANUAL)
+    runs, changes, skipped = apply_overlap(job, [Owed(fire_at, Cause.MANUAL, payload=payload)], unfinished, now)
+    run = runs[0] if runs else dropped_run(job, skipped[0], now, Cause.MANUAL)
     return Plan(job, (run,), tuple(changes)), run
 
 
@@ -67,13 +67,13 @@ def plan_many_now(
         fire_at = free_instant(job, now, taken)
         taken.add(fire_at)
         by_fire[fire_at] = each
-    owed = [Owed(fire_at, Cause.MANUAL) for fire_at in by_fire]
+    owed = [Owed(fire_at, Cause.MANUAL, payload=each.payload) for fire_at, each in by_fire.items()]
     runs, changes, _ = apply_overlap(job, owed, unfinished, now)
     return Plan(job, tuple(_asked_run(run, by_fire[run.fire_at]) for run in runs), tuple(changes))
 
 
 def _asked_run(run: Run, asked: Asked) -> Run:
-    return replace(put_off(run, asked.due_at), payload=asked.payload, unique_key=asked.unique_key)
+    return replace(put_off(run, asked.due_at), unique_key=asked.unique_key)
 
 
 def put_off(run: Run, due_at: Instant) -> Run:

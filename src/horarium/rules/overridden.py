@@ -23,11 +23,13 @@ MISFIRE_GRACE = 2 * SECOND
 
 
 class Owed(NamedTuple):
-    """A fire time that is to run, and why. `moved`: by which override it is due at another instant."""
+    """A fire time that is to run, and why. `moved`: by which override it is due at another instant.
+    `payload`: that of the run, where it has one of its own."""
 
     fire_at: Instant
     cause: Cause
     moved: Override | None = None
+    payload: bytes | None = None
 
     @property
     def due_at(self) -> Instant:

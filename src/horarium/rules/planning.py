@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, SECOND, Instant, to_micros, to_text
+from horarium.errors import InvalidRequest
 from horarium.model import (
     Cause,
     Disposition,
@@ -40,6 +41,7 @@ from horarium.rules.compiled import trigger_of as trigger_of
 from horarium.rules.finishing import looked_at
 from horarium.rules.holds import NOT_HELD, JobHold, Skipped
 from horarium.rules.holds import PLANNED_CAUSES as PLANNED_CAUSES
+from horarium.rules.keys import keyed
 from horarium.rules.overridden import (
     MISFIRE_GRACE,
     Dropped,
@@ -298,7 +300,7 @@ def apply_overlap(
     """Which of the owed fire times run, in order, given the unfinished runs. `apart`: fire times that no range of
     skipped ones may cover, ascending."""
     if not needs_unfinished(job):
-        return [_made(job, fire, now) for fire in owed], [], []
+        return [planned_run(job, fire, now) for fire in owed], [], []
     if job.overrides:
         apart = sorted({*apart, *(each.fire_at for each in job.overrides)})
     runs: list[Run] = []
@@ -307,7 +309,7 @@ def apply_overlap(
     if job.overlap in ENDS_OTHERS:
         skipped += [_overlapped(job, fire, "a later fire time took its place") for fire in owed[:-1]]
         changes = _end_others(job, unfinished, now) if owed else []
-        runs = [_made_last(_made(job, fire, now), unfinished, now) for fire in owed[-1:]]
+        runs = [_made_last(planned_run(job, fire, now), unfinished, now) for fire in owed[-1:]]
         return runs, changes, _merged(skipped, apart)
     waiting, pending = len(unfinished), sum(shown_state(run) is State.PENDING for run in unfinished)
     room = _UNFINISHED_MAX.get(job.overlap)
@@ -317,7 +319,7 @@ def apply_overlap(
         elif job.buffer_max is not None and pending >= job.buffer_max:
             skipped.append(_overlapped(job, fire, f"{pending} pending, buffer_max is {job.buffer_max}"))
         else:
-            runs.append(_made(job, fire, now))
+            runs.append(planned_run(job, fire, now))
             waiting, pending = waiting + 1, pending + 1
     return runs, [], _merged(skipped, apart)
 
@@ -366,13 +368,19 @@ def due_of(job: Job, fire_at: Instant) -> Instant:
     return fire_at + to_micros(job.jitter_seconds * fraction(job.id, fire_at)) if job.jitter_seconds else fire_at
 
 
-def _made(job: Job, fire: Owed, now: Instant) -> Run:
-    run = owed_run(job, fire.fire_at, now, fire.cause)
+def planned_run(job: Job, fire: Owed, now: Instant) -> Run:
+    """The same; a planned one whose keys can't be made is missed, and says why."""
+    try:
+        run = owed_run(job, fire.fire_at, now, fire.cause, fire.payload)
+    except InvalidRequest as error:
+        if fire.cause not in PLANNED_CAUSES:
+            raise
+        return dropped_run(job, Dropped(fire.fire_at, fire.fire_at, 1, Disposition.MISSED, error.message), now)
     return run if fire.moved is None else as_moved(run, fire.moved)
 
 
 def owed_run(job: Job, fire_at: Instant, now: Instant, cause: Cause, payload: bytes | None = None) -> Run:
-    """The pending run for one fire time."""
+    """The pending run for one fire time. Raises InvalidRequest where a key of the job can't be made for it."""
     due_at = due_of(job, fire_at)
     if cause in (Cause.CATCH_UP, Cause.BACKFILL):
         due_at = max(due_at, now)
@@ -381,10 +389,8 @@ def owed_run(job: Job, fire_at: Instant, now: Instant, cause: Cause, payload: by
     timeouts = job.timeouts
     elsewhere = isinstance(job.target, ExternalTarget)
     start_seconds = GRACE_SECONDS if elsewhere and timeouts.start_seconds is None else timeouts.start_seconds
-    lease_seconds = timeouts.heartbeat_seconds
-    if elsewhere:
-        lease_seconds = timeouts.execution_seconds or SILENCE_SECONDS
-    return Run(
+    lease_seconds = (timeouts.execution_seconds or SILENCE_SECONDS) if elsewhere else timeouts.heartbeat_seconds
+    run = Run(
         id=run_id(job.id, fire_at),
         queue=job.queue,
         job_id=job.id,
@@ -395,13 +401,12 @@ def owed_run(job: Job, fire_at: Instant, now: Instant, cause: Cause, payload: by
         priority=job.priority,
         cause=cause,
         payload=payload,
-        concurrency_key=job.concurrency.key if job.concurrency and not elsewhere else None,
-        concurrency_max=job.concurrency.max if job.concurrency and not elsewhere else 0,
         serial=job.overlap in _SERIAL and not elsewhere,
         lease_seconds=lease_seconds,
         execution_seconds=timeouts.execution_seconds,
         start_by=None if start_seconds is None else due_at + to_micros(start_seconds),
     )
+    return run if elsewhere else keyed(run, job)
 
 
 def dropped_run(job: Job, dropped: Dropped, now: Instant, cause: Cause = Cause.SCHEDULE) -> Run:

@@ -19,6 +19,7 @@ from collections.abc import Sequence, Set
 from msgspec.structs import replace
 
 from horarium.clock import INSTANT_MIN, Instant
+from horarium.errors import InvalidRequest
 from horarium.model import CLAIMED, EXTERNAL, Cause, Disposition, Job, Plan, Run, RunChange, State
 from horarium.policies import Overlap
 from horarium.rules.applying import Newest, newest_of, owed_by
@@ -203,12 +204,17 @@ def _on_other_side(run: Run, job: Job, now: Instant) -> Run:
     back, its lease is the time that it may take, and it is given up if it does not report. So what a run keeps
     otherwise of the policies that it was planned with means nothing on the other side, but for a limit for its begin on
     the way there."""
-    as_new = owed_run(job, max(run.due_at, now), max(run.due_at, now), Cause.MANUAL)
+    at = max(run.due_at, now)
+    try:
+        as_new = owed_run(job, at, at, Cause.MANUAL, run.payload)
+    except InvalidRequest:  # it was made under other keys, and goes on without
+        as_new = owed_run(replace(job, rate=(), concurrency=None), at, at, Cause.MANUAL)
     keeps_limit = job.queue == EXTERNAL and run.start_by is not None
     return replace(
         run,
         concurrency_key=as_new.concurrency_key,
         concurrency_max=as_new.concurrency_max,
+        rates=as_new.rates,
         serial=as_new.serial,
         lease_seconds=as_new.lease_seconds,
         start_by=run.start_by if keeps_limit else as_new.start_by,

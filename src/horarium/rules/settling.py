@@ -124,7 +124,7 @@ def _traced(after: Run, failed: Failed, now: Instant) -> Run:
         events.append(Event(now, after.state, after.error or "", EventKind.FAILED))
     trace = clipped(failed.trace[-TRACE_CHARS_MAX:], TRACE_CHARS_MAX)
     events[-1] = replace(events[-1], detail=trace)
-    traced = [index for index, event in enumerate(events) if event.detail is not None]
+    traced = [index for index, event in enumerate(events) if event.detail and event.kind != EventKind.LIMITED]
     for index in traced[:-TRACES_MAX]:
         events[index] = replace(events[index], detail=None)
     return replace(after, history=_clipped_history(tuple(events)))
@@ -163,12 +163,13 @@ def _too_old(run: Run, job: Job | None, due_at: Instant) -> bool:
 
 
 def _failed(run: Run, job: Job | None, outcome: Failed, now: Instant) -> Run:
-    retry = retry_of(run, job)
     error = clipped(outcome.error)
     run = replace(run, result=outcome.result)
     if not outcome.retryable:
         return _finished(run, State.FAILED, Disposition.RAN, error, retention_of(run, job), now)
-    due_at = now + to_micros(retry_delay_seconds(run, retry, outcome.retry_after_seconds))
+    due_at = now + to_micros(retry_delay_seconds(run, retry_of(run, job), outcome.retry_after_seconds))
+    if outcome.throttled and run.rates and not _too_old(run, job, due_at):
+        return _pending(run, due_at, f"{error}: its rate limits are shut", now, run.attempt - 1, EventKind.THROTTLED)
     return _again(run, job, due_at, error, now, EventKind.FAILED)
 
 

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from horarium.clock import Instant
 from horarium.model import Cause, Disposition, Event, Health, LastRun, Run, RunChange, RunPolicy, State, leased
 from horarium.model.records import RecordFilter
+from horarium.policies import Rate
 
 STATES = (
     State.PENDING,
@@ -75,6 +76,7 @@ class Details(Struct, frozen=True, omit_defaults=True):
     policy: RunPolicy | None = None
     fires: int = 1
     last_fire_at: Instant | None = None
+    rates: tuple[Rate, ...] = ()
 
 
 NO_DETAILS = Details()
@@ -96,9 +98,9 @@ decode_history = msgspec.json.Decoder(tuple[Event, ...]).decode
 
 def encode_details(run: Run) -> bytes | None:
     """The details of a run as JSON; None where it has none."""
-    if run.policy is None and run.fires == 1 and run.last_fire_at is None:
+    if run.policy is None and run.fires == 1 and run.last_fire_at is None and not run.rates:
         return None
-    return encode_json(Details(run.policy, run.fires, run.last_fire_at))
+    return encode_json(Details(run.policy, run.fires, run.last_fire_at, run.rates))
 
 
 def encode_history(run: Run) -> bytes | None:

@@ -42,12 +42,14 @@ from horarium.policies import (
     CatchUp,
     Concurrency,
     Overlap,
+    Rates,
     Retention,
     Retry,
     Timeouts,
 )
 from horarium.rules.calendars import without_days
 from horarium.rules.compiled import know_trigger
+from horarium.rules.keys import check_keys
 from horarium.rules.planning import next_fire, trigger_of
 from horarium.triggers import Trigger, parse_trigger
 from horarium.triggers.budget import PLAN_STEPS, bounded
@@ -85,6 +87,7 @@ class JobDefinition(Struct, kw_only=True, forbid_unknown_fields=True, omit_defau
     timeouts: Timeouts = DEFAULT_TIMEOUTS
     priority: Priority = 0
     concurrency: Concurrency | None = None
+    rate: Rates = ()
     jitter_seconds: JitterSeconds = 0.0
     starts_at: Moment | None = None
     ends_at: Moment | None = None
@@ -133,6 +136,7 @@ def _job_from(definition: JobDefinition, id: str, now: Instant, check_target: Ta
         job = replace(job, paused_at=now)
     know_trigger(job, trigger)
     check_target(job.target)
+    check_keys(job.rate, job.concurrency)
     _check_sizes(job)
     _check_window(job)
     if job.on:
@@ -157,6 +161,7 @@ def _with_definition(job: Job, definition: JobDefinition, now: Instant, check_ta
     if revised == job:
         return job
     check_target(revised.target)
+    check_keys(revised.rate, revised.concurrency)
     _check_sizes(revised)
     _check_window(revised)
     _check_follows(revised)

@@ -39,11 +39,14 @@ from horarium.policies import (
     DEFAULT_TIMEOUTS,
     Concurrency,
     Debounce,
+    Rate,
+    Rates,
     Retention,
     Retry,
     Timeouts,
     Unique,
 )
+from horarium.rules.keys import Source, check_keys, with_keys
 from horarium.wire.definitions import Moment, Priority, TargetCheck
 from horarium.wire.faults import fault_of, find_faults, say_faults
 from horarium.wire.masking import keep_secrets
@@ -78,6 +81,7 @@ class RunDefinition(Struct, kw_only=True, forbid_unknown_fields=True, omit_defau
     concurrency: Concurrency | None = None
     unique: Unique | None = None
     debounce: Debounce | None = None
+    rate: Rates = ()
 
 
 def read_run(fields: Mapping[str, Any]) -> RunDefinition:
@@ -101,17 +105,26 @@ def run_of(definition: RunDefinition, *, id: str, now: Instant, check_target: Ta
     if isinstance(target, HttpTarget | CommandTarget):
         _check_size("target", msgspec.json.encode(target))
         policy = replace(policy or DEFAULT_RUN_POLICY, target=target)
-    return one_off_run(
+    queue, payload = queue_of(target), _payload(target, definition.payload)
+    run = one_off_run(
         id=id,
-        queue=queue_of(target),
+        queue=queue,
         due_at=_due_at(definition, now),
         now=now,
         priority=definition.priority,
-        payload=_payload(target, definition.payload),
+        payload=payload,
         policy=policy,
         unique_key=None if definition.unique_key is None else callers_key(definition.unique_key),
-        concurrency=definition.concurrency,
     )
+    return with_own_keys(run, target, definition.rate, definition.concurrency)
+
+
+def with_own_keys(run: Run, target: Target, rates: tuple[Rate, ...], concurrency: Concurrency | None) -> Run:
+    """A new run that belongs to no job, with its keys. Raises InvalidRequest, or InvalidJob for an unknown part."""
+    if not rates and concurrency is None:
+        return run
+    check_keys(rates, concurrency)
+    return with_keys(run, Source(None, run.queue, {}, target, run.payload), rates, concurrency)
 
 
 def _policy_of(definition: RunDefinition) -> RunPolicy | None:
@@ -133,7 +146,6 @@ def one_off_run(
     payload: bytes | None = None,
     policy: RunPolicy | None = None,
     unique_key: str | None = None,
-    concurrency: Concurrency | None = None,
 ) -> Run:
     """A pending run that belongs to no job."""
     timeouts = DEFAULT_TIMEOUTS if policy is None else policy.timeouts
@@ -148,8 +160,6 @@ def one_off_run(
         payload=payload,
         policy=policy,
         unique_key=unique_key,
-        concurrency_key=concurrency.key if concurrency else None,
-        concurrency_max=concurrency.max if concurrency else 0,
         lease_seconds=timeouts.heartbeat_seconds,
         execution_seconds=timeouts.execution_seconds,
         start_by=None if timeouts.start_seconds is None else max(due_at, now) + to_micros(timeouts.start_seconds),

@@ -48,6 +48,7 @@ from horarium.policies import (
     CatchUp,
     Concurrency,
     Overlap,
+    Rate,
     Retention,
     Retry,
     Timeouts,
@@ -55,6 +56,7 @@ from horarium.policies import (
 from horarium.rules.calendars import without_days
 from horarium.rules.compiled import words_of
 from horarium.rules.planning import next_run_at
+from horarium.rules.rates import waits_for
 from horarium.rules.tracing import handed_on
 from horarium.wire.masking import shown_target
 from horarium.wire.overrides import OverrideView, override_views
@@ -85,6 +87,7 @@ class JobView(Struct, kw_only=True):
     timeouts: Timeouts
     priority: int
     concurrency: Concurrency | None
+    rate: tuple[Rate, ...] = ()
     jitter_seconds: float
     starts_at: datetime | None
     ends_at: datetime | None
@@ -135,7 +138,8 @@ class LeaseView(Struct):
 
 class RunView(Struct, kw_only=True):
     """A run as it is shown. `fires` > 1: a skipped run for the fire times from `fire_at` to `last_fire_at`.
-    `idempotency_key` is the same for every attempt. `target`: the program to start, for the worker that claims it."""
+    `idempotency_key` is the same for every attempt. `target`: the program to start, for the worker that claims it.
+    `rates`: its rate limits; `waits_for`: the key of the one for which it waits."""
 
     id: str
     job: str | None
@@ -163,6 +167,8 @@ class RunView(Struct, kw_only=True):
     lease: LeaseView | UnsetType = UNSET
     traceparent: str | UnsetType = UNSET
     target: CommandTarget | UnsetType = UNSET
+    rates: tuple[Rate, ...] | UnsetType = UNSET
+    waits_for: str | UnsetType = UNSET
 
 
 RunOutcome = Literal["created", "exists", "replaced", "debounced"]
@@ -345,6 +351,8 @@ def run_view(run: Run) -> RunView:
         payload=None if payload is None else _json(payload),
         idempotency_key=run.id,
         history=_begun(run, created_at, started_at) or [event_view(event) for event in timeline(run)],
+        rates=run.rates or UNSET,
+        waits_for=(waits_for(run) if run.rates else None) or UNSET,
     )
 
 

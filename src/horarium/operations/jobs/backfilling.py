@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from horarium.errors import StoreUnavailable
 from horarium.model import Job, Plan, Run
 from horarium.model.records import RecordChange
+from horarium.operations.settling.rating import Rating
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.gathering import Gathered
@@ -30,6 +31,7 @@ class Backfilling:
     def __init__(self, context: Context, reconciler: Reconciler) -> None:
         self._store, self._signal = context.store, context.signal
         self._reconciler = reconciler
+        self._rating = Rating(context)
         self.job: Gathered[str, Job] = Gathered(self._jobs)
         self.runs: Gathered[Sequence[str], list[Run]] = Gathered(self._runs)
         self.add: Gathered[Plan, None] = Gathered(self._add)
@@ -55,7 +57,7 @@ class Backfilling:
         along = {planned.runs[0].id: planned.records for planned in group if planned.runs}
         is_new: dict[str, bool] = {}
         for start in range(0, len(runs), BATCH_MAX):
-            batch = runs[start : start + BATCH_MAX]
+            batch = await self._rating.lined_up(runs[start : start + BATCH_MAX])
             told = {run.id: along[run.id] for run in batch if run.id in along}
             answers = await self._store.add_runs(batch, told)
             is_new.update({run.id: new for run, new in zip(batch, answers, strict=True)})

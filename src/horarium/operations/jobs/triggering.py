@@ -20,8 +20,9 @@ from msgspec.structs import replace
 from horarium.access.acting import who_acts
 from horarium.access.audit import Origin
 from horarium.clock import SECOND, Instant
-from horarium.errors import StoreUnavailable
+from horarium.errors import InvalidRequest, StoreUnavailable
 from horarium.model import Cause, Job, Run
+from horarium.operations.settling.rating import Rating
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.writing.auditing import out_of_reach, told_asked
 from horarium.operations.writing.contention import RACES_MAX, contended
@@ -69,6 +70,7 @@ class Triggering:
         self.tracing = tracing
         self._reconciler = reconciler
         self.holding = reconciler.holding
+        self._rating = Rating(context)
         self._gathered: Gathered[Request, Triggered] = Gathered(
             self.trigger_all, together=lambda waiting: min(GROUP_MAX, sum(1 for _ in waiting))
         )
@@ -106,9 +108,13 @@ class Triggering:
             elif needs_unfinished(job):
                 answers[index] = Triggered(None)
             else:
-                runs[index] = await self.holding.said(self._run(job, asked), job)
+                try:
+                    runs[index] = await self.holding.said(self._run(job, asked), job)
+                except InvalidRequest as error:
+                    answers[index] = error
         if not runs:
             return
+        runs = dict(zip(runs, await self._rating.lined_up(list(runs.values())), strict=True))
         now = self._clock.now()
         told = ((run, group[index]) for index, run in runs.items())
         along = {run.id: told_asked(by.origin, by.told, run, now) for run, by in told if by.origin is not None}

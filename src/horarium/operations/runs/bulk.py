@@ -26,6 +26,7 @@ from horarium.operations.jobs.changes import Changes, Seen, always
 from horarium.operations.jobs.grouping import Reach
 from horarium.operations.jobs.triggering import Request, Triggered, Triggering
 from horarium.operations.runs.runs import RETRIED, fresh_run
+from horarium.operations.settling.rating import Rating
 from horarium.operations.settling.settling import Settling
 from horarium.operations.writing.auditing import told_asked, told_cancel, told_runs, within_reach
 from horarium.operations.writing.contention import RACES_MAX, pause_after
@@ -78,6 +79,7 @@ class Bulk:
         self._changes = changes
         self._triggering = triggering
         self._settling = settling
+        self._rating = Rating(context)
         self._cancel_asked = cancel_asked
 
     # ---- which
@@ -152,6 +154,7 @@ class Bulk:
             for run, id in zip(reversed(runs), ids, strict=True)
         ]
         told = {new.id: _told(run) for new, run in zip(again, reversed(runs), strict=True)}
+        again = await self._rating.lined_up(again)
         added = sum(await self._store.add_runs(again, told_runs(again, now, told)))
         announce_runs(self._signal, again)
         left[RETRIED_BEFORE] += len(runs) - added

@@ -68,6 +68,7 @@ class OneOffs:
         if (rule := _rule_of(definition)) is not None:
             return await self.add_unique(run, rule)
         run = await self._holding.said(run, None)
+        (run,) = await self._runs.lined_up([run])
         for _ in range(HOLDER_RACES_MAX):
             (is_new,) = await self._runs.add_runs([run])
             found = Added(run, "created") if is_new else await self._holder(run)
@@ -95,6 +96,7 @@ class OneOffs:
                 answers.append(None)
             except (CallerError, Conflict) as error:
                 answers.append(error)
+        runs = dict(zip(runs, await self._runs.lined_up(list(runs.values())), strict=True))
         for _ in range(HOLDER_RACES_MAX):
             if not runs:
                 break

@@ -30,6 +30,7 @@ from horarium.operations.bounds.limits import check_size
 from horarium.operations.jobs.jobs import JobOperations
 from horarium.operations.runs.waiting import Waiting
 from horarium.operations.runs.wrong_future import list_runs
+from horarium.operations.settling.rating import Rating
 from horarium.operations.settling.settling import Settling, lease_lost
 from horarium.operations.writing.auditing import (
     NOT_SAID,
@@ -71,6 +72,7 @@ class RunOperations:
         self._store, self._clock, self._signal, self._entropy = context
         self._jobs = jobs
         self._settling = settling
+        self.lined_up = Rating(context).lined_up
         self._cancel_asked = cancel_asked
 
     async def add_runs(self, runs: Sequence[Run], asked: Mapping[str, str] = NOT_SAID) -> list[bool]:
@@ -177,6 +179,7 @@ class RunOperations:
             return await self._jobs.trigger_job(run.job, payload or run.payload, retry_of=run_id)
         now = self._clock.now()
         again = fresh_run(replace(run, payload=payload or run.payload), id=uuid7(now, self._entropy(10)), now=now)
+        (again,) = await self.lined_up([again])
         await self.add_runs([again], {again.id: f"run.retry run/{run_id}"})
         return again
 
@@ -211,6 +214,7 @@ def fresh_run(run: Run, *, id: str, now: Instant) -> Run:
         policy=run.policy,
         concurrency_key=run.concurrency_key,
         concurrency_max=run.concurrency_max,
+        rates=run.rates,
         lease_seconds=run.lease_seconds,
         execution_seconds=run.execution_seconds,
         start_by=None if start_seconds is None else now + to_micros(start_seconds),

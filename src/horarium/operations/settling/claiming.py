@@ -17,16 +17,20 @@ from horarium.errors import StoreUnavailable
 from horarium.model import Deferred, Job, Released, Run, RunChange, State
 from horarium.model.holds import Hold
 from horarium.operations.settling.holding import Holding
+from horarium.operations.settling.rating import Rating
 from horarium.operations.settling.settling import Settling
 from horarium.operations.writing.context import Context
 from horarium.ports import Claimed
 from horarium.rules.holds import held_queues, hold_on, kept_back, skipped_at_claim
+from horarium.rules.rates import Admitted, given_back
 from horarium.rules.reconciling import belongs
 from horarium.rules.settling import settle
 from horarium.rules.silences import beside_others, put_off_until
 
 log = logging.getLogger("horarium")
 
+ROUNDS_MAX = 10
+"""How often a claim is made again, of which all that came had to wait for rate limits."""
 APART = "tried apart from what fell silent with it"
 
 
@@ -37,6 +41,7 @@ class Claiming:
         self._store, self._clock = context.store, context.clock
         self.holding = holding
         self._settling = settling
+        self._rating = Rating(context)
 
     async def claim(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         """As `Store.claim_runs`, without runs that must not be handed out: each check says what becomes of those that
@@ -45,9 +50,16 @@ class Claiming:
         free, held_until = held_queues(holds, queues, now) if holds else (queues, None)
         if not free:
             return Claimed(next_due_at=held_until)
-        claimed = await self._store.claim_runs(free, limit, worker, now, until, self._clock.steady())
-        if claimed.runs:
+        for _ in range(ROUNDS_MAX):
+            claimed = await self._store.claim_runs(free, limit, worker, now, until, self._clock.steady())
+            if not claimed.runs:
+                break
             claimed = await self._checked(claimed, await self.holding.look(), now)
+            rated = [run for run in claimed.runs if run.rates]
+            if rated:
+                claimed = await self._rated(claimed, rated, now)
+            if claimed.runs or not rated:
+                break
         return claimed if held_until is None else _looked_at(claimed, held_until)
 
     async def _checked(self, claimed: Claimed, holds: Sequence[Hold], now: Instant) -> Claimed:
@@ -88,6 +100,22 @@ class Claiming:
             log.warning("%d runs %s are left to the rescuer: %s", len(afters), which, error)
         left = {change.run.id for change in afters}
         return replace(claimed, runs=tuple(run for run in claimed.runs if run.id not in left), next_due_at=now)
+
+    async def _rated(self, claimed: Claimed, rated: Sequence[Run], now: Instant) -> Claimed:
+        """Without those of these runs that have to wait for a rate limit. An answer that took long is void: the place
+        that it brought is past."""
+        try:
+            admitted = await self._rating.admit(rated)
+        except StoreUnavailable:
+            admitted = Admitted({}, [given_back(run) for run in rated], {})
+        claims = {run.id: run for run in rated}
+        waiting = [RunChange(run, claims[run.id].token, claims[run.id].state) for run in admitted.waiting]
+        claimed = await self._put_back(claimed, waiting, now, "that wait for a rate limit")
+        steady, turns = self._clock.steady(), admitted.turns
+        late = [run for run in claimed.runs if run.id in turns and turns[run.id][1] < steady]
+        late_changes = [RunChange(given_back(run), run.token, run.state) for run in late]
+        claimed = await self._put_back(claimed, late_changes, now, "whose place under a rate limit is past")
+        return replace(claimed, turns=turns)
 
     async def release(self, claimed: Claimed, reason: str) -> None:
         """Give back runs that have not begun."""

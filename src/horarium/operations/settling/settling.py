@@ -18,6 +18,7 @@ from horarium.clock import Instant
 from horarium.errors import HorariumError, LeaseLost, NotFound
 from horarium.model import CLAIMED, Job, Outcome, Released, Run, RunChange, State
 from horarium.operations.settling.following import Following
+from horarium.operations.settling.rating import Rating
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.writing.contention import RACES_MAX, contended
 from horarium.operations.writing.context import Context
@@ -57,6 +58,7 @@ class Settling:
         self._store, self._clock, self._signal = context.store, context.clock, context.signal
         self._reconciler = reconciler
         self._following = following
+        self._rating = Rating(context)
         self._settled = settled
 
     async def write(self, changes: Sequence[RunChange], jobs: Mapping[str, Job], now: Instant) -> list[bool]:
@@ -86,6 +88,7 @@ class Settling:
             announce_runs(self._signal, chain.from_iterable(followed))
         if State.CANCELLING in set(map(_state_of, done)):
             self._signal.publish(CANCEL)
+        await self._rating.shut(room)
         await self._reconciler.after_put_back(room)
         return written
 
@@ -102,6 +105,7 @@ class Settling:
             self._signal.publish(CANCEL)
         if run.state is State.PENDING or run.serial or run.concurrency_key is not None:
             self._signal.publish(queue_topic(run.queue))
+            await self._rating.shut([run])
             await self._reconciler.after_put_back([run])
         return written
 

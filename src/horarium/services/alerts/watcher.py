@@ -15,8 +15,8 @@ from horarium.operations.settling.following import Following
 from horarium.operations.writing.signalling import announce_runs
 from horarium.ports import PAGE_MAX, Signal, Store, Topic
 from horarium.rules.following import follow_behind
-from horarium.rules.overridden import next_due
-from horarium.rules.planning import owed_run
+from horarium.rules.overridden import Owed, next_due
+from horarium.rules.planning import planned_run
 from horarium.rules.watching import PREFIX, is_watched, job_and_version
 from horarium.services.loop.service import Service, Wake
 
@@ -92,7 +92,7 @@ class Watcher(Service):
             return ()
         if fire_at is None or fire_at + UNPLANNED_GRACE > now or (self._since or now) + UNPLANNED_GRACE > now:
             return ()
-        return (owed_run(job, fire_at, now, Cause.SCHEDULE),)
+        return (planned_run(job, Owed(fire_at, Cause.SCHEDULE), now),)
 
     async def _remove(self, records: Sequence[Record]) -> None:
         if records:

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -27,6 +28,10 @@ from horarium.services.performing.waiting import Lease, Ready, lease_of, patienc
 
 END_SECONDS = 2.0
 """How long a drain waits for what it has ended."""
+
+Turns = Mapping[str, tuple[Instant, Instant]]
+
+NO_TURNS: Turns = MappingProxyType({})
 
 Line = tuple[str, ...]
 """Queues that are claimed for together."""
@@ -110,7 +115,7 @@ class Dispatcher(Service):
         try:
             claimed = await self._claiming.claim(line, limit, self._worker, now, now + self._window)
             if claimed.runs:
-                self.take(claimed.runs, claimed.jobs, self._clock.now())
+                self.take(claimed.runs, claimed.jobs, self._clock.now(), claimed.turns)
         finally:
             self._performing.waiting.claiming_since = None
         return claimed.next_due_at if len(claimed.runs) < limit else None
@@ -122,10 +127,12 @@ class Dispatcher(Service):
         taken = self._performing.taken()
         return {queue: limit - taken[queue] for queue, limit in self._limits.items()}
 
-    def take(self, runs: Sequence[Run], jobs: Mapping[str, Job], now: Instant) -> None:
+    def take(self, runs: Sequence[Run], jobs: Mapping[str, Job], now: Instant, turns: Turns = NO_TURNS) -> None:
         """Take over claimed runs: every one is performed, held, or given back."""
         self._telemetry.claimed(runs, self.name)
         claimed = [Ready(run, jobs.get(run.job_id) if jobs and run.job_id is not None else None) for run in runs]
+        if turns:
+            claimed = [replace(each, turn=turns.get(each.run.id)) for each in claimed]
         if not self._accepting:
             for each in claimed:
                 self._performing.release(each.run, each.job, "released: the node stops")
@@ -169,7 +176,7 @@ class Dispatcher(Service):
             elif pulse.cancel_requested:
                 self._performing.release(ready.run, ready.job, "not begun: a cancel was asked")
             else:
-                waiting.add(Ready(replace(ready.run, lease_expires_at=pulse.expires_at), ready.job))
+                waiting.add(replace(ready, run=replace(ready.run, lease_expires_at=pulse.expires_at)))
         self._performing.begin()
         if lost:
             jobs = {each.job.id: each.job for each in lost if each.job is not None}

@@ -40,6 +40,7 @@ FAIR_RUNS = 200
 
 POLL = to_micros(POLL_SECONDS)
 INTERRUPTED = Released("interrupted: the node stopped")
+NO_TURN = "released: it is not its turn under its rate limit any more"
 NO_PLACE = "released: every place is taken by work that does not stop"
 
 log = logging.getLogger("horarium")
@@ -171,6 +172,9 @@ class Performing:
                 self._opening = True
                 loop.call_soon(self.begin)
             run, steady = ready.run, self._clock.steady()
+            if ready.turn is not None and not ready.turn[0] <= steady <= ready.turn[1]:
+                self.release(run, ready.job, NO_TURN)
+                continue
             if not _may_begin(run, self._clock.now(), steady):
                 self.waiting.hold(ready)
                 self.room.set()

@@ -24,6 +24,8 @@ class Ready(Struct, frozen=True, gc=False):
 
     run: Run
     job: Job | None
+    turn: tuple[Instant, Instant] | None = None
+    """When it may begin, on the steady scale, if it is under a rate limit."""
 
     @property
     def claim(self) -> Claim:

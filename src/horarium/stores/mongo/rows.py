@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from horarium.clock import SECOND
 from horarium.model import Job, Node, Run, RunPolicy
 from horarium.model.records import Record
+from horarium.policies import Rate
 from horarium.stores.encoding import (
     CAUSE_NUMBERS,
     CAUSES,
@@ -36,6 +37,7 @@ from horarium.stores.mongo.session import Document, Session
 _decode_job = msgspec.json.Decoder(Job).decode
 _decode_node = msgspec.json.Decoder(Node).decode
 _decode_policy = msgspec.json.Decoder(RunPolicy).decode
+_decode_rates = msgspec.json.Decoder(tuple[Rate, ...]).decode
 
 
 # ---- jobs and nodes ---------------------------------------------------------------------------------------------
@@ -148,6 +150,7 @@ def _rest(run: Run) -> Document:
         "concurrency_key": run.concurrency_key,
         "concurrency_max": run.concurrency_max if run.concurrency_max or run.concurrency_key is not None else None,
         "serial": run.serial or None,
+        "rates": encode_json(run.rates) if run.rates else None,
         "gated": run.concurrency_key is not None or (run.serial and run.job_id is not None) or None,
         "gate": gate_of(run),
         "execution_seconds": run.execution_seconds,
@@ -283,6 +286,7 @@ def load_run(document: Document, skip: int) -> Run:
         concurrency_key=get("concurrency_key"),
         concurrency_max=get("concurrency_max", 0),
         serial=get("serial", False),
+        rates=() if (rates := get("rates")) is None else _decode_rates(rates),
         lease_seconds=micros / SECOND if seconds is None else seconds,
         execution_seconds=get("execution_seconds"),
         start_by=_whole(get("start_by")),

@@ -19,6 +19,7 @@ from msgspec.structs import astuple, replace
 from horarium.clock import SECOND, Instant
 from horarium.model import Event, Job, Run, RunChange, RunPolicy
 from horarium.model.records import Record
+from horarium.policies import Rate
 from horarium.stores.encoding import (
     CAUSE_NUMBERS,
     CAUSES,
@@ -150,7 +151,7 @@ def encode_run(run: Run) -> bytes:
     micros = round(seconds * SECOND)
     payload = run.payload
     apart = payload is not None and len(payload) > PAYLOAD_INLINE_BYTES_MAX
-    plain = run.policy is None and run.fires == 1 and run.last_fire_at is None and limit is None
+    plain = run.policy is None and run.fires == 1 and run.last_fire_at is None and limit is None and not run.rates
     return pack(
         (
             *_changing(run),
@@ -170,7 +171,7 @@ def encode_run(run: Run) -> bytes:
             CAUSE_NUMBERS[run.cause],
             None if apart else payload,
             None if micros / SECOND == seconds else seconds,
-            None if plain else (run.policy, run.fires, run.last_fire_at, limit),
+            None if plain else (run.policy, run.fires, run.last_fire_at, limit, *([run.rates] if run.rates else ())),
         )
     )
 
@@ -350,7 +351,7 @@ def _run(run_id: str, row: list[Any]) -> Run:
     (state, token, attempt, due_at, lease_expires_at, started_at, start_by, worker, finished_at, disposition, prune_at,
      deadline, queue, priority, fire_at, job_id, job, serial, concurrency_key, concurrency_max, unique_key,
      lease_micros,     _, _, created_at, cause, payload, lease_seconds, rest) = row  # fmt: skip
-    policy, fires, last_fire_at, execution_seconds = _rest(rest) if rest else (None, 1, None, None)
+    policy, fires, last_fire_at, execution_seconds, rates = _rest(rest) if rest else (None, 1, None, None, ())
     return Run(
         id=run_id,
         queue=queue,
@@ -368,6 +369,7 @@ def _run(run_id: str, row: list[Any]) -> Run:
         concurrency_key=concurrency_key,
         concurrency_max=concurrency_max,
         serial=serial,
+        rates=rates,
         lease_seconds=lease_micros / SECOND if lease_seconds is None else lease_seconds,
         execution_seconds=execution_seconds,
         start_by=start_by,
@@ -385,9 +387,10 @@ def _run(run_id: str, row: list[Any]) -> Run:
     )
 
 
-def _rest(rest: list[Any]) -> tuple[RunPolicy | None, int, Instant | None, float | None]:
-    policy, fires, last_fire_at, execution_seconds = rest
-    return _to_policy(policy), fires, last_fire_at, execution_seconds
+def _rest(rest: list[Any]) -> tuple[RunPolicy | None, int, Instant | None, float | None, tuple[Rate, ...]]:
+    policy, fires, last_fire_at, execution_seconds, *more = rest
+    rates = msgspec.convert(more[0], tuple[Rate, ...]) if more else ()
+    return _to_policy(policy), fires, last_fire_at, execution_seconds, rates
 
 
 def _to_policy(plain: Any) -> RunPolicy | None:

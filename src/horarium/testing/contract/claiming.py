@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from horarium.clock import DAY, HOUR, INSTANT_MAX, INSTANT_MIN, MINUTE, SECOND
 from horarium.model import PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX, Cause, Disposition, Event, Run, RunPolicy, State
 from horarium.model import HttpTarget as Http
-from horarium.policies import Retry
+from horarium.policies import Rate, Retry
 from horarium.ports import BATCH_MAX, RunFilter, Store
 from horarium.testing.contract.base import Stores, StoreUnderTest, ids, run_of, take, take_one
 from horarium.testing.values import NOW, a_finished_run, a_job, a_run, completed
@@ -31,6 +31,7 @@ FULL_RUN = Run(
     concurrency_key="schlüssel/\U0001f511%_",
     concurrency_max=100_000,
     serial=True,
+    rates=(Rate(100, 0.1 + 59.9, 7, key="schlüssel/\U0001f511%_"), Rate(1, 3600.0, key="b")),
     lease_seconds=0.1 + 0.2,
     execution_seconds=1e8 / 3,
     start_by=INSTANT_MAX,

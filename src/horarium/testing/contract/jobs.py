@@ -19,7 +19,7 @@ from horarium.model import (
     QueueTarget,
 )
 from horarium.model.overrides import Override
-from horarium.policies import CatchUp, CatchUpPolicy, Concurrency, Overlap, Retention, Retry, Timeouts
+from horarium.policies import CatchUp, CatchUpPolicy, Concurrency, Overlap, Rate, Retention, Retry, Timeouts
 from horarium.ports import BATCH_MAX, JobFilter, Store
 from horarium.testing.contract.base import Stores, StoreUnderTest, job_of
 from horarium.testing.values import NOW, a_job, a_run
@@ -53,6 +53,7 @@ FULL_JOB = Job(
     timeouts=Timeouts(start_seconds=0.7, execution_seconds=1e8 / 3, heartbeat_seconds=1.000001),
     priority=-1000,
     concurrency=Concurrency(key="schlüssel/\U0001f511", max=100_000),
+    rate=(Rate(7, 60.5, 3, key="schlüssel/{payload.x}"),),
     jitter_seconds=0.000001,
     starts_at=INSTANT_MIN,
     ends_at=INSTANT_MAX,

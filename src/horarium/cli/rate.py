@@ -1,0 +1,92 @@
+"""`horarium rate`: what the keys of rate limits allow."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import click
+
+from horarium.cli.fields import INSTANT
+from horarium.cli.output import Column, print_json, print_json_list, print_table, say
+from horarium.cli.shell import Lazy, connect, server_options
+
+rate = Lazy(
+    name="rate",
+    commands={
+        "list": "horarium.cli.rate:list_rates",
+        "set": "horarium.cli.rate:set_rate",
+        "reset": "horarium.cli.rate:reset",
+    },
+    summaries={
+        "list": "List the keys of rate limits, and when they open.",
+        "set": "Set the limit of a key, instead of what jobs say.",
+        "reset": "Have what jobs say hold again for a key.",
+    },
+    help="How many attempts may begin in a time, by key.",
+)
+COLUMNS = (Column("key", whole=True), Column("allows", whole=True), Column("burst"), Column("set"), Column("opens"))
+
+
+@click.command(
+    "list",
+    help="List the keys of rate limits, and when they open.\n\n\b\nExample:\n  horarium rate list --prefix api:",
+)
+@click.option("--prefix", metavar="TEXT", default="", help="Only keys that begin with this.")
+@server_options
+def list_rates(prefix: str, url: str, api_key: str | None, as_json: bool) -> None:
+    with connect(url, api_key) as client:
+        found = client.rates.list(prefix)
+        if as_json:
+            print_json_list(found)
+            return
+        rows = (
+            (
+                one["key"],
+                "" if one["max"] is None else f"{one['max']} in {one['per_seconds']:g} s",
+                one["burst"],
+                (one["until"] or "yes") if one["overridden"] else "",
+                one["opens_at"] or "now",
+            )
+            for one in found
+        )
+        print_table(COLUMNS, rows, "No key of a rate limit is in use. Set one: horarium rate set KEY 100/1m")
+
+
+@click.command(
+    "set",
+    help="Set the limit of a key, instead of what jobs say.\n\n\b\nExamples:\n"
+    "  horarium rate set api 100/1m\n  horarium rate set api:acme 10/1m --until 2027-01-01T06:00:00Z",
+)
+@click.argument("key")
+@click.argument("limit", metavar="MAX/TIME")
+@click.option("--burst", type=click.IntRange(1), metavar="N", help="How many may begin at once; a tenth if left out.")
+@click.option("--until", type=INSTANT, metavar="INSTANT", help="Until then; left out: for good.")
+@server_options
+def set_rate(
+    key: str, limit: str, burst: int | None, until: datetime | None, url: str, api_key: str | None, as_json: bool
+) -> None:
+    from horarium.errors import InvalidRequest
+    from horarium.wire.rates import read_limit
+
+    try:
+        asked = read_limit(limit)
+    except InvalidRequest as error:
+        raise click.UsageError(error.message) from None
+    with connect(url, api_key) as client:
+        one = client.rates.set(key, asked["max"], asked["per_seconds"], burst, until)
+    if as_json:
+        print_json(one)
+    else:
+        say(f"Under {key}, {one['max']} attempts may begin in {one['per_seconds']:g} s.")
+
+
+@click.command(help="Have what jobs say hold again for a key.\n\n\b\nExample:\n  horarium rate reset api:acme")
+@click.argument("key")
+@server_options
+def reset(key: str, url: str, api_key: str | None, as_json: bool) -> None:
+    with connect(url, api_key) as client:
+        client.rates.reset(key)
+    if as_json:
+        print_json({"reset": key})
+    else:
+        say(f"What jobs say holds again under {key}.")

@@ -1,0 +1,71 @@
+"""Rate limits by key: those in use, and overrides of what runs say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from horarium.clock import Instant, to_text
+from horarium.errors import NotFound
+from horarium.model.records import Record, RecordFilter
+from horarium.operations.settling.rating import CHANGED, PREFIX, bucket_change, bucket_of
+from horarium.operations.writing.auditing import told
+from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
+from horarium.operations.writing.context import Context
+from horarium.ports import APPLY, PAGE_MAX, Page
+from horarium.rules.applying import Owed
+from horarium.rules.rates import Bucket, Override, overridden
+
+
+class RateOperations:
+    """Rate limits of one namespace. Raises the errors of `errors`, nothing else."""
+
+    def __init__(self, context: Context) -> None:
+        self._store, self._clock, self._signal, self._entropy = context
+
+    async def put(self, key: str, override: Override) -> Bucket:
+        """Have this limit hold for the key, instead of those that runs say. Runs that wait get new places."""
+        return await self._change(key, override)
+
+    async def reset(self, key: str) -> Bucket:
+        """Have what runs say hold again. Raises NotFound where that is so."""
+        return await self._change(key, None)
+
+    async def _change(self, key: str, override: Override | None) -> Bucket:
+        for race in range(RACES_MAX):
+            if race:
+                await pause_after(race, self._entropy)
+            (stored,) = await self._store.get_records([PREFIX + key])
+            bucket = bucket_of(stored)
+            if override is None and bucket.override is None:
+                raise NotFound(f"no limit was set for the key {key!r}")
+            if override == bucket.override:
+                return bucket
+            now, steady = self._clock.now(), self._clock.steady()
+            changed = overridden(bucket, override, now, steady)
+            action = "rate.reset" if override is None else "rate.set"
+            line = told(action, f"rate/{key}", now, before=_plain(bucket.override), after=_plain(override))
+            change = bucket_change(key, stored, changed, steady)
+            owed = Record(name=f"{CHANGED}{steady:016x}", body=msgspec.json.encode(Owed(key, now)))
+            if await self._store.put_records([replace(change, records=(*line, owed))]) == [True]:
+                self._signal.publish(APPLY)
+                return changed
+        raise contended(f"rate {key}")
+
+    async def page(self, prefix: str, after: str | None, limit: int) -> Page[tuple[str, Bucket]]:
+        """Keys in use, in their order, with this prefix; at most 200."""
+        where = RecordFilter(PREFIX + prefix)
+        page = await self._store.list_records(where, None if after is None else PREFIX + after, min(limit, PAGE_MAX))
+        items = tuple((record.name.removeprefix(PREFIX), bucket_of(record)) for record in page.items)
+        return Page(items, None if page.next_after is None else page.next_after.removeprefix(PREFIX))
+
+
+def _plain(override: Override | None) -> Mapping[str, Any] | None:
+    if override is None:
+        return None
+    until: Instant | None = override.until
+    said = {"max": override.max, "per_seconds": override.per_seconds, "burst": override.burst}
+    return {**said, "until": None if until is None else to_text(until)}

@@ -1,0 +1,81 @@
+"""Rate limits: runs that wait get new places when the limit of their key is changed, and idle keys are forgotten.
+
+The work of a change is in a marker record, as that of the applier is; a node that goes on with it begins again.
+"""
+
+from __future__ import annotations
+
+from horarium.clock import MINUTE, Clock, Instant
+from horarium.model import RunChange, State
+from horarium.model.records import RecordChange, RecordFilter
+from horarium.operations.settling.rating import CHANGED, PREFIX, Rating, bucket_of
+from horarium.operations.settling.reconciling import Reconciler
+from horarium.operations.settling.settling import Settling
+from horarium.operations.writing.context import Context
+from horarium.ports import PAGE_MAX, RunFilter, Store, Topic
+from horarium.rules.applying import owed_of
+from horarium.rules.rates import brought_forward, is_idle, rates_of, waits_for
+from horarium.services.loop.service import Service, Wake
+from horarium.services.upkeep.applier import Applier, Work
+
+PLACED = 500
+"""Runs that get new places in one go."""
+
+
+class RateApplier(Applier):
+    """Gives the runs that wait for a key new places, in their order, once its limit was changed."""
+
+    name = "rates"
+    prefix = CHANGED
+
+    def __init__(self, context: Context, reconciler: Reconciler, settling: Settling, node: str) -> None:
+        super().__init__(context.store, context.clock, reconciler, node)
+        self._settling, self._rating = settling, Rating(context)
+        self._found: list[tuple[Instant, str]] = []
+
+    async def _page(self, work: Work) -> None:
+        """First all that wait are found, then they are placed, the first of them first."""
+        key = owed_of(work.record).job_id
+        if work.states:
+            if work.after is None:
+                self._found = []
+            page = await self._store.list_runs(RunFilter(states=frozenset({State.PENDING})), work.after, PAGE_MAX)
+            self._found += ((run.due_at, run.id) for run in page.items if key in rates_of([run]) and waits_for(run))
+            if (after := page.next_after) is not None:
+                work.after = after
+                return
+            work.states = frozenset()
+            self._found.sort(reverse=True)
+        if self._found:
+            await self._place([self._found.pop()[1] for _ in range(min(PLACED, len(self._found)))])
+        if not self._found:
+            await self._store.put_records([RecordChange(work.record, work.record.version, deleted=True)])
+            self._give_up()
+
+    async def _place(self, ids: list[str]) -> None:
+        now = self._clock.now()
+        runs = [run for run in await self._store.get_runs(ids) if run is not None and waits_for(run)]
+        placed = await self._rating.lined_up([brought_forward(run, now) for run in runs])
+        changes = [RunChange(after, run.token, run.state) for run, after in zip(runs, placed, strict=True)]
+        await self._settling.write(changes, {}, now)
+
+
+class RateForgetter(Service):
+    """Removes the state of keys under which nothing has waited or begun for a while."""
+
+    name = "rate-forgetter"
+    topics: tuple[Topic, ...] = ()
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self.wake = Wake()
+        self._store, self._clock = store, clock
+        self._after: str | None = None
+
+    async def step(self, now: Instant) -> Instant | None:
+        page = await self._store.list_records(RecordFilter(PREFIX), self._after, PAGE_MAX)
+        steady = self._clock.steady()
+        idle = [record for record in page.items if is_idle(bucket_of(record), now, steady)]
+        if idle:
+            await self._store.put_records([RecordChange(record, record.version, deleted=True) for record in idle])
+        self._after = page.next_after
+        return now + MINUTE if self._after is None else now

@@ -20,6 +20,7 @@ CHANGES = 2
 MARKS = {"create": "+", "update": "~", "delete": "-", "invalid": "!"}
 DONE = {"create": "to create", "update": "to change", "delete": "to delete", "invalid": "invalid"}
 FIRES_SHOWN = 3
+WARNINGS_SHOWN = 20
 TEXT_MAX = 60
 PATHS = click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 PRUNE = click.option(
@@ -146,11 +147,14 @@ def _say_plan(made: dict[str, Any]) -> None:
     for change in made["changes"]:
         if change["action"] != "unchanged":
             _say_change(change)
-    for warning in made["warnings"]:
+    for warning in made["warnings"][:WARNINGS_SHOWN]:
         about = f"{warning['job']}: " if warning["job"] else ""
         say(f"Warning: {about}{warning['text']}", err=True)
-    if made["fires_at_once"]:
-        say(f"Fires at once: {', '.join(made['fires_at_once'])}")
+    if (more := len(made["warnings"]) - WARNINGS_SHOWN) > 0:
+        say(f"... and {more} more warnings; --json lists them", err=True)
+    if at_once := made["fires_at_once"]:
+        rest = f" and {len(at_once) - WARNINGS_SHOWN} more" if len(at_once) > WARNINGS_SHOWN else ""
+        say(f"Fires at once: {', '.join(at_once[:WARNINGS_SHOWN])}{rest}")
     before, after = made["peak"]["before"], made["peak"]["after"]
     if after is not None and before != after:
         was = "none" if before is None else f"{before['starts']} at {before['at']}"

@@ -44,11 +44,10 @@ def _of_gaps(job: Job, trigger: Trigger, zone: Zone, now: Instant) -> Iterator[s
         without = parse_trigger(with_gap(trigger.spec(), Gap.SKIP)).anchored(job.anchor_at).seeded(job.name)
         if without.next_fire(fire - 1) == fire:
             continue
-        here, becomes = (to_datetime(zone.to_wall(at) * SECOND) for at in (start - 1, fire // SECOND))
+        becomes = to_datetime(zone.to_wall(fire // SECOND) * SECOND)
         yield (
             f"on {becomes:%Y-%m-%d} its time does not exist in {zone.key}, where the clock skips from "
-            f"{to_datetime((start + zone.segment_at(start - 1).offset) * SECOND):%H:%M} on: it runs at {becomes:%H:%M} "
-            f"({here:%A}'s gap; field gap says otherwise)"
+            f"{to_datetime((start + zone.segment_at(start - 1).offset) * SECOND):%H:%M} on: it runs at {becomes:%H:%M}"
         )
         return
 

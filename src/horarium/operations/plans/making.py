@@ -51,6 +51,7 @@ PEAK_HORIZON = 14 * DAY
 FIRES_COMPARED = 100
 """Fire times of one job that are compared, before and after."""
 FIRES_SHOWN = 20
+DECIDES_FIRES = ("trigger", "enabled", "starts_at", "ends_at", "fires_max", "anchor_at")
 NEAR = 2 * DAY
 """How far apart the two instants of a fire time are at most that was moved."""
 AT_ONCE = MINUTE
@@ -321,6 +322,8 @@ def _as_edited(job: Job, wanted: Job, now: Instant) -> Job:
 
 def _fires(before: Job | None, after: Job | None, now: Instant, until: Instant) -> FireDifferences:
     """Both are looked at as far as each of them is known."""
+    if before is not None and after is not None and _fires_alike(before, after):
+        return FireDifferences()
     lists = [
         [] if job is None else job_fires(job, now, FIRES_COMPARED if before and after else FIRES_SHOWN + 1)
         for job in (before, after)
@@ -331,6 +334,11 @@ def _fires(before: Job | None, after: Job | None, now: Instant, until: Instant) 
     added, removed, moved = fires_compared(old, new, NEAR).texts()
     cut = end < until or max(len(added), len(removed), len(moved)) > FIRES_SHOWN
     return FireDifferences(added[:FIRES_SHOWN], removed[:FIRES_SHOWN], moved[:FIRES_SHOWN], cut)
+
+
+def _fires_alike(before: Job, after: Job) -> bool:
+    """Whether an edit leaves all that decides fire times as it is."""
+    return all(getattr(before, field) == getattr(after, field) for field in DECIDES_FIRES)
 
 
 def _owned(job: Job) -> dict[str, Any]:

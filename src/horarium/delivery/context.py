@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -121,7 +121,19 @@ class InThread:
 class RunContext:
     """A run, as its handler sees it."""
 
-    __slots__ = ("_args", "_control", "_error", "_job", "_logs", "_run", "_saw_cancel", "_spoke", "_thread")
+    __slots__ = (
+        "_args",
+        "_control",
+        "_ended",
+        "_ends",
+        "_error",
+        "_job",
+        "_logs",
+        "_run",
+        "_saw_cancel",
+        "_spoke",
+        "_thread",
+    )
 
     def __init__(
         self, run: Run, job: Job | None, control: Control, logs: RunLogs, thread: InThread | None = None
@@ -134,6 +146,8 @@ class RunContext:
         self._saw_cancel = False
         self._spoke = False
         self._error: BaseException | None = None
+        self._ended = False
+        self._ends: Callable[[], None] | None = None
         self._args: Any = msgspec.UNSET
 
     @property
@@ -222,6 +236,18 @@ class RunContext:
     def _keep(self, stream: str, text: str) -> None:
         self._spoke = True
         self._logs.add(self._run, stream, text)
+
+    def _may_end(self, end: Callable[[], None]) -> None:
+        """In the thread: this ends the work that is about to begin."""
+        self._ends = end
+        if self._ended:
+            end()
+
+    def _end(self) -> None:
+        """On the event loop: end work that can be ended from outside."""
+        self._ended = True
+        if self._ends is not None:
+            self._ends()
 
     def progress(self, progress: Any) -> Awaitable[None]:
         """Keep `progress` (anything that JSON can hold) with the run, where all can see it, and renew the lease.

@@ -29,6 +29,7 @@ from horarium.clock import to_instant
 from horarium.delivery.arguments import Arguments, UnknownArgs
 from horarium.delivery.blocking import LoopWatch
 from horarium.delivery.context import InThread, RunContext, job_args
+from horarium.delivery.pool import Pool, check_poolable
 from horarium.delivery.saying import Captured, speaks_for
 from horarium.delivery.threads import Call, Threads
 from horarium.delivery.traces import enter_trace
@@ -120,10 +121,15 @@ class Handler:
     """A registered function, and how it is to be called. `concurrency`: how many of it this process performs at one
     time (None: as many as there are places). Raises InvalidJob for a function that can't be one."""
 
-    __slots__ = ("arguments", "concurrency", "free", "function", "is_async", "name", "rules")
+    __slots__ = ("arguments", "concurrency", "free", "function", "is_async", "name", "pool", "rules")
 
     def __init__(
-        self, name: str, function: HandlerFunction, concurrency: int | None = None, rules: Rules = NO_RULES
+        self,
+        name: str,
+        function: HandlerFunction,
+        concurrency: int | None = None,
+        rules: Rules = NO_RULES,
+        pool: Pool | None = None,
     ) -> None:
         if concurrency is not None and not 1 <= concurrency <= CONCURRENCY_MAX:
             raise InvalidJob(f"handler {name!r}: concurrency must be from 1 to {CONCURRENCY_MAX:,}, not {concurrency}")
@@ -138,6 +144,9 @@ class Handler:
         self.rules = rules
         self.arguments = Arguments(name, function)
         self.free = self.arguments.free
+        self.pool = pool
+        if pool is not None:
+            check_poolable(name, function, self.arguments.run is not None, self.is_async)
 
     def call(self, context: RunContext) -> Any:
         """Call the function; for an async one, its coroutine. Raises WrongArguments or NotHere before it is called."""
@@ -148,6 +157,8 @@ class Handler:
             given = self.arguments.of(run.payload, None if run.payload is not None else job_args(context._job))
         except UnknownArgs as error:
             raise NotHere(str(error)) from None
+        if self.pool is not None:
+            return self.pool.call(self.function, given, context._may_end)
         if run_name is not None:
             return self.function(**{run_name: context, **given})
         return self.function(context, **given) if self.arguments.by_position else self.function(**given)
@@ -232,13 +243,15 @@ class HandlerDelivery:
         try:
             answer = await call.answer
         except asyncio.CancelledError:
-            answer = await self._stop(call, thread, context._control)
+            answer = await self._stop(call, thread, context)
         thread.close()
         return answer if isinstance(answer, Outcome) else await _awaited(handler, context, answer)
 
-    async def _stop(self, call: Call[Any], thread: InThread, control: Control) -> Any:
+    async def _stop(self, call: Call[Any], thread: InThread, context: RunContext) -> Any:
         """Ask the thread to stop, and wait for it a little. Raises CancelledError if it goes on."""
+        control = context._control
         thread.wake()
+        context._end()
         over = call.over
         try:
             await asyncio.wait([over], timeout=THREAD_PATIENCE_SECONDS)
@@ -251,6 +264,8 @@ class HandlerDelivery:
 
     async def close(self) -> None:
         self._threads.close()
+        for pool in {id(each.pool): each.pool for each in self._handlers.values() if each.pool is not None}.values():
+            await asyncio.to_thread(pool.close)
         self._watch.close()
         if self._captured is not None:
             logging.getLogger().removeHandler(self._captured)

@@ -13,6 +13,7 @@ from typing import Any
 
 from horarium.delivery.context import RunContext
 from horarium.delivery.handler import Around, Errors, Handler, HandlerFunction, Inside, Rules
+from horarium.delivery.pool import Pool
 from horarium.errors import HorariumError, InvalidJob, UnknownArgument
 from horarium.library.declaring import JobSpec
 from horarium.library.fields import check_names, job_fields, trigger_spec
@@ -52,6 +53,7 @@ class Program:
         self._defaults: dict[str, Mapping[str, Any]] = {}
         self.arounds: list[Around] = []
         self.insides: list[Inside] = []
+        self._pool = Pool()
         self.startups: list[Hook] = []
         self.shutdowns: list[Hook] = []
         self.jobs: list[JobDefinition] = []
@@ -75,7 +77,9 @@ class Program:
             arounds=self.arounds,
             insides=self.insides,
         )
-        self._handlers[name] = Handler(name, function, places, rules)
+        if (wanted_pool := options.get("pool")) not in (None, "process"):
+            raise InvalidJob(f"handler {name!r}: pool must be 'process', not {wanted_pool!r}")
+        self._handlers[name] = Handler(name, function, places, rules, self._pool if wanted_pool else None)
         self._defaults[name] = defaults
 
     def defaults(self, handler: object) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from horarium.delivery.arguments import Arguments
 from horarium.delivery.context import RunContext
@@ -40,12 +40,14 @@ class HandlerOptions(RunFields, total=False):
     `concurrency`: a number, of runs that this process performs at one time, or the policy, over all processes.
     `retry_for`: errors after which a run is tried again (left out: all); `give_up_on`: those after which it is not;
     `retry_if`: a function of the run and the error: False (not again), True or None (as `retry` says), or after how
-    many seconds."""
+    many seconds. `pool="process"`: a plain function of its args alone is called in a process of its own, which a time
+    limit ends."""
 
     concurrency: int | Concurrency | str | Mapping[str, Any] | None  # type: ignore[misc]
     retry_for: type[BaseException] | Errors
     give_up_on: type[BaseException] | Errors
     retry_if: Judge
+    pool: Literal["process"] | None
 
 
 class Task(Generic[P, E]):

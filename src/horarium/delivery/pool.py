@@ -1,0 +1,131 @@
+"""Handlers in processes of their own, for work that computes: `@scheduler.handler(pool="process")`.
+
+A call is made in a thread, which hands it to a process and waits. A process performs one call at a time, is used again,
+and can be ended: so a time limit or a cancel stops the work itself. It imports the handler's module, as `spawn` of
+multiprocessing has it; what it prints goes where the program's goes. Processes end when their parent does.
+"""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any
+
+from horarium.errors import InvalidJob
+
+Function = Callable[..., Any]
+
+
+class ProcessEnded(Exception):
+    """The process of the handler ended before its call was over."""
+
+
+class _Process:
+    """One process, and the way to it."""
+
+    def __init__(self) -> None:
+        context = get_context("spawn")
+        self._ours, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs,), name="horarium-pool", daemon=True)
+        self._process.start()
+        theirs.close()
+        self.killed = False
+
+    def call(self, function: Function, given: Mapping[str, Any]) -> Any:
+        """Have it called there, and wait. Raises its error, or ProcessEnded."""
+        try:
+            self._ours.send_bytes(pickle.dumps((function, dict(given))))
+            done, answer = pickle.loads(self._ours.recv_bytes())
+        except (EOFError, OSError):
+            self._process.join()
+            raise ProcessEnded(f"its process ended with the status {self._process.exitcode}") from None
+        if done:
+            return answer
+        raise answer
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.killed = True
+        self._process.kill()
+
+    @property
+    def alive(self) -> bool:
+        return not self.killed and self._process.is_alive()
+
+    def close(self) -> None:
+        """End it, if it still is there."""
+        self.kill()
+        self._process.join()
+        self._ours.close()
+
+
+class Pool:
+    """Processes, made as they are needed. May be used by any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[_Process] = []
+
+    def call(
+        self, function: Function, given: Mapping[str, Any], under_way: Callable[[Callable[[], None]], None]
+    ) -> Any:
+        """Have a function called in a process: its answer. `under_way` is told first how to end it. Raises the
+        function's error, or ProcessEnded."""
+        with self._lock:
+            process = self._idle.pop() if self._idle else None
+        if process is None or not process.alive:
+            process = _Process()
+        under_way(process.kill)
+        try:
+            return process.call(function, given)
+        finally:
+            if process.alive:
+                with self._lock:
+                    self._idle.append(process)
+            else:
+                process.close()
+
+    def close(self) -> None:
+        """End the idle ones."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for process in idle:
+            process.close()
+
+
+def check_poolable(name: str, function: Function, asks_for_run: bool, is_async: bool) -> None:
+    """Raises InvalidJob for a function that can't be called in another process."""
+    if asks_for_run or is_async:
+        kind = "asks for the run" if asks_for_run else "is async"
+        raise InvalidJob(f"handler {name!r}: it {kind}, and pool='process' is for plain functions of their args alone")
+    if "<" in getattr(function, "__qualname__", "<") or "." in function.__qualname__:
+        raise InvalidJob(f"handler {name!r}: pool='process' needs a function at the top of a module")
+
+
+def _serve(connection: Connection) -> None:
+    """In the process: perform calls until the other side is gone."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # the parent drains first
+        signal.signal(number, signal.SIG_IGN)
+    while True:
+        try:
+            asked = connection.recv_bytes()
+        except (EOFError, OSError):
+            return
+        connection.send_bytes(_answer(asked))
+
+
+def _answer(asked: bytes) -> bytes:
+    try:
+        function, given = pickle.loads(asked)
+        return pickle.dumps((True, function(**given)))
+    except BaseException as error:
+        error.add_note("in a process of the pool:\n" + "".join(traceback.format_exception(error)).rstrip())
+        try:
+            return pickle.dumps((False, error))
+        except Exception:
+            return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))

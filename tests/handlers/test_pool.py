@@ -1,0 +1,84 @@
+"""Handlers in processes of their own: reused, ended by time limits and cancels, and gone with their scheduler."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from horarium import InvalidJob, RunContext, Scheduler
+from horarium.testing import perform
+from tests.handlers import pooled
+from tests.handlers.conftest import done, ended
+from tests.waiting import until
+
+pytestmark = pytest.mark.slow
+
+
+def gone(path: Path) -> bool:
+    return not psutil.pid_exists(int(path.read_text()))
+
+
+def begun(path: Path) -> bool:
+    return path.exists() and path.read_text() != ""
+
+
+async def test_calls_have_processes_that_are_used_again(scheduler: Scheduler) -> None:
+    add = scheduler.handler(pool="process")(pooled.add)
+    wrong = scheduler.handler(pool="process")(pooled.wrong)
+    scheduler.handler(pool="process")(pooled.crash)
+    await scheduler.start()
+    sums = [json.loads((await done(scheduler, "add", {"a": 1, "b": number})).result or b"") for number in (2, 3)]
+    assert [each[0] for each in sums] == [3, 4]
+    assert sums[0][1] == sums[1][1] != os.getpid()
+    run = await done(scheduler, "wrong", {"day": "2027-01-01"})
+    assert str(run.error).startswith("ValueError: no such day: 2027-01-01")
+    assert "pooled.py" in str(run.view().history[-1].detail)
+    run = await done(scheduler, "crash")
+    assert "ProcessEnded: its process ended with the status -9" in str(run.error)
+    assert (await add.enqueue(1, b=2)).queue == "handler/add"
+    assert wrong is pooled.wrong
+
+
+async def test_a_time_limit_and_a_cancel_end_the_process(scheduler: Scheduler, tmp_path: Path) -> None:
+    scheduler.add_handler("endless", pooled.endless, pool="process")
+    await scheduler.start()
+    first, second = tmp_path / "first", tmp_path / "second"
+    run = await scheduler.enqueue(
+        "endless", {"path": str(first)}, timeouts={"execution_seconds": 5}, retry={"attempts_max": 1}
+    )
+    other = await scheduler.enqueue("endless", {"path": str(second)})
+    await until(lambda: begun(second))
+    await scheduler.cancel_run(other.id)
+    assert (await ended(scheduler, other)).state == "cancelled"
+    run = await ended(scheduler, run)
+    assert (run.state, "timed out" in str(run.error)) == ("failed", True)
+    await until(lambda: gone(first) and gone(second))
+
+
+async def test_a_function_that_no_other_process_can_call_is_refused(scheduler: Scheduler) -> None:
+    def local(a: int) -> None: ...
+    def with_run(run: RunContext) -> None: ...
+    async def asynchronous() -> None: ...
+
+    wrong: list[tuple[Any, str]] = [
+        (local, "at the top of a module"),
+        (with_run, "asks for the run"),
+        (asynchronous, "is async"),
+    ]
+    for function, words in wrong:
+        with pytest.raises(InvalidJob, match=words):
+            scheduler.add_handler("x", function, pool="process")
+    with pytest.raises(InvalidJob, match="pool must be 'process'"):
+        scheduler.add_handler("x", pooled.add, pool="thread")  # type: ignore[arg-type]
+
+
+async def test_it_is_performed_in_a_test_too() -> None:
+    scheduler = Scheduler("memory://")
+    scheduler.handler(pool="process")(pooled.add)
+    assert (await perform(scheduler, "add", {"a": 1, "b": 2}))[0] == 3
+    scheduler._program._pool.close()

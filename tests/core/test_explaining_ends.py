@@ -114,7 +114,7 @@ async def explaining(past: Past) -> Explaining:
             return job
 
     return Explaining(
-        Context(store, ManualClock(past.now), LocalSignal(), os.urandom), cast(Any, Jobs()), cast(Any, None)
+        Context(store, ManualClock(past.now), LocalSignal(), os.urandom), cast(Any, Jobs()), *cast(Any, (None, None))
     )
 
 

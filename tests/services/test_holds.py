@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from horarium.clock import DAY, SECOND, to_datetime
+from horarium.dashboard.attention import Watching
 from horarium.errors import Conflict, InvalidRequest, NotFound
 from horarium.model import Disposition, Run, State
 from horarium.model.holds import HeldMissed, HeldRunning, Hold, HoldRepeat, HoldScope
 from horarium.model.records import RecordFilter
 from horarium.policies import CatchUp, CatchUpPolicy, Timeouts
 from horarium.ports import Claimed, RunFilter
+from horarium.rules.holds import standing
 from horarium.services.planning.planner import Planner
 from horarium.services.upkeep.applier import LOOK_EVERY
 from horarium.services.upkeep.holds import HEARD, KEPT, HoldApplier, HoldCancels
@@ -262,3 +264,22 @@ async def test_the_end_of_a_hold_can_be_changed_until_it_is_over(setting: Settin
     assert (await holds.lift(made.id)).lifted_at == lifted.lifted_at == START
     with pytest.raises(Conflict, match="ended"):
         await holds.update(made.id, HoldPatch(reason="again"))
+
+
+async def test_explain_says_that_a_fire_time_is_held_and_what_becomes_of_it(setting: Setting) -> None:
+    await setting.add_job()
+    at = START + 20 * SECOND
+    made = await hold(setting, HoldScope(job="job"), 60)
+    told = await setting.operations.explaining.at("job", at)
+    assert told.fires
+    assert f"held by {made.id}: moving; then it is caught up" in told.reason
+    await hold(setting, EVERYTHING, 60, missed=HeldMissed.SKIP)
+    told = await setting.operations.explaining.at("job", at)
+    assert (told.fires, told.disposition) == (False, Disposition.HELD)
+
+
+async def test_pages_and_the_list_of_what_needs_attention_show_holds(setting: Setting) -> None:
+    await hold(setting, HoldScope(labels={"a": "b"}), 60)
+    found = await Watching(setting.operations).look()
+    assert [(trouble.subject, trouble.why) for trouble in found.troubles] == [("On hold: jobs with a=b", "moving")]
+    assert standing(setting.operations.reconciler.holding.known, setting.now)[0][1] == "moving"

@@ -23,6 +23,7 @@ from horarium.model import Health, Job, Node, Run, State
 from horarium.model.targets import NOTIFY_QUEUE
 from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX, JobFilter, Page, QueueStats, RunFilter, Stats
+from horarium.rules.holds import standing
 
 PENDING_STATES = frozenset({State.PENDING})
 ENDED_STATES = frozenset({State.COMPLETED, State.FAILED})
@@ -142,6 +143,7 @@ class Watching:
             *undelivered,
             *await self._worst(failing, now),
             *_lost(nodes, now),
+            *_held(standing(operations.reconciler.holding.known, now)),
             *_unserved(unserved, late, now),
             *_late(late, {queue.queue for queue in unserved}, now),
         ]
@@ -327,6 +329,21 @@ def _unserved(queues: Sequence[QueueStats], late: dict[str, Run], now: Instant) 
 def is_lost(node: Node, now: Instant) -> bool:
     """Whether a node vanished without a word."""
     return node.stopped_at is None and now - node.beat_at > LOST_AFTER
+
+
+def _held(holds: Sequence[tuple[str, str]]) -> list[Trouble]:
+    return [
+        Trouble(
+            kind="held",
+            subject=f"On hold: {words.partition(',')[0]}",
+            what=f"nothing of it begins{words[len(words.rpartition(', until')[0]) + 1 :]}",
+            why=reason,
+            mark=LATE,
+            link="/queues",
+            button="Open queues",
+        )
+        for words, reason in holds
+    ]
 
 
 def _lost(nodes: Sequence[Node], now: Instant) -> list[Trouble]:

@@ -35,6 +35,7 @@ from horarium.errors import Conflict, Forbidden, HorariumError, NotFound, Outage
 from horarium.model import uuid7
 from horarium.operations.facade import Operations
 from horarium.operations.writing.contention import Entropy
+from horarium.rules.holds import standing
 
 SESSION = "horarium_session"
 VISIT = "horarium_visit"
@@ -250,12 +251,18 @@ class Site:
         return {
             "visit": visit,
             "place": place,
+            "standing": self._standing(visit),
             "now": visit.now,
             "zone": visit.zone,
             "when": lambda instant: when(instant, visit.now, visit.zone),
             "signed_in": self._keys.needed,
             "address": str(visit.request.scope["path"]) + _query(visit.request),
         }
+
+    def _standing(self, visit: Visit) -> list[tuple[str, str]]:
+        """The holds that are in force; who is bound to queues sees what is held there with its runs."""
+        bound = visit.principal.queues is not None
+        return [] if bound else standing(self._operations.reconciler.holding.known, visit.now)
 
     def _going(self, visit: Visit, went: Went) -> Response:
         cookies = list(visit.cookies)

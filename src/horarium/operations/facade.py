@@ -150,7 +150,7 @@ class Operations:
     @property
     def explaining(self) -> Explaining:
         """Why jobs ran, or did not."""
-        return Explaining(self.context, self.jobs, self.versions)
+        return Explaining(self.context, self.jobs, self.versions, self.reconciler.holding)
 
     @property
     def history(self) -> History:

@@ -9,13 +9,15 @@ the gap of the clock, and on which days it fires at all. So it holds for every t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, NamedTuple
 
 from horarium.clock import DAY, INSTANT_MAX, MINUTE, SECOND, Instant, to_text
 from horarium.errors import HorariumError, TooExpensive
 from horarium.model import UNFINISHED, Cause, Disposition, EventKind, Job, Run, State
+from horarium.model.holds import HeldMissed, Hold
+from horarium.rules.holds import hold_at, words_of_hold
 from horarium.rules.overridden import moved_to, of_fire, run_moved_to, said
 from horarium.rules.planning import trigger_of
 from horarium.triggers import Trigger, parse_trigger
@@ -99,6 +101,17 @@ _CAUSES = {
 def _said_of_skipped(run: Run) -> str:
     said = run.history[0].message if run.history else str(run.disposition)
     return said if run.fires > 1 or not run.error else f"{run.disposition}: {run.error}"
+
+
+def explain_held(told: Explanation, job: Job, holds: Sequence[Hold]) -> Explanation:
+    """The explanation of a fire time without a row, as a hold leaves it."""
+    held = hold_at(holds, job, told.at)
+    if held is None:
+        return told
+    reason = f"{told.reason}; {words_of_hold(held)}"
+    if held.hold.missed is HeldMissed.SKIP:
+        return told._replace(fires=False, reason=f"{reason}; it does not run later", disposition=Disposition.HELD)
+    return told._replace(reason=f"{reason}; then it is caught up, as the job says")
 
 
 def _said_of_unfinished(run: Run, now: Instant) -> str:

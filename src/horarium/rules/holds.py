@@ -278,6 +278,39 @@ def words_of_hold(held: InForce) -> str:
     return clipped(f"waits {until}: {reason_of(held.hold)}")
 
 
+def scope_words(scope: HoldScope) -> str:
+    """What a hold lies over, for people."""
+    if scope.labels:
+        return "jobs with " + ", ".join(f"{name}={value}" for name, value in sorted(scope.labels.items()))
+    for kind, name in (("job", scope.job), ("queue", scope.queue), ("host", scope.host)):
+        if name is not None:
+            return f"{kind} {name}"
+    return "everything"
+
+
+def standing(holds: Iterable[Hold], now: Instant) -> list[tuple[str, str]]:
+    """The holds that are in force, in words: over what and until when, and why."""
+    found = [(hold, stretch) for hold in holds if (stretch := stretch_at(hold, now)) is not None]
+    return [
+        (f"{scope_words(hold.scope)}, until {_end_words(stretch)}", hold.reason)
+        for hold, stretch in sorted(found, key=lambda each: each[0].id)
+    ]
+
+
+def _end_words(stretch: Stretch) -> str:
+    return "it is lifted" if stretch.ends_at >= FOREVER else to_text(stretch.ends_at)
+
+
+def hold_at(holds: Iterable[Hold], job: Job, at: Instant) -> InForce | None:
+    """The hold that lies over this fire time of the job; one that skips it, if there is one."""
+    found = [
+        InForce(hold, stretch)
+        for hold in holds
+        if covers_job(hold.scope, job) and (stretch := stretch_at(hold, at)) is not None
+    ]
+    return min(found, key=lambda each: each.hold.missed is not HeldMissed.SKIP, default=None)
+
+
 def reason_of(hold: Hold) -> str:
     """The reason in words, for rows and pages."""
     return f"held by {hold.id}: {hold.reason}"

@@ -22,10 +22,11 @@ from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.jobs.changes import last_runs
 from horarium.operations.jobs.jobs import JobOperations
 from horarium.operations.jobs.versions import Version, Versions
+from horarium.operations.settling.holding import Holding
 from horarium.operations.writing.context import Context
 from horarium.ports import PAGE_MAX, RunFilter
 from horarium.rules.compiled import after_end
-from horarium.rules.explaining import EXPLAIN_STEPS, Explanation, candidates, explain
+from horarium.rules.explaining import EXPLAIN_STEPS, Explanation, candidates, explain, explain_held
 from horarium.rules.explaining_ends import PLANNED, Beside, explain_from_end, next_after_end
 
 VERSIONS_LOOKED_AT = 1_000
@@ -43,10 +44,11 @@ class Explanations(NamedTuple):
 class Explaining:
     """Raises the errors of `errors`, nothing else."""
 
-    def __init__(self, context: Context, jobs: JobOperations, versions: Versions) -> None:
+    def __init__(self, context: Context, jobs: JobOperations, versions: Versions, holding: Holding) -> None:
         self._store, self._clock = context.store, context.clock
         self._versions = versions
         self._jobs = jobs
+        self._holding = holding
 
     async def at(self, name: str, at: Instant | None = None) -> Explanation:
         """Why the job ran, did not run, will run or will not run then (left out: now). Raises NotFound."""
@@ -86,6 +88,8 @@ class Explaining:
     async def _explained(self, job: Job, at: Instant, now: Instant, run: Run | None) -> Explanation:
         then, known = await self._as_it_was(job, at)
         told = await evaluate(partial(explain, then, at, now, run), EXPLAIN_STEPS)
+        if run is None and told.fires:
+            told = explain_held(told, then, await self._holding.look())
         if known or run is not None:
             return told
         changed = to_text(job.updated_at)

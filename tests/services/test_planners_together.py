@@ -173,7 +173,7 @@ def test_planners_on_a_busy_store_leave_each_other_what_is_only_late(delay: floa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("overlap", "late"), [("allow", 0.5), ("skip", 1.5)])
+@pytest.mark.parametrize(("overlap", "late"), [("allow", 0.5), ("skip", 2.0)])
 def test_the_jobs_of_a_planner_that_was_late_and_is_gone_are_planned_soon(overlap: str, late: float) -> None:
     """That it was only late for a while does not count for long. What one planner takes over the others leave to it."""
     world = World(apart=True, delay=0.05, chance=random.Random(2))

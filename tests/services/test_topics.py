@@ -13,6 +13,7 @@ TOPICS = {
     "cancel": r'CANCEL|"cancel"',
     "apply": "APPLY",
     "awaited": "AWAITED",
+    "holds": "HOLDS",
     "ended": "ENDED",
     "queue": r'queue_topic\(|f"queue:',
 }

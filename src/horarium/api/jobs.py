@@ -195,7 +195,7 @@ class Jobs:
         name = job_name(call.request)
         fires, words = await self._operations.jobs.fires(name, call.query.count)
         overrides, _ = await self._operations.overriding.page(name, None, OVERRIDES_MAX)
-        return answer(Fires(fires, words, override_views(overrides)))
+        return answer(Fires(fires, words, override_views(overrides) or UNSET))
 
     async def preview(self, call: Call) -> Answer:
         asked: PreviewRequest = call.body

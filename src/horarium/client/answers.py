@@ -13,7 +13,7 @@ from horarium.wire.overrides import OverrideView
 from horarium.wire.views import JobView, NodeView, RunView
 
 
-class Fires(Struct):
+class Fires(Struct, omit_defaults=True):
     """Fire times, and the rule in words."""
 
     fires: list[datetime]

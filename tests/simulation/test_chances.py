@@ -31,7 +31,7 @@ def test_a_draw_of_one_actor_moves_no_other() -> None:
 
 
 def found() -> dict[int, str]:
-    """By seed, the violation: which job, and what of it. A run's id begins with its instant, which may be another one."""
+    """By seed, the violation: which job, and what of it, without ids of runs (they begin with an instant)."""
     return {seed: words for seed in SEEDS if (words := _violation(seed))}
 
 

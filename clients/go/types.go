@@ -20,6 +20,14 @@ type AnyOfTrigger struct {
 	Triggers []Trigger `json:"triggers"`
 }
 
+// Approval: Each run waits for a person's decision before its first attempt. `roles`: who may decide: callers that have all scopes of one of these. `within_seconds`: how long it waits; `then`: what becomes of it without a decision. `four_eyes`: who defined the job, or asked for the run, may not decide.
+type Approval struct {
+	Roles         []string `json:"roles,omitempty"`
+	WithinSeconds *float64 `json:"within_seconds,omitempty"`
+	Then          *string  `json:"then,omitempty"`
+	FourEyes      *bool    `json:"four_eyes,omitempty"`
+}
+
 // BetweenTrigger: Fires as `trigger` does, from `from` (included) to `until` (excluded).
 type BetweenTrigger struct {
 	Type    string  `json:"type"`
@@ -133,7 +141,7 @@ type Debounce struct {
 	MaxSeconds *float64 `json:"max_seconds,omitempty"`
 }
 
-// Disposition: How a fire time ended. `excluded`, `dst_gap` and `limit_reached` follow from the rule (`rules.explaining`): no stored run has them. One of cancelled, dst_gap, excluded, held, limit_reached, missed, not_started, ran, skipped_overlap, skipped_override, skipped_paused, withdrawn.
+// Disposition: How a fire time ended. `excluded`, `dst_gap` and `limit_reached` follow from the rule (`rules.explaining`): no stored run has them. One of approval_expired, cancelled, dst_gap, excluded, held, limit_reached, missed, not_started, ran, rejected, skipped_overlap, skipped_override, skipped_paused, withdrawn.
 type Disposition string
 
 // EventView: One line of a run's history. `detail`: of a failed attempt, the end of its traceback; left out of all others.
@@ -280,6 +288,7 @@ type JobDefinition struct {
 	Retention     *Retention          `json:"retention,omitempty"`
 	Title         *string             `json:"title,omitempty"`
 	BufferMax     *int                `json:"buffer_max,omitempty"`
+	Approval      *Approval           `json:"approval,omitempty"`
 	On            map[string][]Follow `json:"on,omitempty"`
 }
 
@@ -313,6 +322,7 @@ type JobView struct {
 	Retention        Retention           `json:"retention"`
 	Title            *string             `json:"title,omitempty"`
 	BufferMax        *int                `json:"buffer_max,omitempty"`
+	Approval         *Approval           `json:"approval,omitempty"`
 	On               map[string][]Follow `json:"on"`
 	ID               string              `json:"id"`
 	Version          int                 `json:"version"`

@@ -15,7 +15,8 @@
     ├── Conflict                   right in itself, but not in the present state
     │   ├── LeaseLost              the token is stale, or the run has ended
     │   ├── StateConflict          the run's state does not allow this
-    │   │   └── AlreadyBegun       the run of this fire time has begun, or has ended
+    │   │   ├── AlreadyBegun       the run of this fire time has begun, or has ended
+    │   │   └── AlreadyDecided     a decision was made, or the time for it is over
     │   ├── AlreadyExists          the name is taken
     │   ├── CalendarInUse          jobs use this calendar
     │   └── PlanStale              what the plan was made for has changed since
@@ -149,6 +150,12 @@ class AlreadyBegun(StateConflict):
     """The run of this fire time has begun, or has ended."""
 
     code = "already_begun"
+
+
+class AlreadyDecided(StateConflict):
+    """A decision about this run was made already, or the time for it is over."""
+
+    code = "already_decided"
 
 
 class AlreadyExists(Conflict):

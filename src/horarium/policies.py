@@ -28,6 +28,7 @@ BUFFER_MAX_MAX = 1_000
 RETENTION_SECONDS_DEFAULT = 7 * 24 * 3600
 
 Seconds = Annotated[float, Meta(ge=0, le=SECONDS_MAX)]
+RoleName = Literal["viewer", "operator", "producer", "editor", "worker", "admin"]
 PositiveSeconds = Annotated[float, Meta(gt=0, le=SECONDS_MAX)]
 
 
@@ -148,6 +149,17 @@ class Rate(Limit, frozen=True, omit_defaults=True, forbid_unknown_fields=True, k
 Rates = Annotated[tuple[Rate, ...], Meta(max_length=RATES_MAX)]
 
 
+class Approval(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Each run waits for a person's decision before its first attempt. `roles`: who may decide: callers that have all
+    scopes of one of these. `within_seconds`: how long it waits; `then`: what becomes of it without a decision.
+    `four_eyes`: who defined the job, or asked for the run, may not decide."""
+
+    roles: Annotated[tuple[RoleName, ...], Meta(min_length=1, max_length=6)] = ("operator",)
+    within_seconds: PositiveSeconds = 4 * 3600.0
+    then: Literal["skip", "run"] = "skip"
+    four_eyes: bool = False
+
+
 class Retention(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """How long a finished run is kept (`None`: for good), and at most how many finished runs of the job."""
 
@@ -162,4 +174,5 @@ DEFAULT_CATCH_UP = CatchUp()
 DEFAULT_RETRY = Retry()
 DEFAULT_TIMEOUTS = Timeouts()
 DEFAULT_RETENTION = Retention()
+DEFAULT_APPROVAL = Approval()
 """The defaults: the same objects everywhere, so that they are recognised at a glance."""

@@ -122,6 +122,10 @@ API = [
     Case("POST /jobs/{name}/fires/{instant}/move", "job.move", "job/a", {"to": "2030-01-01T00:00:07Z"}, before=True),
     Case("DELETE /jobs/{name}/fires/{instant}", "job.unskip", "job/a", before=True),
     Case("POST /jobs/{name}/trigger", "job.trigger", "job/a"),
+    Case("PATCH /jobs/{name}", "job.update", "job/a", {"approval": {}}, before=True),
+    Case("POST /jobs/{name}/trigger", "job.trigger", "job/a"),
+    Case("POST /approvals/{id}", "approval.approve", "run/{run}", {"decision": "approve"}, before=True),
+    Case("PATCH /jobs/{name}", "job.update", "job/a", {"approval": None}, before=True),
     Case("POST /runs/{id}/cancel", "run.cancel", "run/{run}", before=True),
     Case("POST /runs/{id}/retry", "run.retry", "run/{run}"),
     Case("POST /jobs/{name}/backfill", "job.backfill", "job/a",
@@ -196,6 +200,11 @@ def test_the_api_has_no_other_changes() -> None:
 
 FORM = {**NEW, "name": "b", "kind": "cron", "rule": "0 3 * * *", "target": "queue", "queue": "work"}
 PAGES = [
+    Case("POST /jobs/{name}/run", "job.trigger", "job/a"),
+    Case("POST /approvals/{id}/approve", "approval.approve", "run/{run}", before=True),
+    Case("POST /runs/{id}/cancel", "run.cancel", "run/{run}", before=True),
+    Case("POST /jobs/{name}/run", "job.trigger", "job/a"),
+    Case("POST /approvals/{id}/reject", "approval.reject", "run/{run}", before=True),
     Case("POST /new-job", "job.create", "job/b", form=FORM),
     Case("POST /jobs/{name}/edit", "job.update", "job/a", before=True, form={**FORM, "name": "a", "attempts": "7"}),
     Case("POST /jobs/{name}/pause", "job.pause", "job/a", before=True, form={"reason": "moving"}),
@@ -226,7 +235,7 @@ async def test_each_form_of_the_pages_leaves_one_entry(opened: Store) -> None:
     api, store = Api([KEY], store=opened, pages=True), opened
     for method, path, body in (
         ("POST", "/jobs", a_definition("a")),
-        ("PATCH", "/jobs/a", {"priority": 2}),
+        ("PATCH", "/jobs/a", {"priority": 2, "approval": {}}),
         ("PUT", "/channels/a", CHANNEL),
     ):
         assert (await api.send(method, path, body, headers=ADMIN)).status < 300
@@ -266,7 +275,8 @@ async def with_hold(scheduler: Scheduler, call: Callable[[str], Awaitable[Any]])
 
 LIBRARY: list[tuple[Case, Step]] = [
     (Case("add_job", "job.create", "job/a"),
-     lambda s, who, run: s.add_job("a", HOURLY, starts_at=AT, http=SIGNED, labels={"x": "y"}, actor=who)),
+     lambda s, who, run: s.add_job("a", HOURLY, starts_at=AT, http=SIGNED, labels={"x": "y"}, approval={},
+                                  actor=who)),
     (Case("declare", "job.create", "job/b"),
      lambda s, who, run: s.declare([{"name": "b", "trigger": every("1h"), "handler": "h"}], actor=who)),
     (Case("skip_fire", "job.skip", "job/a", before=True),
@@ -282,6 +292,8 @@ LIBRARY: list[tuple[Case, Step]] = [
     (Case("resume_jobs", "job.resume", "job/a", before=True),
      lambda s, who, run: s.resume_jobs(labels={"x": "y"}, actor=who)),
     (Case("trigger_job", "job.trigger", "job/a"), lambda s, who, run: s.trigger_job("a", actor=who)),
+    (Case("decide", "approval.approve", "run/{run}", before=True),
+     lambda s, who, run: s.decide(run, "approve", actor=who)),
     (Case("cancel_run", "run.cancel", "run/{run}", before=True),
      lambda s, who, run: s.cancel_run(run, actor=who)),
     (Case("retry_run", "run.retry", "run/{run}"), lambda s, who, run: s.retry_run(run, actor=who)),
@@ -326,6 +338,7 @@ LOOKING = {"wait_for",
     "configure", "explain", "fires", "get_channel", "get_job", "get_run", "list_channels", "list_jobs", "list_runs",
     "run_log", "stats", "compare_calendar", "get_calendar", "list_calendars", "list_rates", "list_overrides",
     "add_handler", "handler", "job", "around", "on_shutdown", "on_startup", "result", "get_hold", "list_holds",
+    "list_approvals",
     "forecast", "list_feeds",
 }  # fmt: skip
 LIVING = {"open", "close", "start", "stop", "run_forever", "run_until_asked", "ask_to_stop", "loop"}

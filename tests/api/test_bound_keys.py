@@ -136,6 +136,7 @@ def bodies(what: str, name: str, run: str) -> list[Any]:
         "POST /jobs/{name}/backfill": [{"start": "2026-01-01T00:00:00Z", "end": "2030-01-01T00:00:00Z"}],
         "POST /jobs/{name}/pause": [{"reason": "x"}],
         "POST /jobs/{name}/resume": [None],
+        "POST /approvals/{id}": [{"decision": "approve"}, {"decision": "reject"}],
         "POST /jobs/{name}/fires/{instant}/skip": [{"reason": "x"}],
         "POST /jobs/{name}/fires/{instant}/move": [{"to": "2030-01-01T00:00:00Z"}],
         "DELETE /jobs/{name}/fires/{instant}": [None],

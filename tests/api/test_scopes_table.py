@@ -37,11 +37,11 @@ API = {
     ),
     Scope.RUNS_READ: (
         "GET /runs", "GET /runs/{id}", "GET /runs/{id}/log", "GET /stats", "GET /nodes", "GET /events",
-        "GET /holds", "GET /holds/{id}",
+        "GET /holds", "GET /holds/{id}", "GET /approvals",
     ),
     Scope.RUNS_WRITE: (
         "POST /jobs/{name}/trigger", "POST /jobs/{name}/backfill", "POST /jobs/{name}/pause",
-        "POST /jobs/{name}/fires/{instant}/skip", "POST /jobs/{name}/fires/{instant}/move",
+        "POST /jobs/{name}/fires/{instant}/skip", "POST /jobs/{name}/fires/{instant}/move", "POST /approvals/{id}",
         "DELETE /jobs/{name}/fires/{instant}",
         "POST /jobs/{name}/resume", "POST /runs/cancel", "POST /runs/retry", "POST /runs/{id}/cancel",
         "POST /runs/{id}/retry", "POST /holds", "PATCH /holds/{id}", "DELETE /holds/{id}",
@@ -63,11 +63,13 @@ PAGES = {
         "GET /new-job", "POST /new-job", "POST /preview-job", "GET /jobs/{name}/edit", "POST /jobs/{name}/edit",
         "POST /jobs/{name}/revert", "POST /jobs/{name}/delete",
     ),
-    Scope.RUNS_READ: ("GET /runs", "GET /runs/{id}", "GET /calendar", "GET /queues", "GET /nodes", "GET /events",
+    Scope.RUNS_READ: ("GET /runs", "GET /runs/{id}", "GET /approvals", "GET /calendar", "GET /queues", "GET /nodes",
+                      "GET /events",
                       "GET /runs/{id}/log"),
     Scope.RUNS_WRITE: (
         "POST /jobs", "POST /jobs/{name}/run", "POST /jobs/{name}/pause", "POST /jobs/{name}/resume", "POST /runs",
         "POST /jobs/{name}/skip", "POST /jobs/{name}/move", "POST /jobs/{name}/unskip",
+        "POST /approvals/{id}/approve", "POST /approvals/{id}/reject",
         "POST /runs/{id}/retry", "POST /runs/{id}/cancel", "GET /bulk-runs", "POST /bulk-runs",
     ),
     Scope.ADMIN: ("GET /audit", "GET /channels", "POST /channels/{name}/test"),

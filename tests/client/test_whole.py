@@ -32,6 +32,8 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "getJob": lambda client: client.get_job("N"),
     "listJobs": lambda client: list(client.list_jobs()),
     "deleteJob": lambda client: client.delete_job("N"),
+    "listApprovals": lambda client: list(client.approvals.list()),
+    "decide": lambda client: client.approvals.decide("I", "approve"),
     "skipFire": lambda client: client.overrides.skip("N", MOMENT),
     "moveFire": lambda client: client.overrides.move("N", MOMENT, MOMENT),
     "unskipFire": lambda client: client.overrides.remove("N", MOMENT),

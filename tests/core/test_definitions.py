@@ -177,6 +177,7 @@ EVERY_FIELD: dict[str, Any] = {
     "retention": {"runs_max": 3},
     "title": "Nightly",
     "buffer_max": 4,
+    "approval": {"roles": ["admin"], "within_seconds": 60.0, "then": "run", "four_eyes": True},
     "on": {"failed": [{"notify": "ops"}]},
 }
 

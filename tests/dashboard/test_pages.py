@@ -19,8 +19,8 @@ pytestmark = pytest.mark.slow
 
 KEY = "first-key-1234"
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&{{7*7}}"
-GETS = ("/", "/?span=day", "/jobs", "/runs", "/calendar", "/calendar?span=day", "/calendar?span=month", "/queues",
-        "/nodes", "/channels", "/audit", "/new-job", "/bulk-runs?action=retry", "/jobs?sort=next",
+GETS = ("/", "/?span=day", "/approvals", "/jobs", "/runs", "/calendar", "/calendar?span=day", "/calendar?span=month",
+        "/queues", "/nodes", "/channels", "/audit", "/new-job", "/bulk-runs?action=retry", "/jobs?sort=next",
         "/jobs?show=paused")  # fmt: skip
 
 

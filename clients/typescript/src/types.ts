@@ -11,6 +11,13 @@ export interface AnyOfTrigger {
   triggers: Trigger[];
 }
 
+export interface Approval {
+  roles?: ("admin" | "editor" | "operator" | "producer" | "viewer" | "worker")[];
+  within_seconds?: number;
+  then?: "run" | "skip";
+  four_eyes?: boolean;
+}
+
 export interface BetweenTrigger {
   type: "between";
   trigger: Trigger;
@@ -109,7 +116,7 @@ export interface Debounce {
   max_seconds?: number | null;
 }
 
-export type Disposition = "cancelled" | "dst_gap" | "excluded" | "held" | "limit_reached" | "missed" | "not_started" | "ran" | "skipped_overlap" | "skipped_override" | "skipped_paused" | "withdrawn";
+export type Disposition = "approval_expired" | "cancelled" | "dst_gap" | "excluded" | "held" | "limit_reached" | "missed" | "not_started" | "ran" | "rejected" | "skipped_overlap" | "skipped_override" | "skipped_paused" | "withdrawn";
 
 export interface EventView {
   at: string;
@@ -237,6 +244,7 @@ export interface JobDefinition {
   retention?: Retention;
   title?: string | null;
   buffer_max?: number | null;
+  approval?: Approval | null;
   on?: Record<string, Follow[]>;
 }
 
@@ -267,6 +275,7 @@ export interface JobView {
   retention: Retention;
   title?: string | null;
   buffer_max?: number | null;
+  approval?: Approval | null;
   on: Record<string, Follow[]>;
   id: string;
   version: number;

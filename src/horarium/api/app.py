@@ -16,6 +16,7 @@ from msgspec import Struct
 from horarium.access.keys import Keys as NamedKeys
 from horarium.access.tokens import Tokens
 from horarium.api.access import AccessApi, Callers, SignInPlace
+from horarium.api.approvals import Approvals
 from horarium.api.bulk import BulkRuns
 from horarium.api.calendars import CalendarsApi
 from horarium.api.channels import ChannelsApi
@@ -108,6 +109,7 @@ def create_app(
         *JobVersions(operations).endpoints(), *AccessApi(operations, named, entropy).endpoints(), *rates.endpoints(),
         *Explanations(operations).endpoints(), *ChannelsApi(operations).endpoints(), *PlansApi(operations).endpoints(),
         *CalendarsApi(operations).endpoints(), *Overrides(operations).endpoints(), *HoldsApi(operations).endpoints(),
+        *Approvals(operations).endpoints(),
     ]  # fmt: skip
     measured = [] if metrics == "off" else [system.metrics_endpoint(open=metrics == "open")]
     place, pings = SignInPlace(tokens, client_id, public_url), Pings(operations)

@@ -64,6 +64,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "method_not_allowed": (405, "This address does not take that method"),
     "conflict": (409, "The present state does not allow this"),
     "already_begun": (409, "The run of this fire time has begun"),
+    "already_decided": (409, "A decision was made already"),
     "already_exists": (409, "The name is taken"),
     "calendar_in_use": (409, "Jobs use this calendar"),
     "plan_stale": (409, "What the plan was made for has changed since"),

@@ -343,6 +343,10 @@ POLICIES: dict[str, tuple[str, ...]] = {
     "fires_max": ("fires_max",),
     "title": ("title",),
     "buffer_max": ("buffer_max",),
+    "approve_by": ("approval", "roles"),
+    "approve_within": ("approval", "within_seconds"),
+    "approve_else": ("approval", "then"),
+    "four_eyes": ("approval", "four_eyes"),
     "keep": ("retention", "finished_seconds"),
     "keep_runs": ("retention", "runs_max"),
     "enabled": ("enabled",),
@@ -355,7 +359,7 @@ def policies_of(flags: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     flags = {**flags, "attempts": attempts_of(flags)}
     for flag, path in POLICIES.items():
-        if flags.get(flag) is None:
+        if flags.get(flag) is None or flags[flag] == ():
             continue
         place = fields
         for name in path[:-1]:

@@ -65,6 +65,7 @@ def _silences(_: click.Context, __: click.Parameter, value: str | None) -> int |
     return int(value)
 
 
+ROLES = ("viewer", "operator", "producer", "editor", "worker", "admin")
 POLICY_OPTIONS = [
     click.option("--catch-up", type=click.Choice(["none", "latest", "all"]), help="What becomes of missed fire times."),
     click.option("--catch-up-window", type=DURATION, metavar="DURATION", help="Older missed fire times are dropped."),
@@ -74,6 +75,12 @@ POLICY_OPTIONS = [
         help="What to do when an earlier run is not finished.",
     ),
     click.option("--buffer-max", type=click.IntRange(1), metavar="N", help="Skip while N of its runs are pending."),
+    click.option(
+        "--approve-by", multiple=True, type=click.Choice(ROLES), help="Each run waits for a decision; repeatable."
+    ),
+    click.option("--approve-within", type=DURATION, metavar="DURATION", help="How long it waits for that."),
+    click.option("--approve-else", type=click.Choice(["skip", "run"]), help="What becomes of it without a decision."),
+    click.option("--four-eyes/--any-eyes", "four_eyes", default=None, help="Who asked for it may not decide."),
     click.option("--attempts", type=click.IntRange(1), metavar="N", help="How many attempts a run has."),
     click.option("--retries", type=click.IntRange(0), metavar="N", help="As --attempts N + 1."),
     click.option("--backoff", type=DURATION, metavar="DURATION", help="Delay before the second attempt."),

@@ -29,6 +29,7 @@ from horarium.client.answers import (
     Runs,
     RunsPage,
 )
+from horarium.client.approvals import Approvals
 from horarium.client.calendars import Calendars
 from horarium.client.channels import Channels
 from horarium.client.feeds import Feeds
@@ -61,6 +62,7 @@ class Client(Watching, ManyRuns):
     def __init__(self, url: str = URL_DEFAULT, api_key: str | None = None, **options: Any) -> None:
         """`options`: those of `Transport`: timeout_seconds, attempts_max."""
         self._transport = Transport(url, api_key, **options)
+        self.approvals = Approvals(self._transport)
         self.calendars = Calendars(self._transport)
         self.holds = Holds(self._transport)
         self.rates = Rates(self._transport)

@@ -9,6 +9,7 @@ from horarium.api.routing import Route
 from horarium.dashboard.activity import Activity
 from horarium.dashboard.attention import Watching
 from horarium.dashboard.site import Page, Site
+from horarium.dashboard.views.approvals import Approvals
 from horarium.dashboard.views.bulk import BulkRuns
 from horarium.dashboard.views.calendar import Calendar
 from horarium.dashboard.views.channels import Channels
@@ -39,6 +40,7 @@ def pages_of(
         *Overview(operations, watching, activity).pages(),
         *Jobs(operations, watching).pages(),
         *JobPages(operations).pages(),
+        *Approvals(operations).pages(),
         *Editing(operations).pages(),
         *Runs(operations).pages(),
         *BulkRuns(operations).pages(),

@@ -63,7 +63,7 @@ class Badge(Struct, frozen=True):
 
 class Attention(Struct, frozen=True):
     """All that is wrong, and the counts that it was found with. `failing`, `late`: the badge of each such job by its
-    name, worst first; `partial`: there may be more of them."""
+    name, worst first; `partial`: there may be more of them. `asked`: how many runs wait for a decision."""
 
     troubles: tuple[Trouble, ...]
     stats: Stats
@@ -72,6 +72,7 @@ class Attention(Struct, frozen=True):
     failing: dict[str, Badge] = {}
     late: dict[str, Badge] = {}
     partial: frozenset[str] = frozenset()
+    asked: int = 0
 
     @property
     def count(self) -> int:
@@ -101,6 +102,8 @@ def counts_of(attention: Attention) -> dict[str, tuple[str, bool]]:
     counts = {"jobs": (f"{stats.jobs:,}", False)}
     if attention.troubles:
         counts["overview"] = (f"{attention.count:,}{'+' if attention.partial else ''}", True)
+    if attention.asked:
+        counts["approvals"] = (f"{attention.asked}", False)
     if running:
         counts["runs"] = (f"{running:,} running", False)
     if unserved:
@@ -156,6 +159,7 @@ class Watching:
             failing={name: Badge(FAILED, _streak(health)) for name, health in failing.items()},
             late={name: Badge(LATE, f"Late by {duration(now - run.due_at)}") for name, run in late.items()},
             partial=frozenset(partial | ({"late"} if more_late else set())),
+            asked=await operations.approving.count(None),
         )
 
     async def _failing(self, now: Instant) -> dict[str, Health]:

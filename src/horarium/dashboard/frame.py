@@ -32,6 +32,7 @@ PAGE_POLICY = (
 )
 PAGES = (
     ("overview", "Overview", ""),
+    ("approvals", "Approvals", "approvals"),
     ("jobs", "Jobs", "jobs"),
     ("runs", "Runs", "runs"),
     ("calendar", "Calendar", "calendar"),

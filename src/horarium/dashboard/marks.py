@@ -10,6 +10,7 @@ from msgspec import Struct
 from horarium.clock import SECOND, Instant
 from horarium.dashboard.formats import duration
 from horarium.model import Disposition, Run, State
+from horarium.rules.approving import is_waiting, last_word
 
 LATE_AFTER = 30 * SECOND
 """A run that waits to be claimed for longer than this is late."""
@@ -35,6 +36,9 @@ NOT_STARTED = Mark("not_started", "Not started in time")
 OVERLAP = Mark("skipped_overlap", "Skipped, overlap")
 PAUSED = Mark("paused", "Paused")
 SKIPPED_PAUSED = Mark("skipped_paused", "Skipped, paused")
+REJECTED = Mark("cancelled", "Rejected")
+NOT_APPROVED = Mark("not_started", "Not approved in time")
+ASKED = Mark("asked", "Waits for a decision")
 SKIPPED_BY_HAND = Mark("skipped_paused", "Skipped by hand")
 CANCELLED = Mark("cancelled", "Cancelled")
 CANCELLING = Mark("cancelling", "Cancelling")
@@ -47,6 +51,8 @@ _BY_DISPOSITION = {
     Disposition.SKIPPED_OVERLAP: OVERLAP,
     Disposition.SKIPPED_PAUSED: SKIPPED_PAUSED,
     Disposition.SKIPPED_OVERRIDE: SKIPPED_BY_HAND,
+    Disposition.REJECTED: REJECTED,
+    Disposition.APPROVAL_EXPIRED: NOT_APPROVED,
     Disposition.MISSED: MISSED,
     Disposition.NOT_STARTED: NOT_STARTED,
     Disposition.CANCELLED: CANCELLED,
@@ -69,6 +75,8 @@ def mark_of(run: Run, now: Instant) -> Mark:
     if run.state is State.PENDING:
         if run.attempt:
             return RETRYING
+        if is_waiting(run):
+            return ASKED
         if run.due_at > now:
             return PLANNED
         return LATE if now - run.due_at > LATE_AFTER else PENDING
@@ -85,6 +93,8 @@ def why(run: Run, now: Instant) -> str:
             return f"Attempt {run.attempt}. {took}{late}."
         case State.RUNNING | State.CANCELLING:
             return f"Attempt {run.attempt}, for {took} so far."
+        case State.PENDING if (asked := last_word(run)) is not None and is_waiting(run):
+            return f"{asked.message[0].upper()}{asked.message[1:]}."
         case State.PENDING if run.due_at > now:
             return f"Attempt {run.attempt + 1} in {duration(run.due_at - now)}."
         case State.PENDING:

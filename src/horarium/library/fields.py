@@ -14,7 +14,7 @@ from horarium.delivery.handler import HandlerFunction
 from horarium.errors import CallerError, HorariumError, InvalidJob, InvalidSetting, InvalidTrigger, UnknownArgument
 from horarium.library.one_offs import RateGiven, encode_args
 from horarium.model import Follow
-from horarium.policies import CatchUp, CatchUpPolicy, Concurrency, Overlap, Retention, Retry, Timeouts
+from horarium.policies import Approval, CatchUp, CatchUpPolicy, Concurrency, Overlap, Retention, Retry, Timeouts
 from horarium.ports import Bus
 from horarium.triggers import Trigger, at, cron, every, rrule, when
 from horarium.triggers.words import quote
@@ -77,6 +77,7 @@ class JobFields(TypedDict, total=False):
     retention: Retention | Mapping[str, Any]
     title: str | None
     buffer_max: int | None
+    approval: Approval | Mapping[str, Any] | None
     on: Mapping[str, Sequence[Follow | Mapping[str, Any]]]
 
 

@@ -26,6 +26,7 @@ from horarium.clock import Clock, to_instant
 from horarium.delivery.handler import HandlerFunction
 from horarium.errors import InvalidRequest
 from horarium.interrupts import on_signals
+from horarium.library.approvals import ApprovalMethods
 from horarium.library.calendars import CalendarMethods
 from horarium.library.channels import ChannelMethods
 from horarium.library.declaring import Declared, JobSpec, declare, spec_of
@@ -65,6 +66,7 @@ log = logging.getLogger("horarium")
 
 
 class Scheduler(
+    ApprovalMethods,
     CalendarMethods,
     HoldMethods,
     RateMethods,

@@ -249,6 +249,11 @@ class SyncScheduler:
     list_calendars = blocking(Scheduler.list_calendars)
     delete_calendar = blocking(Scheduler.delete_calendar)
 
+    # ---- approvals
+
+    list_approvals = blocking(Scheduler.list_approvals)
+    decide = blocking(Scheduler.decide)
+
     # ---- overrides
 
     skip_fire = blocking(Scheduler.skip_fire)

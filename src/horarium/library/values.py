@@ -21,7 +21,7 @@ import msgspec
 from horarium import model, ports
 from horarium.clock import Clock, to_datetime
 from horarium.model import Cause, Disposition, Follow, JobState, Occasion, RunPolicy, State, Target, shown_state
-from horarium.policies import CatchUp, Concurrency, Overlap, Rate, Retention, Retry, Timeouts
+from horarium.policies import Approval, CatchUp, Concurrency, Overlap, Rate, Retention, Retry, Timeouts
 from horarium.rules.calendars import without_days
 from horarium.rules.planning import trigger_of
 from horarium.wire.overrides import OverrideView, override_views
@@ -108,6 +108,7 @@ class Job(Value):
     retention: Retention
     title: str | None
     buffer_max: int | None
+    approval: Approval | None
     on: dict[Occasion, tuple[Follow, ...]]
     id: str
     version: int

@@ -28,6 +28,8 @@ class Occasion(StrEnum):
     LATE = "late"
     OVERDUE = "overdue"
     RECOVERED = "recovered"
+    APPROVAL_WANTED = "approval_wanted"
+    APPROVAL_EXPIRED = "approval_expired"
 
 
 TIMED = frozenset({Occasion.LATE, Occasion.OVERDUE})

@@ -16,6 +16,7 @@ from horarium.policies import (
     DEFAULT_RETENTION,
     DEFAULT_RETRY,
     DEFAULT_TIMEOUTS,
+    Approval,
     CatchUp,
     Concurrency,
     Overlap,
@@ -49,6 +50,7 @@ class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     retention: Retention = DEFAULT_RETENTION
     title: str | None = None
     buffer_max: int | None = None
+    approval: Approval | None = None
     on: dict[Occasion, tuple[Follow, ...]] = {}
 
 

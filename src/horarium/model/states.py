@@ -32,6 +32,7 @@ TRANSITIONS: dict[State | None, dict[State, str]] = {
         State.COMPLETED: "reported done by a ping or after its lease, or a notification told together with another",
         State.CANCELLED: "cancelled before it was claimed",
         State.FAILED: "not started in time, or reported so by a ping or after its lease",
+        State.SKIPPED: "rejected by a person",
     },
     State.RUNNING: {
         State.COMPLETED: "succeeded",
@@ -39,6 +40,7 @@ TRANSITIONS: dict[State | None, dict[State, str]] = {
         State.PENDING: "failed, deferred, released or lost: another attempt",
         State.CANCELLING: "cancel asked, or over its time on a bus",
         State.CANCELLED: "terminated, or it stopped by itself",
+        State.SKIPPED: "not approved in time",
     },
     State.CANCELLING: {
         State.CANCELLED: "stopped, or its grace ran out",
@@ -79,6 +81,8 @@ class Disposition(StrEnum):
     NOT_STARTED = "not_started"
     CANCELLED = "cancelled"
     SKIPPED_OVERRIDE = "skipped_override"
+    REJECTED = "rejected"
+    APPROVAL_EXPIRED = "approval_expired"
 
 
 class Cause(StrEnum):

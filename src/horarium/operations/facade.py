@@ -14,6 +14,7 @@ from horarium.clock import SECOND, Clock
 from horarium.model import Health, Job, Node, Run
 from horarium.operations.calendars import CalendarOperations
 from horarium.operations.channels import ChannelCheck, ChannelOperations
+from horarium.operations.deciding.approving import Approving
 from horarium.operations.deciding.overriding import Overriding
 from horarium.operations.holds import HoldOperations
 from horarium.operations.jobs.backfilling import Backfilling
@@ -96,6 +97,11 @@ class Operations:
     def signal(self) -> Signal:
         """Wake-ups."""
         return self.context.signal
+
+    @property
+    def approving(self) -> Approving:
+        """Runs that wait for a decision."""
+        return Approving(self.context, self.settling, self.versions)
 
     @property
     def versions(self) -> Versions:

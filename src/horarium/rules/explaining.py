@@ -17,6 +17,7 @@ from horarium.clock import DAY, INSTANT_MAX, MINUTE, SECOND, Instant, to_text
 from horarium.errors import HorariumError, TooExpensive
 from horarium.model import UNFINISHED, Cause, Disposition, EventKind, Job, Run, State
 from horarium.model.holds import HeldMissed, Hold
+from horarium.rules.approving import is_waiting, last_word
 from horarium.rules.holds import hold_at, words_of_hold
 from horarium.rules.overridden import moved_to, of_fire, run_moved_to, said
 from horarium.rules.planning import trigger_of
@@ -117,6 +118,8 @@ def explain_held(told: Explanation, job: Job, holds: Sequence[Hold]) -> Explanat
 def _said_of_unfinished(run: Run, now: Instant) -> str:
     if run.state is not State.PENDING:
         return f"attempt {run.attempt} is performed by {run.worker or 'a worker'}"
+    if is_waiting(run) and (asked := last_word(run)) is not None:
+        return asked.message
     if run.due_at > now:
         again = f" after attempt {run.attempt} failed: {run.error}" if run.attempt and run.error else ""
         return f"it waits until {to_text(run.due_at)}{again}"

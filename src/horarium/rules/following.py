@@ -41,6 +41,7 @@ from horarium.model.channels import Told
 from horarium.model.follows import AFTER_MAX
 from horarium.model.targets import FOLLOW_QUEUE, NOTIFY_QUEUE
 from horarium.policies import Retry
+from horarium.rules.approving import is_waiting, last_word
 from horarium.rules.overridden import run_moved_to
 from horarium.rules.planning import PLANNED_CAUSES, due_of
 
@@ -60,7 +61,7 @@ _AT_END: dict[State, tuple[Occasion, ...]] = {
     State.COMPLETED: (Occasion.RECOVERED, Occasion.COMPLETED),
     State.FAILED: (Occasion.NOT_STARTED, Occasion.FAILED, Occasion.ATTEMPT_FAILED),
     State.CANCELLED: (Occasion.CANCELLED,),
-    State.SKIPPED: (Occasion.MISSED,),
+    State.SKIPPED: (Occasion.MISSED, Occasion.APPROVAL_EXPIRED),
 }
 """The occasions of each end, the most specific first: a channel gets one message of one end."""
 _RESULTS = frozenset({State.COMPLETED, State.FAILED})
@@ -80,6 +81,10 @@ class _Printed(Struct):
 def occasions(job: Job, run: Run, was: State | None, now: Instant) -> list[Occasion]:
     """The occasions of this change of a run (from the state `was`), whether its job asks for them or not. `recovered`
     is among them if it may be one: that is for the runs before it to say."""
+    if run.state is State.PENDING and was is None:
+        return [Occasion.APPROVAL_WANTED] if is_waiting(run) else []
+    if run.state is State.PENDING and _has_expired(run, now):
+        return [Occasion.APPROVAL_EXPIRED]
     if run.state is State.PENDING:
         return [Occasion.ATTEMPT_FAILED] if was in CLAIMED and _was_put_back(run, now) else []
     if was is not None and was not in UNFINISHED:
@@ -98,6 +103,8 @@ def _is(run: Run, occasion: Occasion) -> bool:
             return run.disposition is not Disposition.NOT_STARTED
         case Occasion.MISSED:
             return run.disposition is Disposition.MISSED
+        case Occasion.APPROVAL_EXPIRED:
+            return run.disposition is Disposition.APPROVAL_EXPIRED
         case _:
             return True
 
@@ -107,9 +114,17 @@ def _was_put_back(run: Run, now: Instant) -> bool:
     return last is not None and last.kind in _PUT_BACK and last.at == now
 
 
+def _has_expired(run: Run, now: Instant) -> bool:
+    last = run.history[-1] if run.history else None
+    return last is not None and last.kind is EventKind.EXPIRED and last.at == now
+
+
 def owed_at(job: Job, run: Run) -> Instant:
     """The instant from which a run's lateness counts: its fire time, even if it was made later (after a downtime),
-    where that was moved to, or when it was asked for by hand."""
+    where that was moved to, or when it was asked for by hand. A run that was approved is owed from then on."""
+    decision = last_word(run) if run.history else None
+    if decision is not None:
+        return run.due_at if decision.kind is EventKind.ASKED else decision.at
     if run.cause not in PLANNED_CAUSES:
         return run.due_at_first
     moved = run_moved_to(run) if run.history else None
@@ -207,7 +222,7 @@ def follow_plan(planned: Plan, now: Instant, earlier: dict[str, Sequence[Run]] |
     runs = [
         follow_up
         for run in planned.runs
-        if run.state is State.SKIPPED and run.disposition is Disposition.MISSED
+        if (run.state is State.SKIPPED and run.disposition is Disposition.MISSED) or is_waiting(run)
         for each in _wanted(job, run, None, now, before.get(run.id, ()))
         if (follow_up := _follow_up(job, run, each, 0, now)) is not None
     ]
@@ -385,6 +400,10 @@ def message_of(job: Job, run: Run, occasion: Occasion, count: int, seconds: floa
             return f"{name} was not started in time: {error}"
         case Occasion.RECOVERED:
             return f"{name} recovered after {count} failed run{'s' if count > 1 else ''}"
+        case Occasion.APPROVAL_WANTED:
+            return f"{name} asks for a decision about {to_text(run.fire_at)}, until {to_text(run.due_at)}"
+        case Occasion.APPROVAL_EXPIRED:
+            return f"{name} of {to_text(run.fire_at)}: {run.history[-1].message}"
         case Occasion.LATE:
             return f"{name} did not begin within {seconds:g} s of {to_text(owed_at(job, run))}"
         case Occasion.OVERDUE:

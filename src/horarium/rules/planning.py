@@ -34,6 +34,7 @@ from horarium.model import (
     shown_state,
 )
 from horarium.policies import CatchUpPolicy, Overlap
+from horarium.rules.approving import asked
 from horarium.rules.catching_up import CATCH_UP_RUNS_MAX as CATCH_UP_RUNS_MAX
 from horarium.rules.catching_up import account
 from horarium.rules.compiled import after_end, retention_of_job
@@ -371,12 +372,16 @@ def due_of(job: Job, fire_at: Instant) -> Instant:
 def planned_run(job: Job, fire: Owed, now: Instant) -> Run:
     """The same; a planned one whose keys can't be made is missed, and says why."""
     try:
-        run = owed_run(job, fire.fire_at, now, fire.cause, fire.payload)
+        asks = job if fire.moved is None else replace(job, approval=None)
+        run = owed_run(asks, fire.fire_at, now, fire.cause, fire.payload)
     except InvalidRequest as error:
         if fire.cause not in PLANNED_CAUSES:
             raise
         return dropped_run(job, Dropped(fire.fire_at, fire.fire_at, 1, Disposition.MISSED, error.message), now)
-    return run if fire.moved is None else as_moved(run, fire.moved)
+    if fire.moved is None:
+        return run
+    run = as_moved(run, fire.moved)
+    return run if job.approval is None else asked(job, run)
 
 
 def owed_run(job: Job, fire_at: Instant, now: Instant, cause: Cause, payload: bytes | None = None) -> Run:
@@ -406,7 +411,8 @@ def owed_run(job: Job, fire_at: Instant, now: Instant, cause: Cause, payload: by
         execution_seconds=timeouts.execution_seconds,
         start_by=None if start_seconds is None else due_at + to_micros(start_seconds),
     )
-    return run if elsewhere else keyed(run, job)
+    run = run if elsewhere else keyed(run, job)
+    return run if job.approval is None else asked(job, run)
 
 
 def dropped_run(job: Job, dropped: Dropped, now: Instant, cause: Cause = Cause.SCHEDULE) -> Run:

@@ -48,6 +48,8 @@ DISPOSITIONS: tuple[Disposition | None, ...] = (
     Disposition.NOT_STARTED,
     Disposition.CANCELLED,
     Disposition.SKIPPED_OVERRIDE,
+    Disposition.REJECTED,
+    Disposition.APPROVAL_EXPIRED,
 )
 STATE_NUMBERS = {state: number for number, state in enumerate(STATES)}
 CAUSE_NUMBERS = {cause: number for number, cause in enumerate(CAUSES)}

@@ -25,6 +25,7 @@ from horarium.model import (
     PRIORITY_MIN,
     TIMED,
     TITLE_CHARS_MAX,
+    ExternalTarget,
     Follow,
     Job,
     Name,
@@ -39,6 +40,7 @@ from horarium.policies import (
     DEFAULT_RETENTION,
     DEFAULT_RETRY,
     DEFAULT_TIMEOUTS,
+    Approval,
     CatchUp,
     Concurrency,
     Overlap,
@@ -95,6 +97,7 @@ class JobDefinition(Struct, kw_only=True, forbid_unknown_fields=True, omit_defau
     retention: Retention = DEFAULT_RETENTION
     title: Title | None = None
     buffer_max: BufferMax | None = None
+    approval: Approval | None = None
     on: dict[Occasion, Follows] = {}
 
 
@@ -139,6 +142,7 @@ def _job_from(definition: JobDefinition, id: str, now: Instant, check_target: Ta
     check_keys(job.rate, job.concurrency)
     _check_sizes(job)
     _check_window(job)
+    _check_approval(job)
     if job.on:
         _check_follows(job)
     first = next_fire(job if job.enabled else replace(job, enabled=True), now)
@@ -164,6 +168,7 @@ def _with_definition(job: Job, definition: JobDefinition, now: Instant, check_ta
     check_keys(revised.rate, revised.concurrency)
     _check_sizes(revised)
     _check_window(revised)
+    _check_approval(revised)
     _check_follows(revised)
     if (revised.trigger, revised.starts_at, revised.ends_at) != (job.trigger, job.starts_at, job.ends_at):
         anchored = replace(revised, anchor_at=now, enabled=True, planned_until=now)
@@ -198,6 +203,11 @@ def _check_sizes(job: Job) -> None:
         size = len(msgspec.json.encode(getattr(job, field)))
         if size > PAYLOAD_BYTES_MAX:
             raise InvalidJob(f"{field}: {size:,} bytes; at most {PAYLOAD_BYTES_MAX:,} are kept", field=field)
+
+
+def _check_approval(job: Job) -> None:
+    if job.approval is not None and isinstance(job.target, ExternalTarget):
+        raise InvalidJob("approval: work that is done elsewhere begins by itself; it can't wait", field="approval")
 
 
 def _check_window(job: Job) -> None:

@@ -45,6 +45,7 @@ from horarium.policies import (
     DEFAULT_RETENTION,
     DEFAULT_RETRY,
     DEFAULT_TIMEOUTS,
+    Approval,
     CatchUp,
     Concurrency,
     Overlap,
@@ -95,6 +96,7 @@ class JobView(Struct, kw_only=True):
     retention: Retention
     title: str | None = None
     buffer_max: int | None = None
+    approval: Approval | None = None
     on: dict[Occasion, tuple[Follow, ...]]
     id: str
     version: int
@@ -245,7 +247,7 @@ def _job_view(job: Job) -> JobView:
 
 _OF_JOB = tuple(name for name in JobView.__struct_fields__ if name in Job.__struct_fields__)
 _MOMENTS = (*(name for name in _OF_JOB if name.endswith("_at")), "paused_until")
-_SPELT = ("target", "catch_up", "retry", "timeouts", "concurrency", "retention")
+_SPELT = ("target", "catch_up", "retry", "timeouts", "concurrency", "retention", "approval")
 _shown_of_job = attrgetter(*_OF_JOB)
 
 _shown: dict[str, tuple[Job, msgspec.Raw, int]] = {}
@@ -292,6 +294,7 @@ _FULL: dict[type[Struct], Any] = {
         Timeouts,
         Retention,
         Concurrency,
+        Approval,
         HttpTarget,
         HandlerTarget,
         QueueTarget,

@@ -354,7 +354,7 @@ class JobOperations:
                 lambda: plan_backfill(seen.job, seen.unfinished, first, end, seen.now, taken, seen.ran), LIST_STEPS
             )
             planned = replace(planned, records=(*planned.records, *told_backfill(planned, start, last_asked, seen.now)))
-            changes_it = needs_unfinished(seen.job) or not seen.job.enabled
+            changes_it = needs_unfinished(seen.job) or not seen.job.enabled or seen.job.approval is not None
             if changes_it:
                 return planned
             await self._backfilling.add(planned)
@@ -375,7 +375,7 @@ class JobOperations:
         no change of it. None: that is not so."""
         job, now = await self._backfilling.job(name), self._clock.now()
         is_owed = job.next_fire_at is not None and job.next_fire_at < min(end, now)
-        if is_owed or needs_unfinished(job) or not job.enabled:
+        if is_owed or needs_unfinished(job) or not job.enabled or job.approval is not None:
             return None
         require_reach(job)
         await decide(Seen(job, [], now, [], Group(job, now)))

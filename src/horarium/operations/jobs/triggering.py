@@ -105,7 +105,7 @@ class Triggering:
                 answers[index] = no_job(asked.name)
             elif (refusal := out_of_reach(asked.origin, job)) is not None:
                 answers[index] = refusal
-            elif needs_unfinished(job):
+            elif needs_unfinished(job) or job.approval is not None:
                 answers[index] = Triggered(None)
             else:
                 try:

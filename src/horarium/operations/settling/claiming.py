@@ -21,6 +21,7 @@ from horarium.operations.settling.rating import Rating
 from horarium.operations.settling.settling import Settling
 from horarium.operations.writing.context import Context
 from horarium.ports import Claimed
+from horarium.rules.approving import expired, is_waiting
 from horarium.rules.holds import held_queues, hold_on, kept_back, skipped_at_claim
 from horarium.rules.rates import Admitted, given_back
 from horarium.rules.reconciling import belongs
@@ -66,6 +67,9 @@ class Claiming:
         if together := beside_others(claimed.runs):
             apart = _tried_apart(claimed, together, now)
             claimed = await self._put_back(claimed, apart, now, "that fell silent together")
+        if asked := [run for run in claimed.runs if run.history and run.job_id in claimed.jobs and is_waiting(run)]:
+            over = [_expired(run, claimed.jobs, now) for run in asked]
+            claimed = await self._put_back(claimed, over, now, "that were not approved")
         unwanted = _unwanted(claimed.runs, claimed.jobs) if claimed.jobs else []
         if unwanted:
             released = [_released(run, claimed.jobs, now) for run in unwanted]
@@ -158,3 +162,8 @@ def _unwanted(runs: Sequence[Run], jobs: Mapping[str, Job]) -> list[Run]:
     queues = {id: job.queue if job.enabled and job.deleted_at is None else None for id, job in jobs.items()}
     doubtful = [run for run in runs if queues.get(run.job_id or "", run.queue) != run.queue]
     return [run for run in doubtful if not belongs(run, jobs[run.job_id or ""])]
+
+
+def _expired(run: Run, jobs: Mapping[str, Job], now: Instant) -> RunChange:
+    """The end of the time for a decision about this run, or its begin."""
+    return RunChange(expired(run, jobs[run.job_id or ""], now), run.token, run.state)

@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from horarium.access.acting import who_acts
 from horarium.clock import Instant
 from horarium.model import Job, Occasion, Plan, Run, RunChange, State
 from horarium.ports import PAGE_MAX, RunFilter, Store
+from horarium.rules.asking import with_questions
 from horarium.rules.following import follow, follow_plan, looks_back, says_something, telling_states
 from horarium.rules.watching import watch_records
 
@@ -53,10 +55,18 @@ class Following:
 
     async def plans(self, plans: Sequence[Plan], now: Instant) -> list[Plan]:
         """The plans, each with what follows from it."""
-        return [await self.plan(planned, now) if planned.job.on else planned for planned in plans]
+        return [
+            await self.plan(planned, now) if planned.job.on or planned.job.approval is not None else planned
+            for planned in plans
+        ]
 
     async def plan(self, planned: Plan, now: Instant) -> Plan:
-        """The plan, with what follows from it, and with what leads the watcher to a job that was edited."""
+        """The plan, with what follows from it, with the way to runs that wait for a decision, and with what leads the
+        watcher to a job that was edited."""
+        if planned.job.approval is not None:
+            origin = who_acts()
+            who = ("", "") if origin is None else (origin.principal.subject, origin.principal.name)
+            planned = with_questions(planned, *who)
         if not planned.job.on:
             return planned
         earlier: dict[str, Sequence[Run]] = {}

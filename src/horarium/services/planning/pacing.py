@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant
 from horarium.model import Cause, Plan, Run, State
+from horarium.rules.approving import is_waiting
 
 DENSE = 10 * SECOND
 """So far ahead every slot is given to the next run."""
@@ -72,4 +73,4 @@ def _put_off(run: Run, due_at: Instant) -> Run:
 
 
 def _is_late(run: Run) -> bool:
-    return run.cause is Cause.CATCH_UP and run.state is State.PENDING
+    return run.cause is Cause.CATCH_UP and run.state is State.PENDING and not is_waiting(run)

@@ -19,7 +19,7 @@ from horarium.model import (
     QueueTarget,
 )
 from horarium.model.overrides import Override
-from horarium.policies import CatchUp, CatchUpPolicy, Concurrency, Overlap, Rate, Retention, Retry, Timeouts
+from horarium.policies import Approval, CatchUp, CatchUpPolicy, Concurrency, Overlap, Rate, Retention, Retry, Timeouts
 from horarium.ports import BATCH_MAX, JobFilter, Store
 from horarium.testing.contract.base import Stores, StoreUnderTest, job_of
 from horarium.testing.values import NOW, a_job, a_run
@@ -61,6 +61,7 @@ FULL_JOB = Job(
     retention=Retention(finished_seconds=None, runs_max=0),
     title="Nächtlich \U0001f570: \"all\" 'of' it\n/ 100 %",
     buffer_max=1_000,
+    approval=Approval(roles=("viewer", "admin"), within_seconds=0.1, then="run", four_eyes=True),
     on={
         Occasion.FAILED: (Follow(notify="ops", after=100), Follow(trigger="other", payload={"a": [1, None]})),
         Occasion.LATE: (Follow(notify="ops", seconds=0.1),),

@@ -1,0 +1,74 @@
+"""The endpoints under /approvals: runs that wait for a person's decision."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from horarium.access.roles import Scope
+from horarium.api.endpoints import Answer, Call, Endpoint, Example, answer
+from horarium.api.reading import BodyReader, read_cursor, run_id, write_cursor
+from horarium.api.schemas import PageQuery, Reason
+from horarium.operations.facade import Operations
+from horarium.rules.asking import OPEN
+from horarium.wire.approvals import ApprovalView, approval_view
+from horarium.wire.views import RunView, run_view
+
+_KEY = re.compile(r"[0-9a-f]{16}-[0-9a-fA-F-]{1,64}", re.ASCII)
+
+
+class DecisionRequest(Struct, forbid_unknown_fields=True):
+    """Whether the run begins, and why."""
+
+    decision: Annotated[Literal["approve", "reject"], Meta(description="`reject`: it ends as skipped.")]
+    reason: Reason | None = None
+
+
+class ApprovalPage(Struct):
+    """One page of runs that wait for a decision, the soonest end first."""
+
+    items: list[ApprovalView]
+    next_cursor: str | None = None
+
+
+class Approvals:
+    """Handlers; what they do is in `Operations`."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._approving = operations.approving
+
+    async def list_all(self, call: Call) -> Answer:
+        query: PageQuery = call.query
+        after = read_cursor("approvals", query.cursor, lambda text: _KEY.fullmatch(text) is not None)
+        page = await self._approving.page(call.principal, None if after is None else OPEN + after, query.limit)
+        items = [approval_view(each.run, each.job, each.question.by_name, each.why_not) for each in page.items]
+        more = None if page.next_after is None else page.next_after.removeprefix(OPEN)
+        hidden = more is not None and call.principal.queues is not None
+        return answer(ApprovalPage(items, None if hidden else write_cursor("approvals", more)))
+
+    async def decide(self, call: Call) -> Answer:
+        asked: DecisionRequest = call.body
+        return answer(run_view(await self._approving.decide(run_id(call.request), asked.decision, asked.reason)))
+
+    def endpoints(self) -> list[Endpoint]:
+        """The route table."""
+        return [
+            Endpoint(
+                method="GET", path="/approvals", name="listApprovals", costly=True, tag="approvals", bound=True,
+                handle=self.list_all, query=PageQuery, scope=Scope.RUNS_READ,
+                summary="Runs that wait for a decision, the soonest end first",
+                description="Of jobs with the field `approval`. A page may be short.",
+                answers={200: (ApprovalPage, "One page")}, problems=("invalid_cursor",),
+            ),
+            Endpoint(
+                method="POST", path="/approvals/{id}", name="decide", tag="approvals", handle=self.decide,
+                scope=Scope.RUNS_WRITE, summary="Let a run begin, or not",
+                description="Who may decide is said by the job's `approval`. A second decision is refused with whose "
+                "the first one was.",
+                body=DecisionRequest, read=BodyReader(DecisionRequest),
+                examples=(Example("approved", {"decision": "approve", "reason": "figures checked"}),),
+                answers={200: (RunView, "The run as it now is")}, problems=("not_found", "already_decided", "conflict"),
+            ),
+        ]  # fmt: skip

@@ -1,0 +1,60 @@
+"""Runs that wait for a person's decision."""
+
+from __future__ import annotations
+
+from horarium.access.roles import Scope
+from horarium.api.reading import is_run_id
+from horarium.dashboard.formats import counted
+from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.errors import NotFound
+from horarium.operations.deciding.approving import Decision
+from horarium.operations.facade import Operations
+from horarium.wire.approvals import approval_view
+
+SHOWN = 50
+
+
+class Approvals:
+    """The page `/approvals`, and its two buttons."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._approving = operations.approving
+
+    def pages(self) -> list[Page]:
+        """The table."""
+        return [
+            Page(
+                path="/approvals", name="approvals", handle=self.show, scope=Scope.RUNS_READ, place="approvals"
+            ),
+            Page(
+                path="/approvals/{id}/approve", name="approve", handle=self.approve, method="POST",
+                scope=Scope.RUNS_WRITE,
+            ),
+            Page(
+                path="/approvals/{id}/reject", name="reject", handle=self.reject, method="POST",
+                scope=Scope.RUNS_WRITE,
+            ),
+        ]  # fmt: skip
+
+    async def show(self, visit: Visit) -> Answer:
+        page = await self._approving.page(visit.principal, None, SHOWN)
+        rows = [
+            {"run": each.run, "view": approval_view(each.run, each.job, each.question.by_name, each.why_not)}
+            for each in page.items
+        ]
+        count = f"{counted(len(rows), 'decision')} {'waits' if len(rows) == 1 else 'wait'}"
+        heading = f"{count}{'' if page.next_after is None else ' or more'}" if rows else "No decision waits"
+        return Shown("approvals.html", {"rows": rows, "heading": heading})
+
+    async def approve(self, visit: Visit) -> Answer:
+        return await self._decide(visit, "approve", "is approved")
+
+    async def reject(self, visit: Visit) -> Answer:
+        return await self._decide(visit, "reject", "is rejected")
+
+    async def _decide(self, visit: Visit, decision: Decision, done: str) -> Answer:
+        given = str(visit.request.path_params["id"])
+        if not is_run_id(given):
+            raise NotFound(f"there is no run {given[:200]!r}")
+        run = await self._approving.decide(given, decision, visit.text("reason").strip() or None)
+        return Went("/approvals", f"A run of {run.job} {done}.")

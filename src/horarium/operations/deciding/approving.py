@@ -1,0 +1,142 @@
+"""Requests about runs that wait for a decision: listed, approved, rejected.
+
+A record leads to each run that waits, written with it; the run itself says whether it still does. A decision is one
+write of the run, if it is as it was read: so of two at the same time one counts, and the other is told whose it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from horarium.access.acting import who_acts
+from horarium.access.roles import LOCAL, SCOPES, Principal, Role
+from horarium.clock import to_text
+from horarium.errors import AlreadyDecided, Forbidden, InvalidRequest, NotFound
+from horarium.model import Job, Run, RunChange, State
+from horarium.model.overrides import REASON_CHARS_MAX
+from horarium.model.records import RecordChange, RecordFilter, instant_key
+from horarium.operations.jobs.versions import Versions
+from horarium.operations.settling.settling import Settling
+from horarium.operations.writing.auditing import told, within_reach
+from horarium.operations.writing.contention import RACES_MAX, contended
+from horarium.operations.writing.context import Context
+from horarium.ports import PAGE_MAX, Page
+from horarium.rules.approving import approval_of, approved, is_waiting, last_word, rejected
+from horarium.rules.asking import OPEN, Question, question_of
+
+Decision = Literal["approve", "reject"]
+
+
+class Waiting(Struct, frozen=True):
+    """A run that waits for a decision: who asked for it, and why the reader may not decide (None: it may)."""
+
+    run: Run
+    job: Job
+    question: Question
+    why_not: str | None
+
+
+class Approving:
+    """Raises the errors of `errors`, nothing else."""
+
+    def __init__(self, context: Context, settling: Settling, versions: Versions) -> None:
+        self._store, self._clock = context.store, context.clock
+        self._settling = settling
+        self._versions = versions
+
+    async def page(self, reader: Principal | None, after: str | None, limit: int) -> Page[Waiting]:
+        """The runs that wait for a decision, the soonest end first. A page may be short."""
+        since = instant_key(self._clock.now() + 1)
+        page = await self._store.list_records(RecordFilter(OPEN, since=since), after, min(limit, PAGE_MAX))
+        questions = [question_of(record) for record in page.items]
+        runs = await self._store.get_runs([each.run_id for each in questions]) if questions else []
+        jobs = await self._jobs([run for run in runs if run is not None])
+        found: list[Waiting] = []
+        for question, run in zip(questions, runs, strict=True):
+            job = None if run is None else jobs.get(run.job_id or "")
+            if run is not None and job is not None and is_waiting(run) and _may_see(reader, run):
+                found.append(Waiting(run, job, question, await self._why_not(reader, job, question)))
+        return Page(tuple(found), page.next_after)
+
+    async def count(self, reader: Principal | None) -> int:
+        """How many wait, as far as one page has them."""
+        return len((await self.page(reader, None, PAGE_MAX)).items)
+
+    async def decide(self, id: str, decision: Decision, reason: str | None = None) -> Run:
+        """Let the run begin, or not. Raises NotFound, Forbidden, AlreadyDecided."""
+        if reason is not None and len(reason) > REASON_CHARS_MAX:
+            raise InvalidRequest(f"reason: at most {REASON_CHARS_MAX:,} characters are kept", field="reason")
+        origin = who_acts()
+        by = "" if origin is None else origin.principal.name
+        for _ in range(RACES_MAX):
+            run, job = await self._asked(id)
+            now = self._clock.now()
+            question = await self._question(run)
+            why_not = await self._why_not(None if origin is None else origin.principal, job, question)
+            if why_not is not None:
+                raise Forbidden(why_not)
+            after = approved(run, now, by, reason) if decision == "approve" else rejected(run, job, now, by, reason)
+            change = RunChange(
+                after,
+                run.token,
+                run.state,
+                records=told(
+                    f"approval.{decision}", f"run/{run.id}", now,
+                    before={"state": run.state, "expires_at": to_text(run.due_at)},
+                    after={"state": after.state, "reason": reason},
+                ),
+            )  # fmt: skip
+            if (await self._settling.write([change], {job.id: job}, now))[0]:
+                await self._forget(run)
+                return after
+        raise contended(id)
+
+    async def _asked(self, id: str) -> tuple[Run, Job]:
+        """The run of that id, which waits, and its job."""
+        (run,) = await self._store.get_runs([id])
+        if run is None or last_word(run) is None or not within_reach(run):
+            raise NotFound(f"no run {id!r} was asked about")
+        last = last_word(run)
+        jobs = await self._jobs([run])
+        job = jobs.get(run.job_id or "")
+        if not is_waiting(run) or run.state is not State.PENDING or job is None:
+            told = "is over" if last is None or is_waiting(run) else f"{last.message}, at {to_text(last.at)}"
+            raise AlreadyDecided(f"run {run.id} waits no longer: {told}")
+        return run, job
+
+    async def _question(self, run: Run) -> Question:
+        """Who asked for the run, from its record."""
+        (record,) = await self._store.get_records([Question.name_of(run.due_at, run.id)])
+        return Question(run.id, run.due_at) if record is None else question_of(record)
+
+    async def _forget(self, run: Run) -> None:
+        """The record is of no use any more. Where this fails, lists pass over it, until it is pruned."""
+        (record,) = await self._store.get_records([Question.name_of(run.due_at, run.id)])
+        if record is not None:
+            await self._store.put_records([RecordChange(record, record.version, deleted=True)])
+
+    async def _why_not(self, caller: Principal | None, job: Job, question: Question) -> str | None:
+        """Why this caller may not decide; None: it may."""
+        approval, caller = approval_of(job), caller or LOCAL
+        if not any(SCOPES[Role(role)] <= caller.scopes for role in approval.roles):
+            return f"{caller.name} may not decide this; it takes the role {' or '.join(approval.roles)}"
+        if not approval.four_eyes:
+            return None
+        if question.by and question.by == caller.subject:
+            return f"{caller.name} asked for this run; another person must decide (four_eyes)"
+        versions = (await self._versions.page(job, None, 1)).items
+        if versions and versions[0].actor == caller.subject:
+            return f"{caller.name} defined this job; another person must decide (four_eyes)"
+        return None
+
+    async def _jobs(self, runs: Sequence[Run]) -> dict[str, Job]:
+        ids = list({run.job_id for run in runs if run.job_id is not None})
+        found = await self._store.get_jobs_by_id(ids) if ids else []
+        return {job.id: job for job in found if job is not None}
+
+
+def _may_see(reader: Principal | None, run: Run) -> bool:
+    return reader is None or reader.may_reach(run.queue)

@@ -1,0 +1,154 @@
+"""Runs that wait for a person's decision: no worker claims them before, one decision counts, and silence has an end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from horarium.access.acting import acting
+from horarium.access.audit import Origin
+from horarium.access.roles import Role, principal
+from horarium.clock import SECOND
+from horarium.errors import AlreadyDecided, Forbidden, NotFound
+from horarium.model import Disposition, Follow, Job, Occasion, Run, State
+from horarium.policies import Approval, CatchUp, CatchUpPolicy
+from horarium.ports import RunFilter
+from horarium.rules.following import is_behind
+from horarium.services.planning.planner import Planner
+from tests.services.conftest import START, Setting
+
+TEN_MINUTES = Approval(within_seconds=600)
+
+
+def a_planner(setting: Setting) -> Planner:
+    of = setting.operations
+    return Planner(setting.store, setting.signal, of.reconciler, of.following, setting.telemetry)
+
+
+def as_(name: str, role: Role = Role.OPERATOR) -> acting:
+    return acting(Origin(principal=principal(f"key:{name}", name, "key", [role]), request_id="r"))
+
+
+async def asked_run(setting: Setting, **changes: Any) -> tuple[Job, Run]:
+    """One run that waits, ten seconds after the start."""
+    job = await setting.add_job(every=3_600, **{"approval": TEN_MINUTES, **changes})
+    setting.clock.advance(3_600)
+    await a_planner(setting).step(setting.now)
+    return job, await the_run(setting)
+
+
+async def the_run(setting: Setting, queue: str = "pull/q") -> Run:
+    (run,) = (await setting.store.list_runs(RunFilter(queue=queue), None, 10)).items
+    return run
+
+
+async def claim(setting: Setting) -> list[Run]:
+    claimed = await setting.operations.claiming.claim(["pull/q"], 10, "w", setting.now, setting.now)
+    return list(claimed.runs)
+
+
+async def test_no_worker_claims_a_run_before_it_is_approved(setting: Setting) -> None:
+    _, run = await asked_run(setting)
+    fire_at = START + 3_600 * SECOND
+    assert (run.fire_at, run.due_at, run.state) == (fire_at, fire_at + 600 * SECOND, State.PENDING)
+    setting.clock.advance(100)
+    assert await claim(setting) == []
+    (waiting,) = (await setting.operations.approving.page(None, None, 10)).items
+    assert (waiting.run.id, waiting.why_not) == (run.id, None)
+    with as_("ann"):
+        approved = await setting.operations.approving.decide(run.id, "approve", "checked")
+    assert (approved.due_at, approved.history[-1].message) == (setting.now, "approved by ann, because: checked")
+    assert (await setting.operations.approving.page(None, None, 10)).items == ()
+    assert [each.id for each in await claim(setting)] == [run.id]
+
+
+async def test_a_rejected_run_is_skipped_and_says_by_whom(setting: Setting) -> None:
+    job, run = await asked_run(setting)
+    with as_("ann"):
+        await setting.operations.approving.decide(run.id, "reject", "wrong month")
+    after = await the_run(setting)
+    assert (after.state, after.disposition) == (State.SKIPPED, Disposition.REJECTED)
+    assert after.error == "rejected by ann, because: wrong month"
+    told = await setting.operations.explaining.at(job.name, run.fire_at)
+    assert (told.fires, told.disposition) == (False, Disposition.REJECTED)
+    assert "wrong month" in told.reason
+
+
+async def test_the_second_decision_is_told_whose_the_first_was(setting: Setting) -> None:
+    _, run = await asked_run(setting)
+
+    async def decide(name: str, decision: Any) -> object:
+        with as_(name):
+            try:
+                return await setting.operations.approving.decide(run.id, decision)
+            except AlreadyDecided as error:
+                return error.message
+
+    answers = await asyncio.gather(decide("ann", "approve"), decide("ben", "reject"), decide("cleo", "reject"))
+    won = [each for each in answers if isinstance(each, Run)]
+    lost = [each for each in answers if isinstance(each, str)]
+    assert (len(won), len(lost)) == (1, 2), answers
+    assert all(won[0].history[-1].message in each for each in lost)
+    with pytest.raises(NotFound):
+        await setting.operations.approving.decide("01939a00-0000-7000-8000-000000000000", "approve")
+
+
+@pytest.mark.parametrize("then", ["skip", "run"])
+async def test_without_a_decision_it_is_as_the_job_says(setting: Setting, then: Any) -> None:
+    follows = {Occasion.APPROVAL_WANTED: (Follow(trigger="a"),), Occasion.APPROVAL_EXPIRED: (Follow(trigger="b"),)}
+    _, run = await asked_run(setting, approval=Approval(within_seconds=600, then=then), on=follows)
+    assert (await the_run(setting, "follow")).payload == b'{"job":"a","depth":1}'
+    setting.clock.advance(600)
+    assert await claim(setting) == []
+    after = await the_run(setting)
+    if then == "skip":
+        assert (after.state, after.disposition) == (State.SKIPPED, Disposition.APPROVAL_EXPIRED)
+        assert "no decision until" in (after.error or "")
+        assert await claim(setting) == []
+    else:
+        assert (after.state, after.attempt) == (State.PENDING, 0)
+        (claimed,) = await claim(setting)
+        assert (claimed.id, claimed.attempt) == (run.id, 1)
+    followed = (await setting.store.list_runs(RunFilter(queue="follow"), None, 10)).items
+    assert sorted(each.payload or b"" for each in followed) == [b'{"job":"a","depth":1}', b'{"job":"b","depth":1}']
+    with pytest.raises(AlreadyDecided, match="no decision"):
+        await setting.operations.approving.decide(run.id, "approve")
+
+
+async def test_who_may_decide_is_judged_by_role_and_by_four_eyes(setting: Setting) -> None:
+    await setting.add_job(every=3_600, approval=Approval(roles=("admin",), within_seconds=600, four_eyes=True))
+    with as_("ann", Role.ADMIN):
+        run = await setting.operations.jobs.trigger_job("job")
+        with pytest.raises(Forbidden, match="four_eyes"):
+            await setting.operations.approving.decide(run.id, "approve")
+    with as_("ben"), pytest.raises(Forbidden, match="role admin"):
+        await setting.operations.approving.decide(run.id, "approve")
+    with as_("cleo", Role.ADMIN):
+        await setting.operations.jobs.patch_job("job", {"priority": 3})
+        with pytest.raises(Forbidden, match="defined this job"):
+            await setting.operations.approving.decide(run.id, "approve")
+    with as_("dora", Role.ADMIN):
+        assert (await setting.operations.approving.decide(run.id, "approve")).due_at <= setting.now
+
+
+async def test_runs_by_hand_and_backfills_wait_too_and_missed_ones_keep_no_pace(setting: Setting) -> None:
+    await setting.add_job(every=3_600, approval=TEN_MINUTES, catch_up=CatchUp(CatchUpPolicy.ALL))
+    setting.clock.advance(3 * 3_600 + 60)
+    await a_planner(setting).step(setting.now)
+    await setting.operations.jobs.trigger_job("job")
+    runs = (await setting.store.list_runs(RunFilter(), None, 10)).items
+    assert len(runs) == 4
+    assert all(run.due_at >= setting.now + 600 * SECOND for run in runs)
+    assert await claim(setting) == []
+    assert len((await setting.operations.approving.page(None, None, 10)).items) == 4
+
+
+async def test_a_run_that_waits_is_not_late(setting: Setting) -> None:
+    job, run = await asked_run(setting)
+    setting.clock.advance(500)
+    assert not is_behind(job, run, Occasion.LATE, 60, setting.now)
+    approved = await setting.operations.approving.decide(run.id, "approve")
+    assert not is_behind(job, approved, Occasion.LATE, 60, setting.now + 30 * SECOND)
+    assert is_behind(job, approved, Occasion.LATE, 60, setting.now + 61 * SECOND)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from horarium.model import Disposition, RunChange, State, uuid7
 from horarium.stores.encoding import (
+    DISPOSITION_NUMBERS,
     KIND_MIN,
     MANY,
     are_alike,
@@ -86,3 +87,8 @@ def test_ends_of_too_many_kinds_are_not_cut() -> None:
     changes = [replace(completed(a_run(number)), as_claimed=True) for number in range(2 * KIND_MIN - 1)]
     kinds = [replace(change, run=replace(change.run, started_at=number % 2)) for number, change in enumerate(changes)]
     assert kinds_of_end(kinds) == []
+
+
+def test_each_disposition_that_a_run_may_have_has_a_number() -> None:
+    derived = {Disposition.EXCLUDED, Disposition.DST_GAP, Disposition.LIMIT_REACHED}
+    assert set(Disposition) - derived == DISPOSITION_NUMBERS.keys() - {None}

@@ -96,9 +96,11 @@ def create_app(
     `client_id`: of a sign-in there. `news`: for those who listen; closed before the server stops. `pages`:
     the dashboard's (without them `/` is the documentation). `documented`: more paths. `siblings`: other processes.
     `metrics`: who may read them."""
-    named = NamedKeys(operations.store, operations.clock, siblings)
+    named, sign_ins = (
+        NamedKeys(operations.store, operations.clock, siblings),
+        SignIns(operations.clock, siblings=siblings),
+    )
     refused = Refused(operations.store, operations.clock, siblings)
-    sign_ins = SignIns(operations.clock, siblings=siblings)
     keys = Keys(api_keys, Callers(named, tokens), sign_ins, refused, telemetry.refused)
     heard = news or News(operations.stats, operations.signal, lambda: 0)
     system = System(operations, claims, health, telemetry, trusted=keys.open, news=heard, siblings=siblings)

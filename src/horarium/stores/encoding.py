@@ -48,6 +48,7 @@ DISPOSITIONS: tuple[Disposition | None, ...] = (
     Disposition.NOT_STARTED,
     Disposition.CANCELLED,
     Disposition.SKIPPED_OVERRIDE,
+    Disposition.HELD,
     Disposition.REJECTED,
     Disposition.APPROVAL_EXPIRED,
 )

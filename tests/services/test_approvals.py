@@ -12,9 +12,10 @@ from horarium.access.audit import Origin
 from horarium.access.roles import Role, principal
 from horarium.clock import SECOND
 from horarium.errors import AlreadyDecided, Forbidden, NotFound
-from horarium.model import Disposition, Follow, Job, Occasion, Run, State
+from horarium.model import Disposition, Follow, Job, Occasion, Run, RunChange, State
 from horarium.policies import Approval, CatchUp, CatchUpPolicy
 from horarium.ports import RunFilter
+from horarium.rules.approving import approved, rejected
 from horarium.rules.following import is_behind
 from horarium.services.planning.planner import Planner
 from tests.services.conftest import START, Setting
@@ -58,8 +59,8 @@ async def test_no_worker_claims_a_run_before_it_is_approved(setting: Setting) ->
     (waiting,) = (await setting.operations.approving.page(None, None, 10)).items
     assert (waiting.run.id, waiting.why_not) == (run.id, None)
     with as_("ann"):
-        approved = await setting.operations.approving.decide(run.id, "approve", "checked")
-    assert (approved.due_at, approved.history[-1].message) == (setting.now, "approved by ann, because: checked")
+        begun = await setting.operations.approving.decide(run.id, "approve", "checked")
+    assert (begun.due_at, begun.history[-1].message) == (setting.now, "approved by ann, because: checked")
     assert (await setting.operations.approving.page(None, None, 10)).items == ()
     assert [each.id for each in await claim(setting)] == [run.id]
 
@@ -74,6 +75,18 @@ async def test_a_rejected_run_is_skipped_and_says_by_whom(setting: Setting) -> N
     told = await setting.operations.explaining.at(job.name, run.fire_at)
     assert (told.fires, told.disposition) == (False, Disposition.REJECTED)
     assert "wrong month" in told.reason
+
+
+async def test_of_two_decisions_about_one_reading_one_is_written(setting: Setting) -> None:
+    _, run = await asked_run(setting)
+    job = (await setting.store.get_jobs(["job"]))[0]
+    assert job is not None
+    both = [
+        RunChange(approved(run, setting.now, "ann", None), run.token, run.state),
+        RunChange(rejected(run, job, setting.now, "ben", None), run.token, run.state),
+        RunChange(approved(run, setting.now, "cleo", None), run.token, run.state),
+    ]
+    assert await setting.store.settle_runs(both, setting.steady) == [True, False, False]
 
 
 async def test_the_second_decision_is_told_whose_the_first_was(setting: Setting) -> None:
@@ -149,6 +162,6 @@ async def test_a_run_that_waits_is_not_late(setting: Setting) -> None:
     job, run = await asked_run(setting)
     setting.clock.advance(500)
     assert not is_behind(job, run, Occasion.LATE, 60, setting.now)
-    approved = await setting.operations.approving.decide(run.id, "approve")
-    assert not is_behind(job, approved, Occasion.LATE, 60, setting.now + 30 * SECOND)
-    assert is_behind(job, approved, Occasion.LATE, 60, setting.now + 61 * SECOND)
+    begun = await setting.operations.approving.decide(run.id, "approve")
+    assert not is_behind(job, begun, Occasion.LATE, 60, setting.now + 30 * SECOND)
+    assert is_behind(job, begun, Occasion.LATE, 60, setting.now + 61 * SECOND)

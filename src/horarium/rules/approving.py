@@ -50,11 +50,13 @@ def asked(job: Job, run: Run) -> Run:
 
 
 def approved(run: Run, now: Instant, by: str, reason: str | None) -> Run:
-    """The run, due at its own time again, or now."""
+    """The run, due at its own time again, or now. Its token grows, so that of two decisions about a run that stays
+    pending one is written."""
     asked = last_word(run)
     due_at = now if asked is None else max(now, asked.at)
     start_by = None if run.start_by is None else run.start_by + due_at - run.due_at
-    return noted(replace(run, due_at=due_at, start_by=start_by), now, said("approved", by, reason), EventKind.DECIDED)
+    released = replace(run, due_at=due_at, start_by=start_by, token=run.token + 1)
+    return noted(released, now, said("approved", by, reason), EventKind.DECIDED)
 
 
 def rejected(run: Run, job: Job, now: Instant, by: str, reason: str | None) -> Run:

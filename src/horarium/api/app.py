@@ -21,7 +21,7 @@ from horarium.api.bulk import BulkRuns
 from horarium.api.calendars import CalendarsApi
 from horarium.api.channels import ChannelsApi
 from horarium.api.docs import Docs
-from horarium.api.endpoints import route
+from horarium.api.endpoints import Endpoint, route
 from horarium.api.explaining import Explanations
 from horarium.api.feeds import FeedsApi
 from horarium.api.guards import Keys, KnownHosts, refuse_cross_site
@@ -73,6 +73,12 @@ LOOPBACK = Hosts()
 """Names of this machine for itself, and no other."""
 
 
+def _when_not_to_run(operations: Operations) -> list[Endpoint]:
+    """Business days, holds, fire times that are skipped or moved, and runs that wait for a decision."""
+    parts = (CalendarsApi, HoldsApi, Overrides, Approvals)
+    return [endpoint for part in parts for endpoint in part(operations).endpoints()]
+
+
 def create_app(
     operations: Operations,
     claims: Claims,
@@ -96,11 +102,9 @@ def create_app(
     `client_id`: of a sign-in there. `news`: for those who listen; closed before the server stops. `pages`:
     the dashboard's (without them `/` is the documentation). `documented`: more paths. `siblings`: other processes.
     `metrics`: who may read them."""
-    named, sign_ins = (
-        NamedKeys(operations.store, operations.clock, siblings),
-        SignIns(operations.clock, siblings=siblings),
-    )
+    named = NamedKeys(operations.store, operations.clock, siblings)
     refused = Refused(operations.store, operations.clock, siblings)
+    sign_ins = SignIns(operations.clock, siblings=siblings)
     keys = Keys(api_keys, Callers(named, tokens), sign_ins, refused, telemetry.refused)
     heard = news or News(operations.stats, operations.signal, lambda: 0)
     system = System(operations, claims, health, telemetry, trusted=keys.open, news=heard, siblings=siblings)
@@ -110,8 +114,7 @@ def create_app(
         *Runs(operations).endpoints(), *BulkRuns(operations).endpoints(), *system.endpoints(), *feeds.endpoints(),
         *JobVersions(operations).endpoints(), *AccessApi(operations, named, entropy).endpoints(), *rates.endpoints(),
         *Explanations(operations).endpoints(), *ChannelsApi(operations).endpoints(), *PlansApi(operations).endpoints(),
-        *CalendarsApi(operations).endpoints(), *Overrides(operations).endpoints(), *HoldsApi(operations).endpoints(),
-        *Approvals(operations).endpoints(),
+        *_when_not_to_run(operations),
     ]  # fmt: skip
     measured = [] if metrics == "off" else [system.metrics_endpoint(open=metrics == "open")]
     place, pings = SignInPlace(tokens, client_id, public_url), Pings(operations)

@@ -72,7 +72,7 @@ def test_an_application_of_fastapi_and_sqlalchemy(postgres_server: Postgres, tmp
         run = ask(f"{url}/reports/2027-03-27", method="POST")
         assert ask(f"{url}/reports/{run['id']}") == {"day": "2027-03-27", "orders": 1, "cents": 995}
     plugins = ("-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-W", "ignore")
-    assert "2 passed" in application.run("-m", "pytest", "-q", "-p", "horarium.testing.plugin", *plugins)
+    assert "2 passed" in application.run("-m", "pytest", "-q", *plugins)
 
 
 def test_an_application_of_django(postgres_server: Postgres, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ async def test_a_time_limit_and_a_cancel_end_the_process(scheduler: Scheduler, t
     await scheduler.start()
     first, second = tmp_path / "first", tmp_path / "second"
     run = await scheduler.enqueue(
-        "endless", {"path": str(first)}, timeouts={"execution_seconds": 5}, retry={"attempts_max": 1}
+        "endless", {"path": str(first)}, timeouts={"execution_seconds": 2}, retry={"attempts_max": 1}
     )
     other = await scheduler.enqueue("endless", {"path": str(second)})
     await until(lambda: begun(second))

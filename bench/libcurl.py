@@ -4,7 +4,7 @@ the same receiver.
     pip install pycurl
     PYTHONPATH=src:. python -m bench.libcurl [--requests 3000] [--rounds 7] [--uvloop]
 
-See docs/adr/0037-callbacks-on-httptools.md. The receiver runs in a process of its own, and its CPU is
+See docs/adr/0036-callbacks-on-httptools.md. The receiver runs in a process of its own, and its CPU is
 shown too, so that one sees who waits for whom. On a machine that is busy with other things, only the CPU for each
 request, and the ratios, mean anything.
 """

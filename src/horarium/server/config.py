@@ -254,6 +254,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     metrics_jobs_max: Annotated[
         int, Meta(ge=0, le=100_000, description="How many jobs /metrics shows by name; the rest is `_other`.")
     ] = 1_000
+    held: Annotated[
+        bool, Meta(description="Start under a hold on everything, as for a restored copy; a person lifts it.")
+    ] = False
     mcp: Annotated[
         bool, Meta(description="Serve tools for agents (Model Context Protocol) at /mcp, for the same callers.")
     ] = False

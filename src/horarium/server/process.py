@@ -21,6 +21,7 @@ from horarium.errors import CallerError, HorariumError, InvalidSetting, Outage, 
 from horarium.interrupts import SIGNALS, ignore_signals
 from horarium.node.backends import make_backend
 from horarium.node.runtime import Options, Runtime, default_node_name
+from horarium.ports import PAGE_MAX
 from horarium.server.checks import is_loopback
 from horarium.server.config import Settings
 from horarium.server.crowd import Crowd
@@ -161,6 +162,8 @@ async def serve(
         return
     opened()
     try:
+        if settings.held:
+            await _hold_everything(runtime)
         await runtime.start()
         app = _app(runtime, settings, siblings) if listener else None
         server = make_server(app, runtime.telemetry.refused, tls=tls, crowd=crowd) if listener else None
@@ -176,6 +179,18 @@ async def serve(
             await serving
     finally:
         await runtime.close()
+
+
+async def _hold_everything(runtime: Runtime) -> None:
+    """Before anything is planned or claimed: one hold, which other processes and a later start find."""
+    from horarium.model.holds import HoldScope
+    from horarium.wire.holds import HoldDefinition
+
+    holds = runtime.operations.holds
+    if any(hold.scope.all for hold in (await holds.page(True, None, PAGE_MAX)).items):
+        return
+    hold = await holds.add(HoldDefinition(scope=HoldScope(all=True), reason="started with --held"))
+    log.warning("everything is held; look around, then lift it: horarium hold lift %s", hold.id)
 
 
 async def _until(stop: asyncio.Event, serving: asyncio.Task[None] | None) -> None:

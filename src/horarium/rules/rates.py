@@ -82,6 +82,10 @@ def in_force(bucket: Bucket, limit: Limit, now: Instant) -> Limit:
     override = bucket.override
     if override is None or (override.until is not None and override.until <= now):
         return limit
+    return _bare(override)
+
+
+def _bare(override: Override) -> Limit:
     return Limit(override.max, override.per_seconds, override.burst)
 
 
@@ -264,7 +268,7 @@ def overridden(bucket: Bucket, override: Override | None, now: Instant, steady: 
 
 def shown_limit(bucket: Bucket, now: Instant) -> Limit | None:
     """The limit that holds for a key, as far as it is known."""
-    said = bucket.limit or bucket.override
+    said = bucket.limit or (None if bucket.override is None else _bare(bucket.override))
     return None if said is None else in_force(bucket, said, now)
 
 

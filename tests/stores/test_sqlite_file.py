@@ -340,7 +340,8 @@ def test_the_numbers_of_the_schema_never_change() -> None:
     assert " ".join(STATES) == "pending running cancelling completed failed cancelled skipped"
     assert " ".join(CAUSES) == "schedule catch_up manual backfill enqueued follow_up ping"
     assert " ".join(each or "-" for each in DISPOSITIONS) == (
-        "ran skipped_overlap skipped_paused missed - - - withdrawn not_started cancelled skipped_override held rejected approval_expired"
+        "ran skipped_overlap skipped_paused missed - - - withdrawn not_started cancelled skipped_override held rejected"
+        " approval_expired"
     )
 
 

@@ -10,6 +10,7 @@ from horarium.api.reading import BodyReader, is_name, read_cursor, write_cursor
 from horarium.api.schemas import PageQuery
 from horarium.errors import InvalidRequest, NotFound
 from horarium.model.channels import AnyChannel
+from horarium.model.secrets import MaybeSecret
 from horarium.operations.facade import Operations
 from horarium.wire.channels import shown_channel
 from horarium.wire.views import RunView, run_view
@@ -23,8 +24,8 @@ class ChannelView(Struct, omit_defaults=True):
     group_seconds: float
     quiet_seconds: float
     system: bool
-    url: str | None = None
-    signing_secret: str | None = None
+    url: MaybeSecret | None = None
+    signing_secret: MaybeSecret | None = None
     to: tuple[str, ...] | None = None
 
 

@@ -68,7 +68,8 @@ class FeedsApi:
         asked: FeedRequest = call.body
         feed, key = await self._feeds.create(asked.name, asked.labels, asked.jobs)
         url = f"{own_url(self._public_url, call.request)}/feed/{key}{ENDING}"
-        return answer(NewFeedView(feed.name, feed.labels, feed.jobs, to_datetime(feed.created_at), url), 201)
+        shown = NewFeedView(feed.name, feed.labels, feed.jobs, to_datetime(feed.created_at), url)
+        return answer(shown, 201, [("location", url)])
 
     async def list_all(self, call: Call) -> Answer:
         query: PageQuery = call.query

@@ -40,6 +40,10 @@ _PARAMETERS = {
         "name": "id", "in": "path", "required": True, "description": "The run's id.",
         "schema": {"type": "string", "minLength": 1, "maxLength": 64},
     },
+    "key": {
+        "name": "key", "in": "path", "required": True, "description": "The key of the limit.",
+        "schema": {"type": "string", "minLength": 1, "maxLength": 200},
+    },
     "instant": {
         "name": "instant", "in": "path", "required": True, "description": "The fire time of the rule (RFC 3339).",
         "schema": {"type": "string", "format": "date-time"},

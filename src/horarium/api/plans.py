@@ -138,7 +138,7 @@ class PlansApi:
         documents = await read_documents(given.jobs, given.calendars, given.channels, _read_job)
         labels = None if asked.prune is None else asked.prune.labels
         plan = await self._operations.planned_changes.make(documents, labels, asked.horizon_seconds)
-        return answer(plan_shown(plan, problem_of), 201)
+        return answer(plan_shown(plan, problem_of), 201, [("location", f"/api/v1/plans/{plan.id}/apply")])
 
     async def apply(self, call: Call) -> Answer:
         plan_id: str = call.request.path_params["id"]

@@ -174,7 +174,7 @@ class PlansApi:
                 "`plan_stale`, `changed` says what). What is in place already is passed over, so the call may be "
                 "repeated. Channels take the scope `admin`.",
                 answers={200: (Applied, "How many changes were made")},
-                problems=("not_found", "plan_stale", "conflict"),
+                problems=("invalid_request", "not_found", "plan_stale", "conflict"),
             ),
             Endpoint(
                 method="GET", path="/forecast", name="getForecast", tag="plans", handle=self.forecast,

@@ -208,9 +208,14 @@ let linked = false;
 
 function hear(word) {
   if (word === "changed") soon();
-  else if (word === "live") { linked = true; if (away && !unanswered) { sayLive(); soon(); } else if (!away) say("Live", false); }
+  else if (word === "live" || word === "here") {
+    // Between the making of this page and the first word of the stream something may have changed: look once.
+    if (word === "live" || !linked) soon();
+    linked = true;
+    if (!unanswered) sayLive();
+  }
   else if (word === "away") { linked = false; sayStale(""); }
-  else if (word === "who" && stream && linked) others.postMessage("live");
+  else if (word === "who" && stream && linked) others.postMessage("here");
 }
 function tell(word) {
   hear(word);

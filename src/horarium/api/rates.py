@@ -87,7 +87,8 @@ class RatesApi:
             Endpoint(
                 method="DELETE", path="/rates/{key}", name="resetRate", tag="rates", handle=self.reset, scope=write,
                 summary="Have what jobs and runs say hold again for a key",
-                answers={204: (None, "It has no limit of its own any more")}, problems=("invalid_request", "not_found", "conflict"),
+                answers={204: (None, "It has no limit of its own any more")},
+                problems=("invalid_request", "not_found", "conflict"),
             ),
         ]  # fmt: skip
 

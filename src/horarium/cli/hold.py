@@ -46,7 +46,7 @@ def _labels(given: tuple[str, ...]) -> dict[str, str]:
 
 
 @click.command(
-    help="Let nothing begin of a job, a queue, a host or everything, until a moment. What waits loses no attempt.\n\n"
+    help="Let nothing begin of a job, a queue, a host or everything, until a moment. Waiting runs lose no attempt.\n\n"
     "\b\nExamples:\n"
     '  horarium hold add --label system=ledger --until 2h --reason "the database is moved"\n'
     '  horarium hold add --all --from 2027-03-06T22:00:00Z --for 4h --reason "maintenance"\n'
@@ -63,7 +63,7 @@ def _labels(given: tuple[str, ...]) -> dict[str, str]:
 @click.option("--every", metavar="TRIGGER", help="It begins at each fire time: cron, RRULE, 1h or words.")
 @click.option("--timezone", metavar="ZONE", help="Of --every.")
 @click.option("--skip", is_flag=True, help="Fire times inside it do not run afterwards either.")
-@click.option("--cancel", is_flag=True, help="Cancel what is running when it begins.")
+@click.option("--cancel", is_flag=True, help="Cancel runs under way when it begins.")
 @click.option("--reason", required=True, metavar="TEXT", help="Why; shown wherever something waits.")
 @server_options
 def add(

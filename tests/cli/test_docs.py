@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from horarium.cli import COMMANDS, SUMMARIES, cli
+from horarium.cli import COMMANDS, cli
 from horarium.cli.job import job
 from horarium.cli.reference import reference
 from horarium.cli.run import run
@@ -77,6 +77,6 @@ def test_settings_of_doors_are_shown_by_a_help_of_their_own() -> None:
 
 
 def test_every_group_sums_up_its_commands() -> None:
-    assert list(COMMANDS) == list(SUMMARIES)
+    assert all(summary.endswith(".") for _, summary in COMMANDS.values())
     for group in (job, run):
         assert all(name in CliRunner().invoke(group, ["--help"]).stdout for name in group.list_commands(None))  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ clear sentence on stderr (with `--json`, one problem as JSON), never a stack tra
 
 from __future__ import annotations
 
-from horarium.cli.tree import COMMANDS, SUMMARIES, cli
+from horarium.cli.tree import COMMANDS, cli
 
 
 def main() -> None:
@@ -15,4 +15,4 @@ def main() -> None:
     cli()
 
 
-__all__ = ["COMMANDS", "SUMMARIES", "cli", "main"]
+__all__ = ["COMMANDS", "cli", "main"]

@@ -6,8 +6,8 @@ from typing import Literal
 
 import click
 
-from horarium.cli.output import Column, print_json, print_json_list, print_table, say
-from horarium.cli.shell import Lazy, connect, server_options
+from horarium.cli.output import Column
+from horarium.cli.shell import Lazy, Server, on_server
 
 COLUMNS = (
     Column("id", whole=True), Column("job", whole=True), Column("fire_at", when=True, whole=True),
@@ -19,14 +19,9 @@ REASON = click.option("--reason", metavar="TEXT", help="Why; kept with the run."
 approval = Lazy(
     name="approval",
     commands={
-        "list": "horarium.cli.approval:list_approvals",
-        "approve": "horarium.cli.approval:approve",
-        "reject": "horarium.cli.approval:reject",
-    },
-    summaries={
-        "list": "List runs that wait for a decision.",
-        "approve": "Let a run begin.",
-        "reject": "Let a run not begin.",
+        "list": ("horarium.cli.approval:list_approvals", "List runs that wait for a decision."),
+        "approve": ("horarium.cli.approval:approve", "Let a run begin."),
+        "reject": ("horarium.cli.approval:reject", "Let a run not begin."),
     },
     help="Decide about runs that wait for it.",
 )
@@ -36,15 +31,11 @@ approval = Lazy(
     name="list",
     help="List the runs that wait for a decision, the soonest end first.\n\n\b\nExample:\n  horarium approval list",
 )
-@server_options
-def list_approvals(url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        found = list(client.approvals.list())
-    if as_json:
-        print_json_list(found)
-    else:
-        rows = ((each.id, each.job, each.fire_at, each.expires_at, each.then, each.asked_by) for each in found)
-        print_table(COLUMNS, rows, "Nothing waits for a decision.")
+@on_server
+def list_approvals(server: Server) -> None:
+    found = list(server.client.approvals.list())
+    rows = ((each.id, each.job, each.fire_at, each.expires_at, each.then, each.asked_by) for each in found)
+    server.tell_all(found, COLUMNS, rows, "Nothing waits for a decision.")
 
 
 @click.command(
@@ -53,9 +44,9 @@ def list_approvals(url: str, api_key: str | None, as_json: bool) -> None:
 )
 @ID
 @REASON
-@server_options
-def approve(id: str, reason: str | None, url: str, api_key: str | None, as_json: bool) -> None:
-    _decide(id, "approve", reason, url, api_key, as_json)
+@on_server
+def approve(server: Server, id: str, reason: str | None) -> None:
+    _decide(server, id, "approve", reason)
 
 
 @click.command(
@@ -64,17 +55,11 @@ def approve(id: str, reason: str | None, url: str, api_key: str | None, as_json:
 )
 @ID
 @REASON
-@server_options
-def reject(id: str, reason: str | None, url: str, api_key: str | None, as_json: bool) -> None:
-    _decide(id, "reject", reason, url, api_key, as_json)
+@on_server
+def reject(server: Server, id: str, reason: str | None) -> None:
+    _decide(server, id, "reject", reason)
 
 
-def _decide(
-    id: str, decision: Literal["approve", "reject"], reason: str | None, url: str, api_key: str | None, as_json: bool
-) -> None:
-    with connect(url, api_key) as client:
-        run = client.approvals.decide(id, decision, reason)
-    if as_json:
-        print_json(run)
-    else:
-        say(f"Run {run.id} is {run.state}: {run.history[-1].message}.")
+def _decide(server: Server, id: str, decision: Literal["approve", "reject"], reason: str | None) -> None:
+    run = server.client.approvals.decide(id, decision, reason)
+    server.tell(run, f"Run {run.id} is {run.state}: {run.history[-1].message}.")

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from horarium.cli.fields import since_moment
-from horarium.cli.output import Column, json_text, print_json_list, print_table
-from horarium.cli.shell import Lazy, connect, server_options
+from horarium.cli.output import Column, json_text
+from horarium.cli.shell import Lazy, Server, on_server
 from horarium.clock import SystemClock, to_datetime
 
 LIST_DEFAULT = 50
@@ -23,8 +23,9 @@ PASSING = frozenset({"version", "updated_at", "next_fire_at", "planned_until", "
 
 audit = Lazy(
     name="audit",
-    commands={"list": "horarium.cli.audit:list_audit"},
-    summaries={"list": "List changes and their authors, the newest first."},
+    commands={
+        "list": ("horarium.cli.audit:list_audit", "List changes and their authors, the newest first."),
+    },
     help="Who changed what, when, and what it was before.",
 )
 
@@ -46,8 +47,9 @@ Examples:
 @click.option("--since", metavar="WHEN", help="From then on: an instant, or a time ago such as 2h.")
 @click.option("--until", metavar="WHEN", help="Before then: an instant, or a time ago such as 30m.")
 @click.option("--limit", type=click.IntRange(1), default=LIST_DEFAULT, show_default=True, help="At most this number.")
-@server_options
+@on_server
 def list_audit(
+    server: Server,
     actor: str | None,
     action: str | None,
     object_: str | None,
@@ -55,26 +57,19 @@ def list_audit(
     since: str | None,
     until: str | None,
     limit: int,
-    url: str,
-    api_key: str | None,
-    as_json: bool,
 ) -> None:
     if job is not None and object_ is not None:
         raise click.UsageError("give --job or --object, not both")
     now = to_datetime(SystemClock().now())
-    with connect(url, api_key) as client:
-        found = client.audit(
-            actor=actor,
-            action=action,
-            object=object_ if job is None else f"job/{job}",
-            since=None if since is None else since_moment(since, now),
-            until=None if until is None else since_moment(until, now),
-            limit=limit,
-        )
-        if as_json:
-            print_json_list(found)
-        else:
-            print_table(COLUMNS, _rows(found), "There are no such entries.")
+    found = server.client.audit(
+        actor=actor,
+        action=action,
+        object=object_ if job is None else f"job/{job}",
+        since=None if since is None else since_moment(since, now),
+        until=None if until is None else since_moment(until, now),
+        limit=limit,
+    )
+    server.tell_all(found, COLUMNS, _rows(found), "There are no such entries.")
 
 
 def _rows(found: Iterator[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:

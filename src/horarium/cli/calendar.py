@@ -8,26 +8,21 @@ from typing import Any
 import click
 
 from horarium.cli.calendar_files import from_country, from_ics, from_market, read_calendar
-from horarium.cli.output import Column, print_fields, print_json, print_json_list, print_table, say
-from horarium.cli.shell import Lazy, connect, server_options
+from horarium.cli.output import Column, print_fields, print_json, say
+from horarium.cli.shell import Lazy, Server, on_server
 
 calendar = Lazy(
     name="calendar",
     commands={
-        "add": "horarium.cli.calendar:add",
-        "import": "horarium.cli.calendar:import_",
-        "list": "horarium.cli.calendar:list_calendars",
-        "show": "horarium.cli.calendar:show",
-        "diff": "horarium.cli.calendar:diff",
-        "remove": "horarium.cli.calendar:remove",
-    },
-    summaries={
-        "add": "Define a calendar, or replace it.",
-        "import": "Define a calendar from a country's or a market's holidays, or an iCalendar file.",
-        "list": "List calendars.",
-        "show": "Show a calendar, and its holidays of a year.",
-        "diff": "Show how fire times of jobs would change with a calendar.",
-        "remove": "Remove a calendar that no job uses.",
+        "add": ("horarium.cli.calendar:add", "Define a calendar, or replace it."),
+        "import": (
+            "horarium.cli.calendar:import_",
+            "Define a calendar from a country's or a market's holidays, or an iCalendar file.",
+        ),
+        "list": ("horarium.cli.calendar:list_calendars", "List calendars."),
+        "show": ("horarium.cli.calendar:show", "Show a calendar, and its holidays of a year."),
+        "diff": ("horarium.cli.calendar:diff", "Show how fire times of jobs would change with a calendar."),
+        "remove": ("horarium.cli.calendar:remove", "Remove a calendar that no job uses."),
     },
     help="Which days are business days, for triggers that fire on them.",
 )
@@ -56,17 +51,15 @@ def _weekend(text: str | None) -> list[str] | None:
 @click.option("--business-day", multiple=True, metavar="DATE", help="A day of work in spite of all; repeatable.")
 @click.option("--ends-on", metavar="DATE", help="The last day that it knows.")
 @click.option("--title", metavar="TEXT", help="Its name for people.")
-@server_options
+@on_server
 def add(
+    server: Server,
     name: str,
     weekend: str | None,
     holiday: tuple[str, ...],
     business_day: tuple[str, ...],
     ends_on: str | None,
     title: str | None,
-    url: str,
-    api_key: str | None,
-    as_json: bool,
 ) -> None:
     days: list[Any] = []
     for text in holiday:
@@ -79,18 +72,14 @@ def add(
         "business_days": list(business_day) or None,
         "ends_on": ends_on,
     }
-    _put(name, {key: value for key, value in fields.items() if value is not None}, url, api_key, as_json)
+    _put(server, name, {key: value for key, value in fields.items() if value is not None})
 
 
-def _put(name: str, document: dict[str, Any], url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        made, created = client.calendars.put(name, document)
-    if as_json:
-        print_json(made)
-    else:
-        count = len(made["holidays"])
-        ends = f", until {made['ends_on']}" if made["ends_on"] else ""
-        say(f"Calendar {name} {'added' if created else 'replaced'}: {count} holidays{ends}.")
+def _put(server: Server, name: str, document: dict[str, Any]) -> None:
+    made, created = server.client.calendars.put(name, document)
+    ends = f", until {made['ends_on']}" if made["ends_on"] else ""
+    done = "added" if created else "replaced"
+    server.tell(made, f"Calendar {name} {done}: {len(made['holidays'])} holidays{ends}.")
 
 
 @click.command(
@@ -108,8 +97,9 @@ def _put(name: str, document: dict[str, Any], url: str, api_key: str | None, as_
 @click.option("--ics", metavar="FILE", help="The events of an iCalendar file; - is the standard input.")
 @click.option("--years", metavar="FROM-TO", help="Which years; left out: this one and the ten after it.")
 @click.option("--weekend", metavar="DAYS", help="Left out: that of the country, or SAT,SUN.")
-@server_options
+@on_server
 def import_(
+    server: Server,
     name: str,
     country: str | None,
     subdivision: str | None,
@@ -117,9 +107,6 @@ def import_(
     ics: str | None,
     years: str | None,
     weekend: str | None,
-    url: str,
-    api_key: str | None,
-    as_json: bool,
 ) -> None:
     if sum(each is not None for each in (country, market, ics)) != 1:
         raise click.UsageError("give one of --country, --market and --ics")
@@ -132,7 +119,7 @@ def import_(
         document = from_ics(ics or "-", span)
     if weekend is not None:
         document["weekend"] = _weekend(weekend)
-    _put(name, document, url, api_key, as_json)
+    _put(server, name, document)
 
 
 def _years(text: str | None) -> range:
@@ -146,20 +133,17 @@ def _years(text: str | None) -> range:
 
 
 @click.command("list", help="List calendars.\n\n\b\nExample:\n  horarium calendar list --json")
-@server_options
-def list_calendars(url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        if as_json:
-            print_json_list(client.calendars.list())
-            return
-        rows = [
-            (
-                each["name"], ",".join(each["weekend"]), str(len(each["holidays"])), each["ends_on"] or "-",
-                each["title"] or "",
-            )
-            for each in client.calendars.list()
-        ]  # fmt: skip
-    print_table(COLUMNS, rows, "There are no calendars. Add one: horarium calendar import NAME --country DE")
+@on_server
+def list_calendars(server: Server) -> None:
+    found = list(server.client.calendars.list())
+    rows = (
+        (
+            each["name"], ",".join(each["weekend"]), str(len(each["holidays"])), each["ends_on"] or "-",
+            each["title"] or "",
+        )
+        for each in found
+    )  # fmt: skip
+    server.tell_all(found, COLUMNS, rows, "There are no calendars. Add one: horarium calendar import NAME --country DE")
 
 
 @click.command(
@@ -167,15 +151,14 @@ def list_calendars(url: str, api_key: str | None, as_json: bool) -> None:
 )
 @NAME
 @click.option("--year", type=click.IntRange(1970, 2200), help="Left out: this year.")
-@server_options
-def show(name: str, year: int | None, url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        found = client.calendars.get(name)
-        if as_json:
-            print_json(found)
-            return
-        year = year or datetime.now(UTC).year
-        days = client.calendars.days(name, f"{year}-01-01", f"{year}-12-31")
+@on_server
+def show(server: Server, name: str, year: int | None) -> None:
+    found = server.client.calendars.get(name)
+    if server.as_json:
+        print_json(found)
+        return
+    year = year or datetime.now(UTC).year
+    days = server.client.calendars.days(name, f"{year}-01-01", f"{year}-12-31")
     weekend = ",".join(found["weekend"]) or "none"
     open_days = sum(day["business_day"] for day in days)
     fields = [("title", found["title"]), ("weekend", weekend), ("ends on", found["ends_on"])]
@@ -195,12 +178,11 @@ def _in_weekend(date: str, weekend: list[str]) -> bool:
 )
 @NAME
 @click.argument("file")
-@server_options
-def diff(name: str, file: str, url: str, api_key: str | None, as_json: bool) -> None:
+@on_server
+def diff(server: Server, name: str, file: str) -> None:
     document = read_calendar(file, _years(None))
-    with connect(url, api_key) as client:
-        told = client.calendars.compare(name, document)
-    if as_json:
+    told = server.client.calendars.compare(name, document)
+    if server.as_json:
         print_json(told)
     else:
         _say_changes(told)
@@ -225,11 +207,7 @@ def _say_changes(told: dict[str, Any]) -> None:
 
 @click.command(help="Remove a calendar that no job uses.\n\n\b\nExample:\n  horarium calendar remove office")
 @NAME
-@server_options
-def remove(name: str, url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        client.calendars.delete(name)
-    if as_json:
-        print_json({"removed": name})
-    else:
-        say(f"Calendar {name} removed.")
+@on_server
+def remove(server: Server, name: str) -> None:
+    server.client.calendars.delete(name)
+    server.tell({"removed": name}, f"Calendar {name} removed.")

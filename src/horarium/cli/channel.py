@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from horarium.cli.fields import DURATION
-from horarium.cli.output import Column, print_fields, print_json, print_json_list, print_table, say
-from horarium.cli.shell import Lazy, connect, server_options
+from horarium.cli.output import Column, print_fields, print_json, say
+from horarium.cli.shell import Lazy, Server, on_server
 from horarium.errors import HorariumError
 
 if TYPE_CHECKING:
@@ -24,18 +24,11 @@ _FINISHED = ("completed", "failed", "cancelled")
 channel = Lazy(
     name="channel",
     commands={
-        "add": "horarium.cli.channel:add",
-        "list": "horarium.cli.channel:list_channels",
-        "show": "horarium.cli.channel:show",
-        "test": "horarium.cli.channel:test",
-        "remove": "horarium.cli.channel:remove",
-    },
-    summaries={
-        "add": "Define a channel, or replace it.",
-        "list": "List channels.",
-        "show": "Show a channel.",
-        "test": "Send a test message, and show the result.",
-        "remove": "Remove a channel.",
+        "add": ("horarium.cli.channel:add", "Define a channel, or replace it."),
+        "list": ("horarium.cli.channel:list_channels", "List channels."),
+        "show": ("horarium.cli.channel:show", "Show a channel."),
+        "test": ("horarium.cli.channel:test", "Send a test message, and show the result."),
+        "remove": ("horarium.cli.channel:remove", "Remove a channel."),
     },
     help="Where notifications go: webhooks, email, and what the library apprise speaks to.",
 )
@@ -56,8 +49,9 @@ NAME = click.argument("name")
 @click.option("--group", type=DURATION, metavar="DURATION", help="How long a message waits for more of the same.")
 @click.option("--quiet", type=DURATION, metavar="DURATION", help="How long nothing more is said of the same.")
 @click.option("--system/--no-system", default=None, help="Whether it hears of lost nodes and queues without workers.")
-@server_options
+@on_server
 def add(
+    server: Server,
     name: str,
     webhook: str | None,
     email: tuple[str, ...],
@@ -66,21 +60,14 @@ def add(
     group: float | None,
     quiet: float | None,
     system: bool | None,
-    url: str,
-    api_key: str | None,
-    as_json: bool,
 ) -> None:
     fields = {"group_seconds": group, "quiet_seconds": quiet, "system": system, "signing_secret": signing_secret}
     definition = {
         **_place(webhook, email, apprise),
         **{key: value for key, value in fields.items() if value is not None},
     }
-    with connect(url, api_key) as client:
-        made, created = client.channels.put(name, definition)
-    if as_json:
-        print_json(made)
-    else:
-        say(f"Channel {name} {'added' if created else 'replaced'}. Try it: horarium channel test {name}")
+    made, created = server.client.channels.put(name, definition)
+    server.tell(made, f"Channel {name} {'added' if created else 'replaced'}. Try it: horarium channel test {name}")
 
 
 def _place(webhook: str | None, email: tuple[str, ...], apprise: str | None) -> dict[str, Any]:
@@ -92,25 +79,19 @@ def _place(webhook: str | None, email: tuple[str, ...], apprise: str | None) -> 
 
 
 @click.command("list", help="List channels.\n\n\b\nExample:\n  horarium channel list --json")
-@server_options
-def list_channels(url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        if as_json:
-            print_json_list(client.channels.list())
-            return
-        rows = [
-            (each["name"], each["type"], ", ".join(each.get("to") or [each["url"]])) for each in client.channels.list()
-        ]
-    print_table(COLUMNS, rows, "There are no channels. Add one: horarium channel add NAME --webhook URL")
+@on_server
+def list_channels(server: Server) -> None:
+    found = list(server.client.channels.list())
+    rows = ((each["name"], each["type"], ", ".join(each.get("to") or [each["url"]])) for each in found)
+    server.tell_all(found, COLUMNS, rows, "There are no channels. Add one: horarium channel add NAME --webhook URL")
 
 
 @click.command(help="Show a channel; its secrets are masked.\n\n\b\nExample:\n  horarium channel show ops")
 @NAME
-@server_options
-def show(name: str, url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        found = client.channels.get(name)
-    if as_json:
+@on_server
+def show(server: Server, name: str) -> None:
+    found = server.client.channels.get(name)
+    if server.as_json:
         print_json(found)
     else:
         print_fields(list(found.items()))
@@ -118,15 +99,14 @@ def show(name: str, url: str, api_key: str | None, as_json: bool) -> None:
 
 @click.command(help="Send a test message, and show the result.\n\n\b\nExample:\n  horarium channel test ops")
 @NAME
-@server_options
-def test(name: str, url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        run = _ended(client, client.channels.test(name))
-    if as_json:
+@on_server
+def test(server: Server, name: str) -> None:
+    run = _ended(server.client, server.client.channels.test(name))
+    if server.as_json:
         print_json(run)
     if run.state != "completed":
         raise HorariumError(f"channel {name}: {run.error or 'the message was not sent; does a dispatcher run?'}")
-    if not as_json:
+    if not server.as_json:
         say(f"Channel {name} took the message.")
 
 
@@ -141,11 +121,7 @@ def _ended(client: Any, run: RunView) -> RunView:
 
 @click.command(help="Remove a channel.\n\n\b\nExample:\n  horarium channel remove ops")
 @NAME
-@server_options
-def remove(name: str, url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        client.channels.delete(name)
-    if as_json:
-        print_json({"removed": name})
-    else:
-        say(f"Channel {name} removed.")
+@on_server
+def remove(server: Server, name: str) -> None:
+    server.client.channels.delete(name)
+    server.tell({"removed": name}, f"Channel {name} removed.")

@@ -12,10 +12,12 @@ from horarium.cli.shell import FAILED, Lazy, json_option
 
 conformance = Lazy(
     name="conformance",
-    commands={"worker": "horarium.cli.conformance:worker", "rules": "horarium.cli.conformance:rules"},
-    summaries={
-        "worker": "Play the scenes of the worker protocol to a worker.",
-        "rules": "Ask a library of recurrence rules or cron patterns for the fire times of thousands of cases.",
+    commands={
+        "worker": ("horarium.cli.conformance:worker", "Play the scenes of the worker protocol to a worker."),
+        "rules": (
+            "horarium.cli.conformance:rules",
+            "Ask a library of recurrence rules or cron patterns for the fire times of thousands of cases.",
+        ),
     },
     help="Whether a program in any language does as the protocol, or the standards, say.",
 )

@@ -16,7 +16,7 @@ import click
 
 from horarium.cli.fields import pairs
 from horarium.cli.output import Column, print_json, print_json_list, print_table, say
-from horarium.cli.shell import FAILED, Lazy, connect, server_options
+from horarium.cli.shell import FAILED, Lazy, Server, on_server
 from horarium.errors import CallerError, NotFound
 
 if TYPE_CHECKING:
@@ -42,42 +42,31 @@ HISTORY_DEFAULT = 10_000
 door = Lazy(
     name="door",
     commands={
-        "import": "horarium.cli.door:import_stored",
-        "scrape-scheduler": "horarium.cli.door:scrape_scheduler",
-    },
-    summaries={
-        "import": "Take over the jobs that another scheduler has stored.",
-        "scrape-scheduler": "The commands of the scheduler for scrape jobs.",
+        "import": ("horarium.cli.door:import_stored", "Take over the jobs that another scheduler has stored."),
+        "scrape-scheduler": ("horarium.cli.door:scrape_scheduler", "The commands of the scheduler for scrape jobs."),
     },
     help="Take over from another scheduler. Its clients come in by `horarium serve --door NAME`.",
 )
 scrape_scheduler = Lazy(
     name="scrape-scheduler",
-    commands={"job": "horarium.cli.door:scrape_job"},
-    summaries={"job": "Add, import, list and delete scrape jobs."},
+    commands={
+        "job": ("horarium.cli.door:scrape_job", "Add, import, list and delete scrape jobs."),
+    },
     help="The commands of the scheduler for scrape jobs.",
 )
 scrape_job = Lazy(
     name="job",
     commands={
-        "add": "horarium.cli.door:add_scrape_job",
-        "import": "horarium.cli.door:import_scrape_jobs",
-        "list": "horarium.cli.door:list_scrape_jobs",
-        "delete": "horarium.cli.door:delete_scrape_job",
-    },
-    summaries={
-        "add": "Add a URL to scrape.",
-        "import": "Add the URLs of a jobs.json.",
-        "list": "List scrape jobs.",
-        "delete": "Delete a scrape job.",
+        "add": ("horarium.cli.door:add_scrape_job", "Add a URL to scrape."),
+        "import": ("horarium.cli.door:import_scrape_jobs", "Add the URLs of a jobs.json."),
+        "list": ("horarium.cli.door:list_scrape_jobs", "List scrape jobs."),
+        "delete": ("horarium.cli.door:delete_scrape_job", "Delete a scrape job."),
     },
     help="Add, import, list and delete scrape jobs.",
 )
 
 
-def _import(
-    url: str, api_key: str | None, found: Iterable[Found], as_json: bool, system: str = "", pasts: Pasts | None = None
-) -> None:
+def _import(server: Server, found: Iterable[Found], system: str = "", pasts: Pasts | None = None) -> None:
     """Put them all, with what `system` has performed of them, and say what became of them."""
     from horarium.doors.stored import as_json as written
 
@@ -85,35 +74,34 @@ def _import(
     counts: Counter[str] = Counter(created=0, updated=0, unchanged=0, over=sum(job.over for job in jobs))
     errors = {job.name: job.refused for job in jobs if job.refused}
     owed, runs = {}, 0
-    with connect(url, api_key) as client:
-        there = _there(client)
-        wanted = []
-        for job in jobs:
-            if job.definition is None or job.over:
-                continue
-            if there.get(job.definition.name) == _identity(job.definition):
-                counts["unchanged"] += 1
-                continue
-            owed[job.definition.name] = job.owed
-            wanted.append(written(job.definition))
-        waiting = {job.definition.name for job in jobs if job.definition is not None and job.waits}
-        for imported in client.import_jobs(wanted):
-            if imported.error is not None:
-                errors[imported.name] = imported.error.message
-                continue
-            counts[imported.outcome] += 1
-            if imported.outcome == "created":
-                runs += _make_up(client, imported.name, owed[imported.name]) + (imported.name in waiting)
-        refused = {job.definition.name if job.definition else job.name for job in jobs if job.name in errors}
-        taken = {job.definition.name for job in jobs if job.definition is not None and not job.over} - refused
-        ended = {job.definition.name: job.definition for job in jobs if job.definition is not None and job.over}
-        history = 0
-        for name, past in (pasts or {}).items():
-            if name in taken:
-                history += client.add_history(name, system, past)["added"]
-            elif name not in refused:
-                history += _remember(client, system, name, ended.get(name), past)
-    _say_imported({**counts, "runs": runs, "history": history}, errors, as_json)
+    there = _there(server.client)
+    wanted = []
+    for job in jobs:
+        if job.definition is None or job.over:
+            continue
+        if there.get(job.definition.name) == _identity(job.definition):
+            counts["unchanged"] += 1
+            continue
+        owed[job.definition.name] = job.owed
+        wanted.append(written(job.definition))
+    waiting = {job.definition.name for job in jobs if job.definition is not None and job.waits}
+    for imported in server.client.import_jobs(wanted):
+        if imported.error is not None:
+            errors[imported.name] = imported.error.message
+            continue
+        counts[imported.outcome] += 1
+        if imported.outcome == "created":
+            runs += _make_up(server.client, imported.name, owed[imported.name]) + (imported.name in waiting)
+    refused = {job.definition.name if job.definition else job.name for job in jobs if job.name in errors}
+    taken = {job.definition.name for job in jobs if job.definition is not None and not job.over} - refused
+    ended = {job.definition.name: job.definition for job in jobs if job.definition is not None and job.over}
+    history = 0
+    for name, past in (pasts or {}).items():
+        if name in taken:
+            history += server.client.add_history(name, system, past)["added"]
+        elif name not in refused:
+            history += _remember(server.client, system, name, ended.get(name), past)
+    _say_imported({**counts, "runs": runs, "history": history}, errors, server.as_json)
 
 
 def _there(client: Client) -> dict[str, object]:
@@ -211,10 +199,8 @@ Examples:
     metavar="N",
     help="How many finished runs to take over, the newest; 0: none.",
 )
-@server_options
-def import_stored(
-    system: str, source: str, bus: str, history: int, url: str, api_key: str | None, as_json: bool
-) -> None:
+@on_server
+def import_stored(server: Server, system: str, source: str, bus: str, history: int) -> None:
     from horarium.doors import past, stored
 
     now = time.time_ns() // 1000
@@ -230,7 +216,7 @@ def import_stored(
         pasts = asyncio.run(past.simple_runs_of(source, history)) if history else {}
     if not found and not pasts:
         raise asyncio.run(stored.nothing_of(system, source))
-    _import(url, api_key, found, as_json, system, pasts)
+    _import(server, found, system, pasts)
 
 
 def _listed_jobs(source: str, now: int) -> list[Found]:
@@ -269,20 +255,17 @@ def add_scrape_job(
 ) -> None:
     from horarium.doors.scrape_jobs import Listed, definition
 
+    server = Server(url, api_key, as_json)
     settings, listed = _settings(), Listed(page, interval, pairs("--meta", meta, "="))
     soon = time.time_ns() // 1000 + ADD_LEAD
     job = definition(listed, settings.scrape_default_interval_seconds, settings.scrape_jitter_seconds, soon)
-    with connect(url, api_key) as client:
-        with suppress(NotFound):
-            job["starts_at"] = client.get_job(job["name"]).starts_at
-        (done,) = client.import_jobs([job])
+    with suppress(NotFound):
+        job["starts_at"] = server.client.get_job(job["name"]).starts_at
+    (done,) = server.client.import_jobs([job])
     if done.error is not None:
         raise done.error
     new = done.outcome == "created"
-    if as_json:
-        print_json({"id": job["name"], "created": new})
-    else:
-        say(f"{job['name']} {'added' if new else 'changed'}.")
+    server.tell({"id": job["name"], "created": new}, f"{job['name']} {'added' if new else 'changed'}.")
 
 
 @click.command(
@@ -291,22 +274,21 @@ def add_scrape_job(
     "  horarium door scrape-scheduler job import --file jobs.json",
 )
 @click.option("--file", "file", required=True, metavar="FILE", help="The jobs.json.")
-@server_options
-def import_scrape_jobs(file: str, url: str, api_key: str | None, as_json: bool) -> None:
-    _import(url, api_key, _listed_jobs(file, time.time_ns() // 1000), as_json)
+@on_server
+def import_scrape_jobs(server: Server, file: str) -> None:
+    _import(server, _listed_jobs(file, time.time_ns() // 1000))
 
 
 @click.command("list", help="List scrape jobs.\n\n\b\nExample:\n  horarium door scrape-scheduler job list --limit 20")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="At most this number.")
-@server_options
-def list_scrape_jobs(limit: int | None, url: str, api_key: str | None, as_json: bool) -> None:
+@on_server
+def list_scrape_jobs(server: Server, limit: int | None) -> None:
     from horarium.doors.scrape_jobs import LABEL, NAME, of_payload
     from horarium.wire.views import payload_of
 
-    with connect(url, api_key) as client:
-        jobs = list(client.list_jobs(labels={LABEL: NAME}, limit=limit))
+    jobs = list(server.client.list_jobs(labels={LABEL: NAME}, limit=limit))
     handed = [(job, given) for job in jobs if (given := of_payload(payload_of(job.target))) is not None]
-    if as_json:
+    if server.as_json:
         print_json_list([{"id": g.id, "url": g.url, "interval_s": g.interval_s, "meta": g.meta} for _, g in handed])
         return
     rows = [(given.id, given.url, given.interval_s, job.next_fire_at) for job, given in handed]
@@ -317,11 +299,7 @@ def list_scrape_jobs(limit: int | None, url: str, api_key: str | None, as_json: 
     "delete", help="Delete a scrape job.\n\n\b\nExample:\n  horarium door scrape-scheduler job delete 327c3fda87ce"
 )
 @click.argument("id", metavar="ID")
-@server_options
-def delete_scrape_job(id: str, url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        client.delete_job(id)
-    if as_json:
-        print_json({"id": id, "deleted": True})
-    else:
-        say(f"{id} deleted.")
+@on_server
+def delete_scrape_job(server: Server, id: str) -> None:
+    server.client.delete_job(id)
+    server.tell({"id": id, "deleted": True}, f"{id} deleted.")

@@ -7,8 +7,8 @@ from datetime import datetime
 import click
 
 from horarium.cli.fields import pairs
-from horarium.cli.output import Column, print_json, print_json_list, print_table, say
-from horarium.cli.shell import connect, server_options
+from horarium.cli.output import Column
+from horarium.cli.shell import Server, on_server
 
 COLUMNS = (Column("name", whole=True), Column("jobs"), Column("labels"), Column("created_at", when=True))
 
@@ -30,44 +30,31 @@ Examples:
 @click.argument("name")
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only jobs with this label; repeatable.")
 @click.option("--job", "jobs", multiple=True, metavar="NAME", help="Only this job; repeatable.")
-@server_options
-def create(
-    name: str, labels: tuple[str, ...], jobs: tuple[str, ...], url: str, api_key: str | None, as_json: bool
-) -> None:
-    with connect(url, api_key) as client:
-        made = client.feeds.create(name, labels=pairs("--label", labels, "="), jobs=jobs)
-    if as_json:
-        print_json(made)
-    else:
-        say(made["url"])
+@on_server
+def create(server: Server, name: str, labels: tuple[str, ...], jobs: tuple[str, ...]) -> None:
+    made = server.client.feeds.create(name, labels=pairs("--label", labels, "="), jobs=jobs)
+    server.tell(made, made["url"])
 
 
 @feed.command("list", help="List feeds, without their addresses.\n\n\b\nExample:\n  horarium feed list")
-@server_options
-def list_feeds(url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        if as_json:
-            print_json_list(client.feeds.list())
-            return
-        rows = [
-            (
-                each["name"],
-                ", ".join(each["jobs"]),
-                ", ".join(f"{key}={value}" for key, value in each["labels"].items()),
-                datetime.fromisoformat(each["created_at"]),
-            )
-            for each in client.feeds.list()
-        ]
-    print_table(COLUMNS, rows, "There is no feed.")
+@on_server
+def list_feeds(server: Server) -> None:
+    found = list(server.client.feeds.list())
+    rows = (
+        (
+            each["name"],
+            ", ".join(each["jobs"]),
+            ", ".join(f"{key}={value}" for key, value in each["labels"].items()),
+            datetime.fromisoformat(each["created_at"]),
+        )
+        for each in found
+    )
+    server.tell_all(found, COLUMNS, rows, "There is no feed.")
 
 
 @feed.command(help="Revoke a feed: its address is gone.\n\n\b\nExample:\n  horarium feed revoke billing")
 @click.argument("name")
-@server_options
-def revoke(name: str, url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        client.feeds.revoke(name)
-    if as_json:
-        print_json({"revoked": name})
-    else:
-        say(f"Feed {name} revoked.")
+@on_server
+def revoke(server: Server, name: str) -> None:
+    server.client.feeds.revoke(name)
+    server.tell({"revoked": name}, f"Feed {name} revoked.")

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from horarium.cli.output import print_json, say
-from horarium.cli.shell import connect, server_options
+from horarium.cli.shell import Server, on_server
 from horarium.clock import SystemClock, to_datetime
 
 SHADES = " .:-=+*#%@"
@@ -29,14 +29,13 @@ Examples:
 @click.option("--days", type=click.IntRange(1, 366), default=7, show_default=True, help="How many days, today first.")
 @click.option("--by", default="queue", show_default=True, metavar="WHAT", help="queue, job, host or label:NAME.")
 @click.option("--bucket", type=click.IntRange(1), default=3600, metavar="SECONDS", help="With --json: of buckets.")
-@server_options
-def forecast(days: int, by: str, bucket: int, url: str, api_key: str | None, as_json: bool) -> None:
+@on_server
+def forecast(server: Server, days: int, by: str, bucket: int) -> None:
     now = to_datetime(SystemClock().now()).astimezone()
     today = now.replace(minute=0, second=0, microsecond=0)
-    with connect(url, api_key) as client:
-        until = today + timedelta(days=days)
-        found = client.plans.forecast(today, until, bucket_seconds=bucket if as_json else 3600, by=by)
-    if as_json:
+    until = today + timedelta(days=days)
+    found = server.client.plans.forecast(today, until, bucket_seconds=bucket if server.as_json else 3600, by=by)
+    if server.as_json:
         print_json(found)
         return
     for line in heat_map(found["buckets"]):

@@ -8,20 +8,15 @@ from typing import Any
 import click
 
 from horarium.cli.fields import DURATION, guess_trigger, until_moment
-from horarium.cli.output import Column, print_json, print_json_list, print_table, say
-from horarium.cli.shell import Lazy, connect, server_options
+from horarium.cli.output import Column
+from horarium.cli.shell import Lazy, Server, on_server
 
 hold = Lazy(
     name="hold",
     commands={
-        "add": "horarium.cli.hold:add",
-        "list": "horarium.cli.hold:list_holds",
-        "lift": "horarium.cli.hold:lift",
-    },
-    summaries={
-        "add": "Let nothing begin of a job, a queue, a host or everything, until a moment.",
-        "list": "List holds.",
-        "lift": "Lift a hold: what waited goes on.",
+        "add": ("horarium.cli.hold:add", "Let nothing begin of a job, a queue, a host or everything, until a moment."),
+        "list": ("horarium.cli.hold:list_holds", "List holds."),
+        "lift": ("horarium.cli.hold:lift", "Lift a hold: what waited goes on."),
     },
     help="Let nothing begin, until a moment.",
 )
@@ -65,8 +60,9 @@ def _labels(given: tuple[str, ...]) -> dict[str, str]:
 @click.option("--skip", is_flag=True, help="Fire times inside it do not run afterwards either.")
 @click.option("--cancel", is_flag=True, help="Cancel runs under way when it begins.")
 @click.option("--reason", required=True, metavar="TEXT", help="Why; shown wherever something waits.")
-@server_options
+@on_server
 def add(
+    server: Server,
     everything: bool,
     job: str | None,
     label: tuple[str, ...],
@@ -80,9 +76,6 @@ def add(
     skip: bool,
     cancel: bool,
     reason: str,
-    url: str,
-    api_key: str | None,
-    as_json: bool,
 ) -> None:
     named = {"all": everything, "job": job, "labels": _labels(label), "queue": queue, "host": host}
     scope = {name: value for name, value in named.items() if value}
@@ -94,12 +87,8 @@ def add(
         document["missed"] = "skip"
     if cancel:
         document["running"] = "cancel"
-    with connect(url, api_key) as client:
-        made = client.holds.add(document)
-    if as_json:
-        print_json(made)
-    else:
-        say(f"Hold {made['id']} added: {_scope(made['scope'])}, {_state(made)}.")
+    made = server.client.holds.add(document)
+    server.tell(made, f"Hold {made['id']} added: {_scope(made['scope'])}, {_state(made)}.")
 
 
 def _when(
@@ -140,31 +129,23 @@ def _state(shown: dict[str, Any]) -> str:
 
 @click.command("list", help="List holds that have not ended.\n\n\b\nExample:\n  horarium hold list --active")
 @click.option("--active", is_flag=True, help="Only those that are in force.")
-@server_options
-def list_holds(active: bool, url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        found = client.holds.list(True if active else None)
-        if as_json:
-            print_json_list(found)
-            return
-        rows = [
-            (
-                each["id"], _scope(each["scope"]), "in force" if each["active"] else "to come",
-                datetime.fromisoformat(each["from"]), None if each["until"] is None else
-                datetime.fromisoformat(each["until"]), each["reason"],
-            )
-            for each in found
-        ]  # fmt: skip
-    print_table(COLUMNS, rows, "There are no holds. Nothing waits for any.")
+@on_server
+def list_holds(server: Server, active: bool) -> None:
+    found = server.client.holds.list(True if active else None)
+    rows = [
+        (
+            each["id"], _scope(each["scope"]), "in force" if each["active"] else "to come",
+            datetime.fromisoformat(each["from"]), None if each["until"] is None else
+            datetime.fromisoformat(each["until"]), each["reason"],
+        )
+        for each in found
+    ]  # fmt: skip
+    server.tell_all(found, COLUMNS, rows, "There are no holds. Nothing waits for any.")
 
 
 @click.command(help="Lift a hold: what waited goes on.\n\n\b\nExample:\n  horarium hold lift 0643f1a2b3c4d5e6f708")
 @click.argument("id")
-@server_options
-def lift(id: str, url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        client.holds.lift(id)
-    if as_json:
-        print_json({"lifted": id})
-    else:
-        say(f"Hold {id} lifted.")
+@on_server
+def lift(server: Server, id: str) -> None:
+    server.client.holds.lift(id)
+    server.tell({"lifted": id}, f"Hold {id} lifted.")

@@ -22,7 +22,7 @@ from horarium.cli.output import (
     print_table,
     say,
 )
-from horarium.cli.shell import Lazy, connect, server_options
+from horarium.cli.shell import Lazy, Server, on_server
 
 if TYPE_CHECKING:
     from horarium.wire.overrides import OverrideView
@@ -31,46 +31,25 @@ if TYPE_CHECKING:
 job = Lazy(
     name="job",
     commands={
-        "add": "horarium.cli.job_define:add",
-        "list": "horarium.cli.job:list_jobs",
-        "show": "horarium.cli.job:show",
-        "update": "horarium.cli.job_define:update",
-        "delete": "horarium.cli.job:delete",
-        "pause": "horarium.cli.job:pause",
-        "resume": "horarium.cli.job:resume",
-        "trigger": "horarium.cli.job:trigger",
-        "backfill": "horarium.cli.job_backfill:backfill",
-        "preview": "horarium.cli.job:preview",
-        "versions": "horarium.cli.job_versions:versions",
-        "revert": "horarium.cli.job_versions:revert",
-        "skip": "horarium.cli.job_overrides:skip",
-        "move": "horarium.cli.job_overrides:move",
-        "unskip": "horarium.cli.job_overrides:unskip",
-        "overrides": "horarium.cli.job_overrides:overrides",
-        "explain": "horarium.cli.job_explain:explain",
-        "import": "horarium.cli.job_files:import_jobs",
-        "export": "horarium.cli.job_files:export_jobs",
-    },
-    summaries={
-        "add": "Define a job.",
-        "list": "List jobs.",
-        "show": "Show a job.",
-        "update": "Change some fields of a job.",
-        "delete": "Delete a job.",
-        "pause": "Let no fire time run until the job is resumed.",
-        "resume": "Go on with the fire times from now on.",
-        "trigger": "Make a run now.",
-        "backfill": "Make the runs of a time that has passed.",
-        "preview": "Show the next fire times of a job.",
-        "versions": "What a job was, and who changed it.",
-        "revert": "Bring a job back to what it was.",
-        "skip": "Skip one fire time.",
-        "move": "Move one fire time to another instant.",
-        "unskip": "Take a skip or a move back.",
-        "overrides": "List fire times that are skipped or moved.",
-        "explain": "Say why a job ran or did not run, will run or will not.",
-        "import": "Define jobs from a file, also of other schedulers.",
-        "export": "Write jobs as YAML or JSON that import takes back.",
+        "add": ("horarium.cli.job_define:add", "Define a job."),
+        "list": ("horarium.cli.job:list_jobs", "List jobs."),
+        "show": ("horarium.cli.job:show", "Show a job."),
+        "update": ("horarium.cli.job_define:update", "Change some fields of a job."),
+        "delete": ("horarium.cli.job:delete", "Delete a job."),
+        "pause": ("horarium.cli.job:pause", "Let no fire time run until the job is resumed."),
+        "resume": ("horarium.cli.job:resume", "Go on with the fire times from now on."),
+        "trigger": ("horarium.cli.job:trigger", "Make a run now."),
+        "backfill": ("horarium.cli.job_backfill:backfill", "Make the runs of a time that has passed."),
+        "preview": ("horarium.cli.job:preview", "Show the next fire times of a job."),
+        "versions": ("horarium.cli.job_versions:versions", "What a job was, and who changed it."),
+        "revert": ("horarium.cli.job_versions:revert", "Bring a job back to what it was."),
+        "skip": ("horarium.cli.job_overrides:skip", "Skip one fire time."),
+        "move": ("horarium.cli.job_overrides:move", "Move one fire time to another instant."),
+        "unskip": ("horarium.cli.job_overrides:unskip", "Take a skip or a move back."),
+        "overrides": ("horarium.cli.job_overrides:overrides", "List fire times that are skipped or moved."),
+        "explain": ("horarium.cli.job_explain:explain", "Say why a job ran or did not run, will run or will not."),
+        "import": ("horarium.cli.job_files:import_jobs", "Define jobs from a file, also of other schedulers."),
+        "export": ("horarium.cli.job_files:export_jobs", "Write jobs as YAML or JSON that import takes back."),
     },
     help="Define, show, pause, trigger, import and export jobs.",
 )
@@ -95,29 +74,26 @@ LABELS = click.option(
 @click.option("--finished", is_flag=True, help="Only jobs that can never fire again; left out otherwise.")
 @click.option("--all", "every", is_flag=True, help="Those that can never fire again too.")
 @click.option("--limit", type=click.IntRange(1), help="At most this number; left out: all.")
-@server_options
+@on_server
 def list_jobs(
+    server: Server,
     labels: tuple[str, ...],
     prefix: str | None,
     enabled: bool | None,
     finished: bool,
     every: bool,
     limit: int | None,
-    url: str,
-    api_key: str | None,
-    as_json: bool,
 ) -> None:
-    with connect(url, api_key) as client:
-        wanted = pairs("--label", labels, "=")
-        which = None if every else finished
-        jobs = client.list_jobs(labels=wanted, enabled=enabled, prefix=prefix, finished=which, limit=limit)
-        if as_json:
-            print_json_list(map(in_full, jobs))
-        else:
-            first = list(islice(jobs, WIDTHS_FROM_ROWS))
-            columns = (*COLUMNS, TITLE) if any(job.title for job in first) else COLUMNS
-            rows = (row[: len(columns)] for row in _rows(chain(first, jobs)))
-            print_table(columns, rows, "There are no such jobs; define one with `horarium job add`.")
+    wanted = pairs("--label", labels, "=")
+    which = None if every else finished
+    jobs = server.client.list_jobs(labels=wanted, enabled=enabled, prefix=prefix, finished=which, limit=limit)
+    if server.as_json:
+        print_json_list(map(in_full, jobs))
+    else:
+        first = list(islice(jobs, WIDTHS_FROM_ROWS))
+        columns = (*COLUMNS, TITLE) if any(job.title for job in first) else COLUMNS
+        rows = (row[: len(columns)] for row in _rows(chain(first, jobs)))
+        print_table(columns, rows, "There are no such jobs; define one with `horarium job add`.")
 
 
 def _chosen(client: Any, name: str | None, labels: tuple[str, ...]) -> list[str]:
@@ -166,10 +142,9 @@ def target_details(job: JobView) -> list[tuple[str, Any]]:
 
 @click.command(help="Show a job.\n\n\b\nExample:\n  horarium job show nightly --json")
 @NAME
-@server_options
-def show(name: str, url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        print_job(client.get_job(name), as_json)
+@on_server
+def show(server: Server, name: str) -> None:
+    print_job(server.client.get_job(name), server.as_json)
 
 
 def in_full(job: JobView) -> JobView:
@@ -217,15 +192,11 @@ def print_job(job: JobView, as_json: bool) -> None:
 )
 @NAME_OR_LABELS
 @LABELS
-@server_options
-def delete(name: str | None, labels: tuple[str, ...], url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        for chosen in (names := _chosen(client, name, labels)):
-            client.delete_job(chosen)
-    if as_json:
-        print_json({"deleted": name if name is not None else names})
-    else:
-        _tell([f"Job {chosen} is deleted." for chosen in names])
+@on_server
+def delete(server: Server, name: str | None, labels: tuple[str, ...]) -> None:
+    for chosen in (names := _chosen(server.client, name, labels)):
+        server.client.delete_job(chosen)
+    server.tell({"deleted": names if name is None else name}, _lines(f"Job {chosen} is deleted." for chosen in names))
 
 
 @click.command(
@@ -236,23 +207,11 @@ def delete(name: str | None, labels: tuple[str, ...], url: str, api_key: str | N
 @LABELS
 @click.option("--reason", metavar="TEXT", help="Why; shown with the job.")
 @click.option("--until", metavar="WHEN", help="It goes on by itself then: an instant, a wall time, or 2h from now.")
-@server_options
-def pause(
-    name: str | None,
-    labels: tuple[str, ...],
-    reason: str | None,
-    until: str | None,
-    url: str,
-    api_key: str | None,
-    as_json: bool,
-) -> None:
+@on_server
+def pause(server: Server, name: str | None, labels: tuple[str, ...], reason: str | None, until: str | None) -> None:
     end = None if until is None else until_moment(until, datetime.now(UTC))
-    with connect(url, api_key) as client:
-        jobs = [client.pause_job(chosen, reason, end) for chosen in _chosen(client, name, labels)]
-    if as_json:
-        _print_jobs(jobs, name)
-    else:
-        _tell([f"Job {job.name} is paused{_until(job)}." for job in jobs])
+    jobs = [server.client.pause_job(chosen, reason, end) for chosen in _chosen(server.client, name, labels)]
+    server.tell(_shown(jobs, name), _lines(f"Job {job.name} is paused{_until(job)}." for job in jobs))
 
 
 def _until(job: JobView) -> str:
@@ -262,14 +221,11 @@ def _until(job: JobView) -> str:
 @click.command(help="Go on with the fire times from now on.\n\n\b\nExample:\n  horarium job resume nightly")
 @NAME_OR_LABELS
 @LABELS
-@server_options
-def resume(name: str | None, labels: tuple[str, ...], url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        jobs = [client.resume_job(chosen) for chosen in _chosen(client, name, labels)]
-    if as_json:
-        _print_jobs(jobs, name)
-    else:
-        _tell([f"Job {job.name} is enabled; it fires next at {_when(job)}." for job in jobs])
+@on_server
+def resume(server: Server, name: str | None, labels: tuple[str, ...]) -> None:
+    jobs = [server.client.resume_job(chosen) for chosen in _chosen(server.client, name, labels)]
+    said = _lines(f"Job {job.name} is enabled; it fires next at {_when(job)}." for job in jobs)
+    server.tell(_shown(jobs, name), said)
 
 
 def _overridden(override: OverrideView) -> str:
@@ -277,16 +233,14 @@ def _overridden(override: OverrideView) -> str:
     return f"{what} by {override.by}" + (f": {override.reason}" if override.reason else "")
 
 
-def _print_jobs(jobs: list[JobView], name: str | None) -> None:
+def _shown(jobs: list[JobView], name: str | None) -> JobView | list[JobView]:
     """The one that was named, or the list of those with the labels."""
-    if name is not None:
-        print_json(in_full(jobs[0]))
-    else:
-        print_json_list(map(in_full, jobs))
+    shown = [in_full(job) for job in jobs]
+    return shown if name is None else shown[0]
 
 
-def _tell(lines: list[str]) -> None:
-    say("\n".join(lines) if lines else "There are no such jobs.")
+def _lines(texts: Iterable[str]) -> str:
+    return "\n".join(texts) or "There are no such jobs."
 
 
 def _when(job: JobView) -> str:
@@ -301,29 +255,22 @@ def _when(job: JobView) -> str:
 @click.option("--payload", type=JSON, metavar="JSON", help="Replaces the payload, args or body of the target.")
 @click.option("--body-file", metavar="FILE", help="The payload from a file; - is the standard input.")
 @click.option("--key", metavar="TEXT", help="Asking again with the same key gives the same run.")
-@server_options
-def trigger(
-    name: str, payload: Any, body_file: str | None, key: str | None, url: str, api_key: str | None, as_json: bool
-) -> None:
+@on_server
+def trigger(server: Server, name: str, payload: Any, body_file: str | None, key: str | None) -> None:
     from msgspec import UNSET
 
     given = body_of({"body_file": body_file}) if payload is None else payload
-    with connect(url, api_key) as client:
-        run = client.trigger_job(name, UNSET if given is None else given, unique_key=key)
-    if as_json:
-        print_json(run)
-    else:
-        say(f"Run {run.id} is {run.state}.")
+    run = server.client.trigger_job(name, UNSET if given is None else given, unique_key=key)
+    server.tell(run, f"Run {run.id} is {run.state}.")
 
 
 @click.command(help="Show the next fire times of a job.\n\n\b\nExample:\n  horarium job preview nightly --count 5")
 @NAME
 @click.option("--count", type=click.IntRange(1, 1_000), default=10, show_default=True, help="How many fire times.")
-@server_options
-def preview(name: str, count: int, url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        found = client.fires(name, count)
-    if as_json:
+@on_server
+def preview(server: Server, name: str, count: int) -> None:
+    found = server.client.fires(name, count)
+    if server.as_json:
         print_json(found)
         return
     say(found.words)

@@ -14,7 +14,7 @@ import click
 from horarium.cli.fields import INSTANT, read_moment
 from horarium.cli.job import NAME
 from horarium.cli.output import moment_text, print_json_list, say
-from horarium.cli.shell import connect, server_options
+from horarium.cli.shell import Server, on_server
 
 if TYPE_CHECKING:
     from horarium.client import Client
@@ -37,20 +37,16 @@ Examples:
 @click.argument("start", type=INSTANT)
 @click.argument("end", type=INSTANT)
 @click.option("--per-second", type=click.FloatRange(0.001), metavar="N", help="At most this number of runs a second.")
-@server_options
-def backfill(
-    name: str, start: str, end: str, per_second: float | None, url: str, api_key: str | None, as_json: bool
-) -> None:
+@on_server
+def backfill(server: Server, name: str, start: str, end: str, per_second: float | None) -> None:
     first, last = read_moment(start), read_moment(end)
     assert first is not None, "checked by its type"
     assert last is not None, "checked by its type"
-    with connect(url, api_key) as client:
-        runs = _made(client, name, first, last, per_second)
-        if as_json:
-            print_json_list(runs)
-        else:
-            count = sum(1 for _ in runs)
-            say(f"{count} runs made.")
+    runs = _made(server.client, name, first, last, per_second)
+    if server.as_json:
+        print_json_list(runs)
+    else:
+        say(f"{sum(1 for _ in runs)} runs made.")
 
 
 def _made(client: Client, name: str, start: datetime, end: datetime, per_second: float | None) -> Iterator[RunView]:

@@ -26,10 +26,9 @@ from horarium.cli.fields import (
 )
 from horarium.cli.follows import follows_of
 from horarium.cli.grouped import Grouped, group
-from horarium.cli.job import NAME, print_job
-from horarium.cli.output import say
+from horarium.cli.job import NAME, in_full
 from horarium.cli.preview import TRIGGER_OPTIONS
-from horarium.cli.shell import connect, server_options
+from horarium.cli.shell import Server, on_server
 from horarium.errors import AlreadyExists, HorariumError
 
 TARGET_OPTIONS = [
@@ -184,20 +183,15 @@ Examples:
 @click.option("--file", metavar="FILE", help="The job as a YAML or JSON file; - is the standard input.")
 @click.option("--replace", is_flag=True, help="Bring a job of that name, if there is one, to this content.")
 @definition_options
-@server_options
-def add(
-    name: str | None, file: str | None, replace: bool, url: str, api_key: str | None, as_json: bool, **flags: Any
-) -> None:
+@on_server
+def add(server: Server, name: str | None, file: str | None, replace: bool, **flags: Any) -> None:
     definition = {**_from_file(file), **_from_flags(flags)}
     if name is not None:
         definition["name"] = name
     _check_complete(definition)
-    with connect(url, api_key) as client, in_flags():
-        job = client.put_job(definition)[0] if replace else _create(client, definition)
-    if as_json:
-        print_job(job, as_json)
-    else:
-        say(f"Job {job.name}: {job.words}.")
+    with in_flags():
+        job = server.client.put_job(definition)[0] if replace else _create(server.client, definition)
+    server.tell(in_full(job), f"Job {job.name}: {job.words}.")
 
 
 @click.command(
@@ -217,29 +211,18 @@ Examples:
 @click.option("--file", metavar="FILE", help="A JSON merge patch as a YAML or JSON file; - is the standard input.")
 @click.option("--remove-label", multiple=True, metavar="NAME", help="A label to take away; repeatable.")
 @definition_options
-@server_options
-def update(
-    name: str,
-    file: str | None,
-    remove_label: tuple[str, ...],
-    url: str,
-    api_key: str | None,
-    as_json: bool,
-    **flags: Any,
-) -> None:
+@on_server
+def update(server: Server, name: str, file: str | None, remove_label: tuple[str, ...], **flags: Any) -> None:
     changes = {**_from_file(file), **_from_flags(flags)}
     if remove_label:
         changes["labels"] = {**changes.get("labels", {}), **dict.fromkeys(remove_label)}
     if not changes:
         raise click.UsageError("nothing to change: give at least one flag, or --file")
-    with connect(url, api_key) as client, in_flags():
+    with in_flags():
         if "type" in changes.get("trigger", {}) or "type" in changes.get("target", {}):
-            changes = _replacing(client.get_job(name), changes)
-        job = client.patch_job(name, changes)
-    if as_json:
-        print_job(job, as_json)
-    else:
-        say(f"Job {job.name}: {job.words}.")
+            changes = _replacing(server.client.get_job(name), changes)
+        job = server.client.patch_job(name, changes)
+    server.tell(in_full(job), f"Job {job.name}: {job.words}.")
 
 
 @contextmanager

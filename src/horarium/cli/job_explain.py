@@ -7,8 +7,8 @@ from datetime import datetime
 import click
 
 from horarium.cli.fields import since_moment
-from horarium.cli.output import Column, print_fields, print_json, print_json_list, print_table
-from horarium.cli.shell import connect, server_options
+from horarium.cli.output import Column, print_fields, print_json
+from horarium.cli.shell import Server, on_server
 from horarium.clock import SystemClock, to_datetime
 
 COLUMNS = (
@@ -26,10 +26,8 @@ COLUMNS = (
 @click.option("--at", "at", metavar="WHEN", help="An instant, or a time ago such as 2h; left out: now.")
 @click.option("--since", metavar="WHEN", help="Each fire time from then on: an instant, or a time ago such as 7d.")
 @click.option("--until", metavar="WHEN", help="Each fire time before then; left out: now.")
-@server_options
-def explain(
-    name: str, at: str | None, since: str | None, until: str | None, url: str, api_key: str | None, as_json: bool
-) -> None:
+@on_server
+def explain(server: Server, name: str, at: str | None, since: str | None, until: str | None) -> None:
     if at is not None and (since is not None or until is not None):
         raise click.UsageError("give --at, or --since and --until")
     if since is None and until is not None:
@@ -39,17 +37,13 @@ def explain(
     def moment(text: str | None) -> datetime:
         return now if text is None else since_moment(text, now)
 
-    with connect(url, api_key) as client:
-        if since is not None:
-            items = client.explain_span(name, moment(since), moment(until))
-            if as_json:
-                print_json_list(items)
-                return
-            rows = ((each.at, "yes" if each.fires else "no", each.disposition or "", each.reason) for each in items)
-            print_table(COLUMNS, rows, "No fire time lies in that span.")
-            return
-        told = client.explain(name, None if at is None else moment(at))
-    if as_json:
+    if since is not None:
+        items = server.client.explain_span(name, moment(since), moment(until))
+        rows = ((each.at, "yes" if each.fires else "no", each.disposition or "", each.reason) for each in items)
+        server.tell_all(items, COLUMNS, rows, "No fire time lies in that span.")
+        return
+    told = server.client.explain(name, None if at is None else moment(at))
+    if server.as_json:
         print_json(told)
         return
     run = told.run.id if told.run else None

@@ -20,7 +20,7 @@ from horarium.cli.documents import FORMATS, read_entries
 from horarium.cli.entry import Entry
 from horarium.cli.fields import CATCH_UPS, OVERLAPS, pairs
 from horarium.cli.output import print_json, say
-from horarium.cli.shell import FAILED, connect, server_options
+from horarium.cli.shell import FAILED, Server, on_server
 
 if TYPE_CHECKING:
     from horarium.client import Client
@@ -87,8 +87,9 @@ Examples:
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="A label for every job; repeatable.")
 @click.option("--prune", is_flag=True, help="Delete the jobs with these labels that FILE no longer has; needs --label.")
 @click.option("--allow-empty", is_flag=True, help="Prune although FILE has no job: all jobs with these labels go.")
-@server_options
+@on_server
 def import_jobs(
+    server: Server,
     file: str,
     format: str | None,
     dry_run: bool,
@@ -103,9 +104,6 @@ def import_jobs(
     labels: tuple[str, ...],
     prune: bool,
     allow_empty: bool,
-    url: str,
-    api_key: str | None,
-    as_json: bool,
 ) -> None:
     owned = pairs("--label", labels, "=") | ({SOURCE_LABEL: source} if source else {})
     prune = prune or source is not None
@@ -124,14 +122,13 @@ def import_jobs(
         raise click.UsageError(
             f"{file} has no job: every job with {with_labels} would be deleted; say --allow-empty if that is meant"
         )
-    with connect(url, api_key) as client:
-        if mailto and not dry_run:
-            make_channels(client, entries)
-        with _progress(len(entries), as_json) as advance:
-            names, errors = _import(client, entries, dry_run, advance)
-        gone, owned_before = _prune(client, entries, owned, errors, dry_run) if prune else (None, 0)
+    if mailto and not dry_run:
+        make_channels(server.client, entries)
+    with _progress(len(entries), server.as_json) as advance:
+        names, errors = _import(server.client, entries, dry_run, advance)
+    gone, owned_before = _prune(server.client, entries, owned, errors, dry_run) if prune else (None, 0)
     found = notes(entries, None if timezone else zone, mailto=mailto)
-    if as_json:
+    if server.as_json:
         counts = {outcome: len(those) for outcome, those in names.items()} | {"failed": len(errors)}
         pruned = {} if gone is None else {"deleted": gone}
         print_json({**counts, **pruned, "dry_run": dry_run, "errors": errors, "notes": found})
@@ -297,21 +294,14 @@ Examples:
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only jobs with this label; repeatable.")
 @click.option("--format", type=click.Choice(["yaml", "json"]), help="What to write; left out: YAML, or by the output.")
 @click.option("--output", metavar="FILE", help="Where to; left out: the standard output.")
-@server_options
+@on_server
 def export_jobs(
-    names: tuple[str, ...],
-    labels: tuple[str, ...],
-    format: str | None,
-    output: str | None,
-    url: str,
-    api_key: str | None,
-    as_json: bool,
+    server: Server, names: tuple[str, ...], labels: tuple[str, ...], format: str | None, output: str | None
 ) -> None:
-    with connect(url, api_key) as client:
-        wanted = pairs("--label", labels, "=")
-        jobs = [client.get_job(name) for name in names] if names else client.list_jobs(labels=wanted)
-        fields = [definition_of_view(job) for job in jobs]
-    wants_json = as_json or format == "json" or (format is None and (output or "").endswith(".json"))
+    wanted = pairs("--label", labels, "=")
+    jobs = [server.client.get_job(name) for name in names] if names else server.client.list_jobs(labels=wanted)
+    fields = [definition_of_view(job) for job in jobs]
+    wants_json = server.as_json or format == "json" or (format is None and (output or "").endswith(".json"))
     _write(_text(fields, wants_json), output)
 
 

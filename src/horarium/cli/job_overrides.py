@@ -9,8 +9,8 @@ import click
 
 from horarium.cli.fields import until_moment
 from horarium.cli.job import NAME
-from horarium.cli.output import Column, beside, print_json, print_json_list, print_table, say
-from horarium.cli.shell import connect, server_options
+from horarium.cli.output import Column, beside
+from horarium.cli.shell import Server, on_server
 
 if TYPE_CHECKING:
     from horarium.client import Client
@@ -32,18 +32,12 @@ REASON = click.option("--reason", metavar="TEXT", help="Why; shown wherever the 
 @AT
 @click.option("--next", "is_next", is_flag=True, help="The next one.")
 @REASON
-@server_options
-def skip(
-    name: str, at: str | None, is_next: bool, reason: str | None, url: str, api_key: str | None, as_json: bool
-) -> None:
+@on_server
+def skip(server: Server, name: str, at: str | None, is_next: bool, reason: str | None) -> None:
     if (at is None) is not is_next:
         raise click.UsageError("give either --next or --at")
-    with connect(url, api_key) as client:
-        told = client.overrides.skip(name, _next(client, name) if at is None else _moment(at), reason)
-    if as_json:
-        print_json(told)
-    else:
-        say(f"Job {name} does not run at {beside(told.fire_at)}.")
+    told = server.client.overrides.skip(name, _next(server.client, name) if at is None else _moment(at), reason)
+    server.tell(told, f"Job {name} does not run at {beside(told.fire_at)}.")
 
 
 @click.command(
@@ -54,15 +48,11 @@ def skip(
 @click.option("--at", required=True, metavar="WHEN", help="The fire time: an instant, a wall time, or 2h from now.")
 @click.option("--to", required=True, metavar="WHEN", help="When its run is due instead.")
 @REASON
-@server_options
-def move(name: str, at: str, to: str, reason: str | None, url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        told = client.overrides.move(name, _moment(at), _moment(to), reason)
-    if as_json:
-        print_json(told)
-        return
+@on_server
+def move(server: Server, name: str, at: str, to: str, reason: str | None) -> None:
+    told = server.client.overrides.move(name, _moment(at), _moment(to), reason)
     assert told.to is not None, "it was moved"
-    say(f"Job {name} runs at {beside(told.to)} instead of {beside(told.fire_at)}.")
+    server.tell(told, f"Job {name} runs at {beside(told.to)} instead of {beside(told.fire_at)}.")
 
 
 @click.command(
@@ -71,30 +61,22 @@ def move(name: str, at: str, to: str, reason: str | None, url: str, api_key: str
 )
 @NAME
 @click.option("--at", required=True, metavar="WHEN", help="The fire time: an instant, a wall time, or 2h from now.")
-@server_options
-def unskip(name: str, at: str, url: str, api_key: str | None, as_json: bool) -> None:
+@on_server
+def unskip(server: Server, name: str, at: str) -> None:
     fire_at = _moment(at)
-    with connect(url, api_key) as client:
-        client.overrides.remove(name, fire_at)
-    if as_json:
-        print_json({"job": name, "fire_at": fire_at})
-    else:
-        say(f"Job {name} runs at {beside(fire_at)} again.")
+    server.client.overrides.remove(name, fire_at)
+    server.tell({"job": name, "fire_at": fire_at}, f"Job {name} runs at {beside(fire_at)} again.")
 
 
 @click.command(
     help="List the fire times of a job that are skipped or moved.\n\n\b\nExample:\n  horarium job overrides payroll"
 )
 @NAME
-@server_options
-def overrides(name: str, url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        found = list(client.overrides.list(name))
-    if as_json:
-        print_json_list(found)
-    else:
-        rows = ((each.fire_at, each.action, each.to, each.by, each.reason or "") for each in found)
-        print_table(COLUMNS, rows, "No fire time is skipped or moved.")
+@on_server
+def overrides(server: Server, name: str) -> None:
+    found = list(server.client.overrides.list(name))
+    rows = ((each.fire_at, each.action, each.to, each.by, each.reason or "") for each in found)
+    server.tell_all(found, COLUMNS, rows, "No fire time is skipped or moved.")
 
 
 def _moment(text: str) -> datetime:

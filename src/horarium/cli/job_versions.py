@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from horarium.cli.audit import changes_of
-from horarium.cli.job import NAME, print_job
-from horarium.cli.output import Column, print_json_list, print_table, say
-from horarium.cli.shell import connect, server_options
+from horarium.cli.job import NAME, in_full
+from horarium.cli.output import Column
+from horarium.cli.shell import Server, on_server
 from horarium.errors import NotFound
 
 COLUMNS = (
@@ -26,19 +26,15 @@ COLUMNS = (
 )
 @NAME
 @click.option("--limit", type=click.IntRange(1), help="At most this number; left out: all.")
-@server_options
-def versions(name: str, limit: int | None, url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        found = list(client.versions(name, limit))
-    if as_json:
-        print_json_list(found)
-        return
+@on_server
+def versions(server: Server, name: str, limit: int | None) -> None:
+    found = list(server.client.versions(name, limit))
     changes = [changes_of(older["definition"], newer["definition"]) for newer, older in pairwise(found)] + [""]
     rows = (
         (each["version"], datetime.fromisoformat(each["at"]), each["actor"], each["action"], change)
         for each, change in zip(found, changes, strict=True)
     )
-    print_table(COLUMNS, rows, "There are no versions.")
+    server.tell_all(found, COLUMNS, rows, "There are no versions.")
 
 
 @click.command(
@@ -49,16 +45,12 @@ def versions(name: str, limit: int | None, url: str, api_key: str | None, as_jso
 @NAME
 @click.argument("at", metavar="[VERSION]", required=False, type=click.IntRange(1))
 @click.option("--version", "version", type=click.IntRange(1), metavar="VERSION", help="The same as the argument.")
-@server_options
-def revert(name: str, at: int | None, version: int | None, url: str, api_key: str | None, as_json: bool) -> None:
+@on_server
+def revert(server: Server, name: str, at: int | None, version: int | None) -> None:
     if at is not None and version is not None and at != version:
         raise click.UsageError("two versions are given")
-    with connect(url, api_key) as client:
-        job = client.revert_job(name, at or version or _before(client, name))
-    if as_json:
-        print_job(job, as_json)
-    else:
-        say(f"Job {job.name} is as it was; its version is now {job.version}.")
+    job = server.client.revert_job(name, at or version or _before(server.client, name))
+    server.tell(in_full(job), f"Job {job.name} is as it was; its version is now {job.version}.")
 
 
 def _before(client: Any, name: str) -> int:

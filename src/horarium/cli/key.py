@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from horarium.cli.output import Column, print_json, print_json_list, print_table, say
-from horarium.cli.shell import Lazy, connect, server_options
+from horarium.cli.output import Column, print_json, say
+from horarium.cli.shell import Lazy, Server, on_server
 
 ROLES = ("viewer", "operator", "producer", "editor", "worker", "admin")
 COLUMNS = (
@@ -18,14 +18,9 @@ COLUMNS = (
 key = Lazy(
     name="key",
     commands={
-        "create": "horarium.cli.key:create",
-        "list": "horarium.cli.key:list_keys",
-        "revoke": "horarium.cli.key:revoke",
-    },
-    summaries={
-        "create": "Make a key; it is shown this once.",
-        "list": "List keys, without their secrets.",
-        "revoke": "Let a key open nothing any more.",
+        "create": ("horarium.cli.key:create", "Make a key; it is shown this once."),
+        "list": ("horarium.cli.key:list_keys", "List keys, without their secrets."),
+        "revoke": ("horarium.cli.key:revoke", "Let a key open nothing any more."),
     },
     help="Make, list and revoke named keys.",
 )
@@ -48,23 +43,14 @@ Examples:
     "--queue", "queues", multiple=True, metavar="QUEUE", help="Bind it to the jobs and runs of this queue; repeatable."
 )
 @click.option("--expires", metavar="WHEN", help="When it ends: an instant, or after a time such as 90d.")
-@server_options
-def create(
-    name: str,
-    roles: tuple[str, ...],
-    queues: tuple[str, ...],
-    expires: str | None,
-    url: str,
-    api_key: str | None,
-    as_json: bool,
-) -> None:
+@on_server
+def create(server: Server, name: str, roles: tuple[str, ...], queues: tuple[str, ...], expires: str | None) -> None:
     from horarium.cli.fields import until_moment
     from horarium.clock import SystemClock, to_datetime
 
     ends = None if expires is None else until_moment(expires, to_datetime(SystemClock().now()))
-    with connect(url, api_key) as client:
-        made = client.create_key(name, roles, queues=queues or None, expires_at=ends)
-    if as_json:
+    made = server.client.create_key(name, roles, queues=queues or None, expires_at=ends)
+    if server.as_json:
         print_json(made)
         return
     say(made["key"])
@@ -72,14 +58,10 @@ def create(
 
 
 @click.command("list", help="List keys by name, without their secrets.\n\n\b\nExample:\n  horarium key list")
-@server_options
-def list_keys(url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        found = client.keys()
-        if as_json:
-            print_json_list(found)
-        else:
-            print_table(COLUMNS, map(_row, found), "There are no keys; make one with `horarium key create`.")
+@on_server
+def list_keys(server: Server) -> None:
+    found = server.client.keys()
+    server.tell_all(found, COLUMNS, map(_row, found), "There are no keys; make one with `horarium key create`.")
 
 
 def _row(key: dict[str, Any]) -> tuple[Any, ...]:
@@ -94,11 +76,7 @@ def _row(key: dict[str, Any]) -> tuple[Any, ...]:
     help="Let a key open nothing any more, on every node within five seconds.\n\n\b\nExample:\n  horarium key revoke ci"
 )
 @click.argument("name", metavar="NAME")
-@server_options
-def revoke(name: str, url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        client.revoke_key(name)
-    if as_json:
-        print_json({"revoked": name})
-    else:
-        say(f"Key {name} is revoked.")
+@on_server
+def revoke(server: Server, name: str) -> None:
+    server.client.revoke_key(name)
+    server.tell({"revoked": name}, f"Key {name} is revoked.")

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import click
 
 from horarium.cli.output import print_fields, print_json, say
-from horarium.cli.shell import connect, json_option, server_options, url_option
+from horarium.cli.shell import Server, json_option, on_server, url_option
 from horarium.errors import HorariumError, InvalidSetting, NotFound
 
 if TYPE_CHECKING:
@@ -178,11 +178,10 @@ def logout(url: str, as_json: bool) -> None:
 
 
 @click.command(help="Show as whom the server knows you, and what you may do.\n\n\b\nExample:\n  horarium whoami --json")
-@server_options
-def whoami(url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        me = client.me()
-    if as_json:
+@on_server
+def whoami(server: Server) -> None:
+    me = server.client.me()
+    if server.as_json:
         print_json(me)
         return
     queues = "all" if me["queues"] is None else ", ".join(me["queues"])

@@ -12,7 +12,7 @@ import click
 from horarium.cli.fields import pairs, read_text
 from horarium.cli.output import print_json, say
 from horarium.cli.plan_files import read_folders
-from horarium.cli.shell import FAILED, connect, server_options
+from horarium.cli.shell import FAILED, Server, on_server
 from horarium.errors import CallerError, HorariumError
 
 CHANGES = 2
@@ -45,20 +45,12 @@ Examples:
 @PRUNE
 @click.option("--out", metavar="FILE", help="Keep the plan for `horarium apply FILE`.")
 @click.option("--days", type=click.IntRange(1, 400), default=14, show_default=True, help="How far ahead to compare.")
-@server_options
-def plan(
-    paths: tuple[str, ...],
-    labels: tuple[str, ...],
-    out: str | None,
-    days: int,
-    url: str,
-    api_key: str | None,
-    as_json: bool,
-) -> None:
-    made = _make(paths, labels, days, url, api_key)
+@on_server
+def plan(server: Server, paths: tuple[str, ...], labels: tuple[str, ...], out: str | None, days: int) -> None:
+    made = _make(server, paths, labels, days)
     if out is not None:
         Path(out).write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
-    if as_json:
+    if server.as_json:
         print_json(made)
     else:
         _say_plan(made)
@@ -80,28 +72,24 @@ Examples:
 @PATHS
 @PRUNE
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@server_options
-def apply(
-    paths: tuple[str, ...], labels: tuple[str, ...], yes: bool, url: str, api_key: str | None, as_json: bool
-) -> None:
+@on_server
+def apply(server: Server, paths: tuple[str, ...], labels: tuple[str, ...], yes: bool) -> None:
     made = _kept(paths) if len(paths) == 1 and not labels else None
     if made is None:
-        made = _make(paths, labels, 14, url, api_key)
-        if not as_json:
+        made = _make(server, paths, labels, 14)
+        if not server.as_json:
             _say_plan(made)
     if _status(made) == FAILED:
         raise click.exceptions.Exit(FAILED)
     changes = _status(made) == CHANGES
-    if changes and not yes and not as_json:
+    if changes and not yes and not server.as_json:
         click.confirm("Apply it?", abort=True)
     applied = 0
     if changes:
-        with connect(url, api_key) as client:
-            applied = client.plans.apply(made["id"], lambda done, left: _advance(left))
-    if as_json:
-        print_json({"id": made["id"], "applied": applied})
-    else:
-        say(f"{applied} {'change was' if applied == 1 else 'changes were'} made.")
+        applied = server.client.plans.apply(made["id"], lambda done, left: _advance(left))
+    server.tell(
+        {"id": made["id"], "applied": applied}, f"{applied} {'change was' if applied == 1 else 'changes were'} made."
+    )
 
 
 def _advance(left: int) -> None:
@@ -109,13 +97,12 @@ def _advance(left: int) -> None:
         say(f"{left} changes are left.", err=True)
 
 
-def _make(paths: tuple[str, ...], labels: tuple[str, ...], days: int, url: str, api_key: str | None) -> dict[str, Any]:
+def _make(server: Server, paths: tuple[str, ...], labels: tuple[str, ...], days: int) -> dict[str, Any]:
     """The plan of these files. What is wrong with them is no wrong use of the command, whose status 2 has a meaning."""
     prune = pairs("--prune", labels, "=") or None
     try:
         documents = read_folders(paths)
-        with connect(url, api_key) as client:
-            made: dict[str, Any] = client.plans.make(documents, prune=prune, horizon_seconds=days * 86_400)
+        made: dict[str, Any] = server.client.plans.make(documents, prune=prune, horizon_seconds=days * 86_400)
     except click.UsageError as error:
         raise HorariumError(error.message) from None
     except CallerError as error:

@@ -7,20 +7,15 @@ from datetime import datetime
 import click
 
 from horarium.cli.fields import INSTANT
-from horarium.cli.output import Column, print_json, print_json_list, print_table, say
-from horarium.cli.shell import Lazy, connect, server_options
+from horarium.cli.output import Column
+from horarium.cli.shell import Lazy, Server, on_server
 
 rate = Lazy(
     name="rate",
     commands={
-        "list": "horarium.cli.rate:list_rates",
-        "set": "horarium.cli.rate:set_rate",
-        "reset": "horarium.cli.rate:reset",
-    },
-    summaries={
-        "list": "List the keys of rate limits, and when they open.",
-        "set": "Set the limit of a key, instead of what jobs say.",
-        "reset": "Have what jobs say hold again for a key.",
+        "list": ("horarium.cli.rate:list_rates", "List the keys of rate limits, and when they open."),
+        "set": ("horarium.cli.rate:set_rate", "Set the limit of a key, instead of what jobs say."),
+        "reset": ("horarium.cli.rate:reset", "Have what jobs say hold again for a key."),
     },
     help="How many attempts may begin in a time, by key.",
 )
@@ -32,24 +27,20 @@ COLUMNS = (Column("key", whole=True), Column("allows", whole=True), Column("burs
     help="List the keys of rate limits, and when they open.\n\n\b\nExample:\n  horarium rate list --prefix api:",
 )
 @click.option("--prefix", metavar="TEXT", default="", help="Only keys that begin with this.")
-@server_options
-def list_rates(prefix: str, url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        found = client.rates.list(prefix)
-        if as_json:
-            print_json_list(found)
-            return
-        rows = (
-            (
-                one["key"],
-                "" if one["max"] is None else f"{one['max']} in {one['per_seconds']:g} s",
-                one["burst"],
-                (one["until"] or "yes") if one["overridden"] else "",
-                one["opens_at"] or "now",
-            )
-            for one in found
+@on_server
+def list_rates(server: Server, prefix: str) -> None:
+    found = server.client.rates.list(prefix)
+    rows = (
+        (
+            one["key"],
+            "" if one["max"] is None else f"{one['max']} in {one['per_seconds']:g} s",
+            one["burst"],
+            (one["until"] or "yes") if one["overridden"] else "",
+            one["opens_at"] or "now",
         )
-        print_table(COLUMNS, rows, "No key of a rate limit is in use. Set one: horarium rate set KEY 100/1m")
+        for one in found
+    )
+    server.tell_all(found, COLUMNS, rows, "No key of a rate limit is in use. Set one: horarium rate set KEY 100/1m")
 
 
 @click.command(
@@ -61,10 +52,8 @@ def list_rates(prefix: str, url: str, api_key: str | None, as_json: bool) -> Non
 @click.argument("limit", metavar="MAX/TIME")
 @click.option("--burst", type=click.IntRange(1), metavar="N", help="How many may begin at once; a tenth if left out.")
 @click.option("--until", type=INSTANT, metavar="INSTANT", help="Until then; left out: for good.")
-@server_options
-def set_rate(
-    key: str, limit: str, burst: int | None, until: datetime | None, url: str, api_key: str | None, as_json: bool
-) -> None:
+@on_server
+def set_rate(server: Server, key: str, limit: str, burst: int | None, until: datetime | None) -> None:
     from horarium.errors import InvalidRequest
     from horarium.wire.rates import read_limit
 
@@ -72,21 +61,13 @@ def set_rate(
         asked = read_limit(limit)
     except InvalidRequest as error:
         raise click.UsageError(error.message) from None
-    with connect(url, api_key) as client:
-        one = client.rates.set(key, asked["max"], asked["per_seconds"], burst, until)
-    if as_json:
-        print_json(one)
-    else:
-        say(f"Under {key}, {one['max']} attempts may begin in {one['per_seconds']:g} s.")
+    one = server.client.rates.set(key, asked["max"], asked["per_seconds"], burst, until)
+    server.tell(one, f"Under {key}, {one['max']} attempts may begin in {one['per_seconds']:g} s.")
 
 
 @click.command(help="Have what jobs say hold again for a key.\n\n\b\nExample:\n  horarium rate reset api:acme")
 @click.argument("key")
-@server_options
-def reset(key: str, url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        client.rates.reset(key)
-    if as_json:
-        print_json({"reset": key})
-    else:
-        say(f"What jobs say holds again under {key}.")
+@on_server
+def reset(server: Server, key: str) -> None:
+    server.client.rates.reset(key)
+    server.tell({"reset": key}, f"What jobs say holds again under {key}.")

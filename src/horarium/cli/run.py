@@ -23,7 +23,7 @@ from horarium.cli.output import (
     printable,
     say,
 )
-from horarium.cli.shell import Lazy, connect, server_options
+from horarium.cli.shell import Lazy, Server, on_server
 from horarium.cli.times import duration
 from horarium.clock import SystemClock, to_datetime
 from horarium.errors import NotFound
@@ -44,22 +44,13 @@ STATES = ("pending", "running", "cancelling", "completed", "failed", "cancelled"
 run = Lazy(
     name="run",
     commands={
-        "add": "horarium.cli.run_add:add",
-        "list": "horarium.cli.run:list_runs",
-        "show": "horarium.cli.run:show",
-        "logs": "horarium.cli.run:logs",
-        "watch": "horarium.cli.run_watch:watch",
-        "cancel": "horarium.cli.run_many:cancel",
-        "retry": "horarium.cli.run_many:retry",
-    },
-    summaries={
-        "add": "Add a run that belongs to no job.",
-        "list": "List runs, newest fire time first.",
-        "show": "Show a run and its history.",
-        "logs": "Show what a run has said; -f: while it says it.",
-        "watch": "Show runs as they change, or one until it is over.",
-        "cancel": "Cancel one run or many; running ones are asked to stop.",
-        "retry": "Do the work of failed or cancelled runs again.",
+        "add": ("horarium.cli.run_add:add", "Add a run that belongs to no job."),
+        "list": ("horarium.cli.run:list_runs", "List runs, newest fire time first."),
+        "show": ("horarium.cli.run:show", "Show a run and its history."),
+        "logs": ("horarium.cli.run:logs", "Show what a run has said; -f: while it says it."),
+        "watch": ("horarium.cli.run_watch:watch", "Show runs as they change, or one until it is over."),
+        "cancel": ("horarium.cli.run_many:cancel", "Cancel one run or many; running ones are asked to stop."),
+        "retry": ("horarium.cli.run_many:retry", "Do the work of failed or cancelled runs again."),
     },
     help="Add, list, show, follow, cancel and retry runs.",
 )
@@ -76,36 +67,33 @@ run = Lazy(
 @click.option("--since", metavar="WHEN", help="Fire times from then on: an instant, or a time ago such as 2h.")
 @click.option("--until", metavar="WHEN", help="Fire times before then: an instant, or a time ago such as 30m.")
 @click.option("--limit", type=click.IntRange(1), default=LIST_DEFAULT, show_default=True, help="At most this number.")
-@server_options
+@on_server
 def list_runs(
+    server: Server,
     job: str | None,
     states: tuple[str, ...],
     queue: str | None,
     since: str | None,
     until: str | None,
     limit: int,
-    url: str,
-    api_key: str | None,
-    as_json: bool,
 ) -> None:
     now = to_datetime(SystemClock().now())
-    with connect(url, api_key) as client:
-        runs = client.list_runs(
-            job=job,
-            states=states,
-            queue=queue,
-            since=None if since is None else since_moment(since, now),
-            until=None if until is None else since_moment(until, now),
-            limit=limit,
-        )
-        if as_json:
-            print_json_list(runs)
-        else:
-            rows = _rows(runs)
-            first = next(rows, None)
-            if first is None and job is not None:
-                client.get_job(job)  # says so if there is no such job
-            print_table(COLUMNS, rows if first is None else chain([first], rows), "There are no such runs.")
+    runs = server.client.list_runs(
+        job=job,
+        states=states,
+        queue=queue,
+        since=None if since is None else since_moment(since, now),
+        until=None if until is None else since_moment(until, now),
+        limit=limit,
+    )
+    if server.as_json:
+        print_json_list(runs)
+    else:
+        rows = _rows(runs)
+        first = next(rows, None)
+        if first is None and job is not None:
+            server.client.get_job(job)  # says so if there is no such job
+        print_table(COLUMNS, rows if first is None else chain([first], rows), "There are no such runs.")
 
 
 def _rows(runs: Iterator[RunView]) -> Iterator[tuple[Any, ...]]:
@@ -147,10 +135,9 @@ def find_run(client: Any, text: str) -> str:
 
 @click.command(help="Show a run and its history.\n\n\b\nExample:\n  horarium run show 0196f0c2-7633")
 @click.argument("run_id", metavar="ID")
-@server_options
-def show(run_id: str, url: str, api_key: str | None, as_json: bool) -> None:
-    with connect(url, api_key) as client:
-        _print_run(client.get_run(find_run(client, run_id)), as_json)
+@on_server
+def show(server: Server, run_id: str) -> None:
+    _print_run(server.client.get_run(find_run(server.client, run_id)), server.as_json)
 
 
 @click.command(
@@ -161,20 +148,17 @@ def show(run_id: str, url: str, api_key: str | None, as_json: bool) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run is over.")
 @click.option("--stream", metavar="NAME", help="Only lines of this stream: stdout, stderr, log.")
 @click.option("--times", is_flag=True, help="Say when each line was said, and on which stream.")
-@server_options
-def logs(
-    run_id: str, follow: bool, stream: str | None, times: bool, url: str, api_key: str | None, as_json: bool
-) -> None:
-    with connect(url, api_key) as client:
-        id = find_run(client, run_id)
-        lines = (line for line in client.follow_log(id, follow=follow) if stream in (None, line.stream))
-        if as_json:
-            print_json_list(lines)
-            return
-        for line in lines:
-            said = f"{moment_text(line.at)}  {line.stream:<7} " if times else ""
-            say(said + printable(line.text))
-            sys.stdout.flush()
+@on_server
+def logs(server: Server, run_id: str, follow: bool, stream: str | None, times: bool) -> None:
+    id = find_run(server.client, run_id)
+    lines = (line for line in server.client.follow_log(id, follow=follow) if stream in (None, line.stream))
+    if server.as_json:
+        print_json_list(lines)
+        return
+    for line in lines:
+        said = f"{moment_text(line.at)}  {line.stream:<7} " if times else ""
+        say(said + printable(line.text))
+        sys.stdout.flush()
 
 
 def _print_run(run: RunView, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from horarium.cli.fields import DURATION, INSTANT, duration_seconds, policies_of
 from horarium.cli.grouped import group, parameters
 from horarium.cli.job_define import COMMAND_OPTIONS, POLICY_OPTIONS, TARGET_OPTIONS, WithCommand, in_flags, with_command
 from horarium.cli.output import beside, json_text, one_line, print_json, say
-from horarium.cli.shell import connect, server_options
+from horarium.cli.shell import Server, on_server
 
 WHEN_OPTIONS = [
     click.option("--at", type=INSTANT, metavar="INSTANT", help="Due at this instant; left out: now."),
@@ -97,11 +97,8 @@ Examples:
 """,
 )
 @_run_options
-@server_options
-def add(
-    at: str | None, delay: float | None, wait: bool, key: str | None, url: str, api_key: str | None, as_json: bool,
-    **flags: Any,
-) -> int:  # fmt: skip
+@on_server
+def add(server: Server, at: str | None, delay: float | None, wait: bool, key: str | None, **flags: Any) -> int:
     if at is not None and delay is not None:
         raise click.UsageError("give --at or --delay, not both")
     rules = _rules(flags)
@@ -110,21 +107,21 @@ def add(
         raise click.UsageError("a target is missing: give one of --http, --queue, --handler and --bus, or -- COMMAND")
     fields: dict[str, Any] = {**policies_of(flags), **rules, "at": at, "delay_seconds": delay, "unique_key": key}
     given = {name: value for name, value in fields.items() if value is not None}
-    with connect(url, api_key) as client, in_flags():
-        run, new = client.add_run(target, **given)
+    with in_flags():
+        run, new = server.client.add_run(target, **given)
         changed = "debounce" in given or rules.get("unique", {}).get("on_conflict") == "replace"
-        if not as_json and changed and not new:
+        if not server.as_json and changed and not new:
             say(f"Run {run.id} holds that key; it is {run.state}, due {beside(run.due_at)}.")
-        elif not as_json:
+        elif not server.as_json:
             holds = f"is {run.state}, due {beside(run.due_at)}" if new else f"holds that key; it is {run.state}"
             say(f"Run {run.id} {holds}.")
         if wait:
-            run = client.wait_for(run.id)
-            if not as_json:
+            run = server.client.wait_for(run.id)
+            if not server.as_json:
                 why = "" if run.error is None else f": {one_line(run.error)}"
                 say(f"Run {run.id} is {run.state}{why}.")
                 if run.result not in (None, UNSET):
                     say(json_text(run.result))
-    if as_json:
+    if server.as_json:
         print_json(run)
     return 1 if wait and run.state != "completed" else 0

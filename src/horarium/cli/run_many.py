@@ -10,9 +10,9 @@ import click
 from msgspec import UNSET
 
 from horarium.cli.fields import JSON, since_moment
-from horarium.cli.output import print_json, say
+from horarium.cli.output import say
 from horarium.cli.run import STATES, find_run
-from horarium.cli.shell import connect, server_options
+from horarium.cli.shell import Server, on_server
 from horarium.clock import SystemClock, to_datetime
 
 LEFT = {
@@ -54,14 +54,13 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @_options
 @click.option("--reason", metavar="TEXT", help="Why; kept in the run's history.")
-@server_options
-def cancel(run_id: str | None, reason: str | None, url: str, api_key: str | None, as_json: bool, **flags: Any) -> None:
-    with connect(url, api_key) as client:
-        if _one(run_id, flags):
-            run = client.cancel_run(find_run(client, run_id or ""), reason)
-            _show(run, f"Run {run.id} is {run.state}.", as_json)
-        else:
-            _many(client.cancel_runs, flags, "cancelled", as_json, reason=reason)
+@on_server
+def cancel(server: Server, run_id: str | None, reason: str | None, **flags: Any) -> None:
+    if _one(run_id, flags):
+        run = server.client.cancel_run(find_run(server.client, run_id or ""), reason)
+        server.tell(run, f"Run {run.id} is {run.state}.")
+    else:
+        _many(server, server.client.cancel_runs, flags, "cancelled", reason=reason)
 
 
 @click.command(
@@ -74,23 +73,15 @@ def cancel(run_id: str | None, reason: str | None, url: str, api_key: str | None
 )
 @_options
 @click.option("--payload", type=JSON, metavar="JSON", help="With an ID: in place of the payload that the run had.")
-@server_options
-def retry(run_id: str | None, payload: Any, url: str, api_key: str | None, as_json: bool, **flags: Any) -> None:
+@on_server
+def retry(server: Server, run_id: str | None, payload: Any, **flags: Any) -> None:
     if payload is not None and run_id is None:
         raise click.UsageError("--payload goes with the ID of a run")
-    with connect(url, api_key) as client:
-        if _one(run_id, flags):
-            run = client.retry_run(find_run(client, run_id or ""), UNSET if payload is None else payload)
-            _show(run, f"Run {run.id} takes over; it is {run.state}.", as_json)
-        else:
-            _many(client.retry_runs, flags, "retried", as_json)
-
-
-def _show(run: Any, text: str, as_json: bool) -> None:
-    if as_json:
-        print_json(run)
+    if _one(run_id, flags):
+        run = server.client.retry_run(find_run(server.client, run_id or ""), UNSET if payload is None else payload)
+        server.tell(run, f"Run {run.id} takes over; it is {run.state}.")
     else:
-        say(text)
+        _many(server, server.client.retry_runs, flags, "retried")
 
 
 def _one(run_id: str | None, flags: dict[str, Any]) -> bool:
@@ -105,22 +96,22 @@ def _one(run_id: str | None, flags: dict[str, Any]) -> bool:
     return run_id is not None
 
 
-def _many(act: Callable[..., Any], flags: dict[str, Any], done: str, as_json: bool, **more: Any) -> None:
+def _many(server: Server, act: Callable[..., Any], flags: dict[str, Any], done: str, **more: Any) -> None:
     """Count, ask on a terminal, and do it, showing how far it is."""
     dry_run, agreed = flags.pop("dry_run"), flags.pop("yes")
     which = {name: value for name, value in {**_read(flags), **more}.items() if value}
     counted = act(dry_run=True, **{name: value for name, value in which.items() if name != "reason"})
     if dry_run:
-        _report(counted, f"{counted.matched:,} runs match.", as_json)
+        _report(server, counted, f"{counted.matched:,} runs match.")
         return
-    if not as_json:
+    if not server.as_json:
         say(f"{counted.matched:,} runs match.", err=True)
-    if counted.matched and not agreed and not as_json and sys.stdin.isatty():
+    if counted.matched and not agreed and not server.as_json and sys.stdin.isatty():
         click.confirm(f"Are they to be {done}?", abort=True, err=True)
-    shown = _progress(counted.matched) if sys.stderr.isatty() and not as_json else lambda bulk: None
+    shown = _progress(counted.matched) if sys.stderr.isatty() and not server.as_json else lambda bulk: None
     bulk = act(shown, **which)
     left = ", ".join(f"{count:,} {LEFT.get(why, why)}" for why, count in bulk.left.items())
-    _report(bulk, f"{bulk.done:,} runs {done}.{f' {left}.' if left else ''}", as_json)
+    _report(server, bulk, f"{bulk.done:,} runs {done}.{f' {left}.' if left else ''}")
 
 
 def _read(flags: dict[str, Any]) -> dict[str, Any]:
@@ -139,8 +130,5 @@ def _progress(matched: int) -> Callable[[Any], None]:
     return show
 
 
-def _report(bulk: Any, text: str, as_json: bool) -> None:
-    if as_json:
-        print_json({"matched": bulk.matched, "done": bulk.done, "left": bulk.left})
-    else:
-        say(text)
+def _report(server: Server, bulk: Any, text: str) -> None:
+    server.tell({"matched": bulk.matched, "done": bulk.done, "left": bulk.left}, text)

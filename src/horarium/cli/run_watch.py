@@ -10,7 +10,7 @@ import click
 
 from horarium.cli.output import json_text, moment_text, one_line, say
 from horarium.cli.run import STATES, find_run
-from horarium.cli.shell import connect, server_options
+from horarium.cli.shell import Server, on_server
 from horarium.cli.times import duration
 from horarium.client.changing import watch_run, watch_runs
 
@@ -31,26 +31,17 @@ WIDTHS = (20, 36, 24, 10)
 @click.option("--job", metavar="NAME", help="Only runs of this job.")
 @click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only these states; repeatable.")
 @click.option("--queue", metavar="QUEUE", help="Only this queue: NAME, http, notify, handler/NAME or bus/NAME.")
-@server_options
-def watch(
-    run_id: str | None,
-    job: str | None,
-    states: tuple[str, ...],
-    queue: str | None,
-    url: str,
-    api_key: str | None,
-    as_json: bool,
-) -> int:
+@on_server
+def watch(server: Server, run_id: str | None, job: str | None, states: tuple[str, ...], queue: str | None) -> int:
     if run_id is not None and (job or states or queue):
         raise click.UsageError("give an ID, or what to look for by --job, --state and --queue, not both")
-    with connect(url, api_key) as client:
-        if run_id is not None:
-            last = _print(watch_run(client, find_run(client, run_id)), as_json)
-            return 0 if last is not None and last.state == "completed" else 1
-        if job is not None:
-            client.get_job(job)  # says so if there is no such job
-        _print(watch_runs(client, job=job, queue=queue, states=states), as_json)
-        return 0
+    if run_id is not None:
+        last = _print(watch_run(server.client, find_run(server.client, run_id)), server.as_json)
+        return 0 if last is not None and last.state == "completed" else 1
+    if job is not None:
+        server.client.get_job(job)  # says so if there is no such job
+    _print(watch_runs(server.client, job=job, queue=queue, states=states), server.as_json)
+    return 0
 
 
 def _print(runs: Iterator[RunView], as_json: bool) -> RunView | None:

@@ -6,18 +6,23 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import click
 from click.exceptions import Exit
 
 from horarium.errors import HorariumError, InvalidSetting
 
+if TYPE_CHECKING:
+    from horarium.cli.output import Column
+
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 HELP_COLUMNS_MAX = 110
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 START_SECONDS, START_PAUSE = 3.0, 0.1
@@ -26,28 +31,27 @@ KEY_HINT = " Here: --api-key KEY, HORARIUM_API_KEY, or `horarium login`"
 
 
 class Lazy(click.Group):
-    """A group whose commands are imported when they are called, and whose errors end in one sentence."""
+    """A group whose commands are imported when they are called, and whose errors end in one sentence. `commands`: the
+    place of each, and what it does."""
 
     def __init__(
         self,
         *,
-        commands: Mapping[str, str],
-        summaries: Mapping[str, str],
+        commands: Mapping[str, tuple[str, str]],
         sections: Mapping[str, Sequence[str]] | None = None,
         **how: Any,
     ) -> None:
         super().__init__(**how)
-        self._places = commands
-        self._summaries = summaries
+        self._commands = commands
         self._sections = sections or {"Commands": tuple(commands)}
 
     def list_commands(self, context: click.Context) -> list[str]:
-        return list(self._places)
+        return list(self._commands)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name not in self._places:
+        if name not in self._commands:
             return None
-        module, _, attribute = self._places[name].partition(":")
+        module, _, attribute = self._commands[name][0].partition(":")
         return cast(click.Command, getattr(importlib.import_module(module), attribute))
 
     def resolve_command(
@@ -56,12 +60,12 @@ class Lazy(click.Group):
         try:
             return super().resolve_command(context, args)
         except click.UsageError:
-            raise click.UsageError(_no_command(args[0], self._places), context) from None
+            raise click.UsageError(_no_command(args[0], self._commands), context) from None
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in self._sections.items():
             with formatter.section(title):
-                formatter.write_dl([(name, self._summaries[name]) for name in names])
+                formatter.write_dl([(name, self._commands[name][1]) for name in names])
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **how: Any) -> NoReturn:
         given = _in_order(list(sys.argv[1:] if args is None else args))
@@ -129,7 +133,7 @@ def _usage(error: click.UsageError) -> str:
     return f"{message}{end} Try: {error.ctx.command_path} --help"
 
 
-def _no_command(name: str, known: Mapping[str, str]) -> str:
+def _no_command(name: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     near = get_close_matches(name, known, n=1)
@@ -150,6 +154,49 @@ def version_option() -> click.Option:
     return click.Option(
         ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=show, help="Show the version."
     )
+
+
+class Server:
+    """The server that a command asks, and how the command answers."""
+
+    def __init__(self, url: str, api_key: str | None, as_json: bool) -> None:
+        self._place = url, api_key
+        self.as_json = as_json
+
+    @cached_property
+    def client(self) -> Any:
+        """A client of it, until the command ends."""
+        return click.get_current_context().with_resource(connect(*self._place))
+
+    def tell(self, answer: Any, text: str) -> None:
+        """One answer, for programs or for people."""
+        from horarium.cli.output import print_json, say
+
+        if self.as_json:
+            print_json(answer)
+        else:
+            say(text)
+
+    def tell_all(
+        self, answers: Iterable[Any], columns: Sequence[Column], rows: Iterable[Sequence[Any]], none: str
+    ) -> None:
+        """A list, for programs, or for people in rows; `none` says what to do where there are none."""
+        from horarium.cli.output import print_json_list, print_table
+
+        if self.as_json:
+            print_json_list(answers)
+        else:
+            print_table(columns, rows, none)
+
+
+def on_server(command: Callable[..., T]) -> Callable[..., T]:
+    """A command that asks a server: with the options for it."""
+
+    @wraps(command)
+    def called(url: str, api_key: str | None, as_json: bool, **given: Any) -> T:
+        return command(Server(url, api_key, as_json), **given)
+
+    return server_options(called)
 
 
 def json_option(command: Function) -> Function:

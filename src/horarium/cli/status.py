@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from horarium.cli.output import Column, cell, print_json, print_table, say
-from horarium.cli.shell import FAILED, connect, server_options
+from horarium.cli.shell import FAILED, Server, on_server
 from horarium.cli.times import relative
 from horarium.clock import SystemClock, to_datetime
 from horarium.errors import Forbidden
@@ -41,19 +41,18 @@ Examples:
   watch horarium status
 """,
 )
-@server_options
-def status(url: str, api_key: str | None, as_json: bool) -> None:
+@on_server
+def status(server: Server) -> None:
     now = to_datetime(SystemClock().now())
-    with connect(url, api_key) as client:
-        found = {
-            "url": client.url,
-            "problems": client.problems(),
-            "nodes": _nodes_seen(client),
-            "stats": client.stats(),
-            "failed": list(client.list_runs(states=["failed"], since=now - FAILED_SINCE, limit=SHOWN_MAX)),
-        }
+    found = {
+        "url": server.client.url,
+        "problems": server.client.problems(),
+        "nodes": _nodes_seen(server.client),
+        "stats": server.client.stats(),
+        "failed": list(server.client.list_runs(states=["failed"], since=now - FAILED_SINCE, limit=SHOWN_MAX)),
+    }
     found["ready"] = not found["problems"]
-    if as_json:
+    if server.as_json:
         print_json(found)
     else:
         _print(found, now)

@@ -17,14 +17,9 @@ from horarium.server.sources import load_settings
 store = Lazy(
     name="store",
     commands={
-        "migrate": "horarium.cli.store:migrate",
-        "check": "horarium.cli.store:check",
-        "copy": "horarium.cli.store_copy:copy",
-    },
-    summaries={
-        "migrate": "Create the schema, or bring it up to date.",
-        "check": "Prove that the store can be read and written.",
-        "copy": "Copy all jobs and runs to another store.",
+        "migrate": ("horarium.cli.store:migrate", "Create the schema, or bring it up to date."),
+        "check": ("horarium.cli.store:check", "Prove that the store can be read and written."),
+        "copy": ("horarium.cli.store_copy:copy", "Copy all jobs and runs to another store."),
     },
     help="Prepare, check or copy a store.",
 )

@@ -8,7 +8,7 @@ import click
 
 from horarium.cli.fields import until_moment
 from horarium.cli.output import Column, print_json, print_table, say
-from horarium.cli.shell import connect, server_options
+from horarium.cli.shell import Server, on_server
 from horarium.clock import SystemClock, to_datetime
 
 COLUMNS = (Column("fire_at", when=True, title="fires"), Column("job", whole=True))
@@ -28,13 +28,12 @@ Examples:
 @click.option("--since", metavar="WHEN", help="From then on: an instant, or 2h for in two hours; left out: now.")
 @click.option("--until", metavar="WHEN", help="Before then; left out: a day later.")
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=20, show_default=True, help="How many, at most.")
-@server_options
-def upcoming(since: str | None, until: str | None, limit: int, url: str, api_key: str | None, as_json: bool) -> None:
+@on_server
+def upcoming(server: Server, since: str | None, until: str | None, limit: int) -> None:
     now = to_datetime(SystemClock().now())
     span = [None if text is None else until_moment(text, now) for text in (since, until)]
-    with connect(url, api_key) as client:
-        found = client.upcoming(span[0], span[1], limit)
-    if as_json:
+    found = server.client.upcoming(span[0], span[1], limit)
+    if server.as_json:
         print_json(found)
         return
     rows = ((datetime.fromisoformat(each["fire_at"]), each["job"]) for each in found["items"])

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from horarium.model import Plan as JobPlan
+from horarium.model.plans import PLAN
+from horarium.model.records import RecordFilter
 from horarium.operations.plans import applying
 from horarium.ports import JobFilter
 from horarium.testing.values import NOW
@@ -187,6 +189,16 @@ async def test_a_plan_that_expired_or_never_was_is_not_found(api: Api) -> None:
     api.clock.advance(8 * 86_400)
     assert (await apply(api, made, 404)).code == "not_found"
     assert (await api.post("/plans/none/apply", {})).status == 404
+
+
+async def test_a_plan_is_deleted_when_its_time_is_over(api: Api) -> None:
+    await plan(api, daily("a"))
+    api.clock.advance(6 * 86_400)
+    await plan(api, daily("a"))
+    for days, left in ((0, 2), (2, 1), (6, 0)):
+        api.clock.advance(days * 86_400)
+        await api.operations.planned_changes.forget_expired()
+        assert len((await api.store.list_records(RecordFilter(PLAN), None, 10)).items) == left
 
 
 async def test_a_race_with_the_planner_is_tried_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -262,7 +262,7 @@ async def test_a_session_outlives_a_sign_in_while_the_clock_is_wrong(setting: Se
 
 
 async def work_of_all(setting: Setting, believed: BelievedClock, logs: Logs, minutes: int) -> None:
-    pruner = LogPruner(logs, setting.operations.one_offs, setting.clock, believed, DAY_SECONDS, 1024**2)
+    pruner = LogPruner(logs, setting.operations, setting.clock, believed, DAY_SECONDS, 1024**2)
     finisher = Finisher(setting.store, setting.clock, believed)
     for _ in range(minutes):
         for service in (pruner, finisher):

@@ -30,7 +30,7 @@ from horarium.wire.definitions import Labels
 PLAN_BYTES_MAX = 8 * 1024 * 1024
 """The body of one request for a plan: some 20,000 jobs."""
 DOCUMENTS_MAX = 20_000
-_PLAN_ID = re.compile(r"[0-9a-f-]{36}", re.ASCII)
+_PLAN_ID = re.compile(r"[0-9a-f-]{69}", re.ASCII)
 Listed = Annotated[list[dict[str, Any]], Meta(max_length=DOCUMENTS_MAX)]
 
 

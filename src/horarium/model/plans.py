@@ -1,15 +1,22 @@
-"""A plan as it is stored: which definitions are to be made, changed and ended, and what they were when it was made."""
+"""A plan as it is stored: which definitions are to be made, changed and ended, and what they were when it was made.
+
+Definitions hold secrets, and a plan that nobody applies would keep them for days. So the steps are stored sealed: the
+key is the second half of the plan's id, which only the caller has. The record and the audit name the first half.
+"""
 
 from __future__ import annotations
 
+from hashlib import shake_256
 from typing import Literal
 
+import msgspec
 from msgspec import Struct
 
 from horarium.clock import Instant
 
 PLAN = "plan/"
-"""How the names of the records of plans begin; what follows is the id."""
+"""How the names of the records of plans begin; what follows is the first half of the id."""
+KEY_BYTES = 16
 PlanKind = Literal["calendar", "channel", "job"]
 
 
@@ -24,8 +31,28 @@ class Step(Struct, frozen=True, omit_defaults=True):
 
 
 class StoredPlan(Struct, frozen=True, omit_defaults=True):
-    """The changes of a plan, in the order in which they are made. `wrong`: how many definitions are invalid."""
+    """The changes of a plan, in the order in which they are made, sealed (empty: all of them have been made). `wrong`:
+    how many definitions are invalid."""
 
     expires_at: Instant
-    steps: tuple[Step, ...]
+    sealed: bytes = b""
     wrong: int = 0
+
+
+def sealed(steps: tuple[Step, ...], key: str) -> bytes:
+    """The steps, readable with this key alone. A key must seal no more than one text."""
+    return _masked(msgspec.msgpack.encode(steps), key)
+
+
+def opened(text: bytes, key: str) -> tuple[Step, ...] | None:
+    """The steps; None: the key is another one."""
+    try:
+        return msgspec.msgpack.decode(_masked(text, key), type=tuple[Step, ...])
+    except msgspec.MsgspecError:
+        return None
+
+
+def _masked(text: bytes, key: str) -> bytes:
+    """The text combined with as many bytes of an extendable-output function of the key (SHAKE256, FIPS 202)."""
+    pad = shake_256(key.encode()).digest(len(text))
+    return (int.from_bytes(text, "big") ^ int.from_bytes(pad, "big")).to_bytes(len(text), "big")

@@ -193,7 +193,7 @@ class Assembly:
             clock, believed = shared.clock, shared.pruner.believed
             logs = LogPruner(
                 shared.operations.logs,
-                shared.operations.one_offs,
+                shared.operations,
                 clock,
                 believed,
                 options.run_log_seconds,

@@ -20,7 +20,7 @@ from horarium.errors import Forbidden, InvalidRequest, NotFound, PlanStale
 from horarium.model import Job, Plan, Whole
 from horarium.model.calendars import Calendar
 from horarium.model.channels import CHANNEL, AnyChannel
-from horarium.model.plans import PLAN, Step, StoredPlan
+from horarium.model.plans import PLAN, Step, StoredPlan, opened
 from horarium.model.records import Record, RecordChange
 from horarium.operations.bounds.reaching import require_followed
 from horarium.operations.calendars import PREFIX as CALENDAR
@@ -100,41 +100,54 @@ class PlanApplying:
         return self._reconciler.following
 
     async def apply(self, plan_id: str) -> Applied:
-        """Make the changes of a plan: all of them, or the next 1,000. Raises NotFound, PlanStale, Conflict,
-        Forbidden."""
-        (stored,) = await self._store.get_records([PLAN + plan_id])
-        plan = None if stored is None else _decode_plan(stored.body)
-        if plan is None or plan.expires_at <= self._clock.now():
-            raise NotFound(f"there is no plan {plan_id!r}, or it has expired; make it again")
-        if plan.wrong:
-            raise InvalidRequest(f"the plan has invalid definitions ({plan.wrong}); correct them, and make it again")
-        _check_caller(plan)
+        """Make the changes of a plan: all of them, or the next 1,000. Once all are made, its definitions are forgotten.
+        Raises NotFound, PlanStale, Conflict, Forbidden."""
         with apart(FORECAST_STEPS):
-            beside = await self._contents(plan)
             for race in range(RACES_MAX):
-                todo, left = await self._todo(plan, beside)
+                record, steps = await self._read(plan_id)
+                if steps is None:
+                    return Applied(0)
+                _check_caller(steps)
+                beside = await self._contents(steps)
+                todo, left = await self._todo(steps, beside)
                 if todo.stale:
                     raise _stale(todo.stale)
-                if not todo.size or await self._write(todo, beside):
+                done = None if left else _emptied(record)
+                if not todo.size and (done is None or all(await self._store.put_records([done]))):
+                    return Applied(0, left)
+                if todo.size and await self._write(todo, beside, done):
                     return Applied(todo.size, left)
                 await pause_after(race, self._entropy)
-        raise contended(f"what plan {plan_id} changes")
+        raise contended(f"what plan {plan_id.rpartition('-')[0]} changes")
 
-    async def _contents(self, plan: StoredPlan) -> dict[str, Content]:
+    async def _read(self, plan_id: str) -> tuple[Record, tuple[Step, ...] | None]:
+        """The plan as it is stored, and its steps; None: all of them have been made."""
+        name, _, key = plan_id.rpartition("-")
+        (record,) = await self._store.get_records([PLAN + name])
+        if record is not None:
+            plan = _decode_plan(record.body)
+            if plan.wrong:
+                raise InvalidRequest(f"the plan has invalid definitions ({plan.wrong}); correct them, make it again")
+            steps = opened(plan.sealed, key)
+            if plan.expires_at > self._clock.now() and (steps is not None or not plan.sealed):
+                return record, steps
+        raise NotFound(f"there is no plan {name!r} with this key, or it has expired; make it again")
+
+    async def _contents(self, steps: Sequence[Step]) -> dict[str, Content]:
         """The days of the calendars that the plan brings."""
         return {
             step.name: await self._calendars.content(_decode_calendar(step.document))
-            for step in plan.steps
+            for step in steps
             if step.kind == "calendar" and step.document is not None
         }
 
     # ---- beside what is stored
 
-    async def _todo(self, plan: StoredPlan, beside: Mapping[str, Content]) -> tuple[Todo, int]:
+    async def _todo(self, every: Sequence[Step], beside: Mapping[str, Content]) -> tuple[Todo, int]:
         """What is left of the plan, as far as one call goes, and how much more there is."""
         todo, left = Todo(), 0
-        for start in range(0, len(plan.steps), BATCH_MAX):
-            steps = plan.steps[start : start + BATCH_MAX]
+        for start in range(0, len(every), BATCH_MAX):
+            steps = every[start : start + BATCH_MAX]
             named = [step for step in steps if step.kind != "job"]
             records = await self._store.get_records([_record_name(step) for step in named]) if named else []
             jobs = await self._store.get_jobs([step.name for step in steps if step.kind == "job"])
@@ -172,7 +185,7 @@ class PlanApplying:
 
     # ---- written
 
-    async def _write(self, todo: Todo, beside: Mapping[str, Content]) -> bool:
+    async def _write(self, todo: Todo, beside: Mapping[str, Content], done: RecordChange | None) -> bool:
         """False: something was written meanwhile."""
         pairs, ran = dict[str, tuple[Job, Job]](), dict[str, Sequence[Instant]]()
         for name, (job, definition) in todo.changed.items():
@@ -196,6 +209,7 @@ class PlanApplying:
         ids = sorted(job.id for job in added)
         new = tuple(replace(job, id=id) for job, id in zip(spread(added, now), ids, strict=True))
         records = tuple([await self._record(step, stored, now) for step, stored in todo.records])
+        records = records if done is None else (*records, done)
         whole = Whole(jobs=new, along=along_created(new, now), plans=tuple(plans), records=records)
         if not await self._store.write_whole(whole, self._clock.steady()):
             return False
@@ -268,9 +282,15 @@ def _stale(changed: Sequence[str]) -> PlanStale:
     return PlanStale(f"{shown}{more}; make the plan again", changed[:CHANGED_SHOWN_MAX])
 
 
-def _check_caller(plan: StoredPlan) -> None:
+def _emptied(record: Record) -> RecordChange:
+    """The plan without its steps."""
+    body = msgspec.json.encode(replace(_decode_plan(record.body), sealed=b""))
+    return RecordChange(replace(record, body=body, version=record.version + 1), record.version)
+
+
+def _check_caller(steps: Sequence[Step]) -> None:
     origin = who_acts()
-    kinds = {step.kind for step in plan.steps}
+    kinds = {step.kind for step in steps}
     if origin is None:
         return
     if "channel" in kinds:

@@ -19,7 +19,7 @@ from horarium.errors import CallerError, Forbidden, HorariumError, InvalidJob, I
 from horarium.model import Job, queue_of, uuid7
 from horarium.model.calendars import Calendar
 from horarium.model.channels import CHANNEL, AnyChannel
-from horarium.model.plans import PLAN, PlanKind, Step, StoredPlan
+from horarium.model.plans import KEY_BYTES, PLAN, PlanKind, Step, StoredPlan, sealed
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.bounds.listing import Slices
@@ -176,9 +176,8 @@ class PlanMaking:
             herd = None if before is not None and after is not None and before.starts >= after.starts else after
             peak = None if herd is None else (herd.at, herd.starts)
             warnings = await foreseen(self._store, beside.pairs, beside.calendars, channels, peak, now)
-        plan_id = uuid7(now, self._entropy(10))
         plan = Plan(
-            id=plan_id,
+            id=f"{uuid7(now, self._entropy(10))}-{self._entropy(KEY_BYTES).hex()}",
             changes=changes,
             fires_at_once=at_once,
             before=before,
@@ -193,12 +192,19 @@ class PlanMaking:
         """Store it, and forget the oldest ones. One with an error can't be applied, so its steps are not kept."""
         counts = Counter(change.action for change in plan.changes)
         wrong = counts["invalid"]
-        body = msgspec.json.encode(StoredPlan(plan.expires_at, () if wrong else tuple(beside.steps), wrong))
-        line = told("plan.create", f"plan/{plan.id}", now, after=dict(counts))
-        await self._store.put_records([RecordChange(Record(name=PLAN + plan.id, body=body), records=line)])
+        name, _, key = plan.id.rpartition("-")
+        steps = b"" if wrong else sealed(tuple(beside.steps), key)
+        body = msgspec.json.encode(StoredPlan(plan.expires_at, steps, wrong))
+        line = told("plan.create", PLAN + name, now, after=dict(counts))
+        await self._store.put_records([RecordChange(Record(name=PLAN + name, body=body), records=line)])
         newest = await self._store.list_records(RecordFilter(PLAN, descending=True), None, PLANS_MAX)
         if newest.next_after is not None:
             await self._store.prune_records(PLAN, newest.next_after.removeprefix(PLAN), PAGE_MAX)
+
+    async def forget_expired(self) -> None:
+        """Delete plans whose time is over."""
+        oldest = uuid7(self._clock.now() - LIFE, bytes(10))
+        await self._store.prune_records(PLAN, oldest, PAGE_MAX)
 
     # ---- records
 

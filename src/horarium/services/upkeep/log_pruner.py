@@ -1,11 +1,11 @@
-"""Drops logs of runs that are old, and the oldest where all of them together are too large; and what is remembered of
-unique keys that no run holds."""
+"""Drops logs of runs that are old, and the oldest where all of them together are too large; what is remembered of
+unique keys that no run holds; and plans that expired."""
 
 from __future__ import annotations
 
 from horarium.clock import SECOND, Clock, Instant
+from horarium.operations.facade import Operations
 from horarium.operations.runs.logs import Logs
-from horarium.operations.runs.one_offs import OneOffs
 from horarium.ports import BATCH_MAX, Topic
 from horarium.services.loop.believed import STANDS_SECONDS, BelievedClock
 from horarium.services.loop.clock_watch import ClockWatch
@@ -24,14 +24,14 @@ class LogPruner(Service):
     def __init__(
         self,
         logs: Logs,
-        one_offs: OneOffs,
+        operations: Operations,
         clock: Clock,
         believed: BelievedClock,
         keep_seconds: float,
         bytes_max: int,
     ) -> None:
         self.wake = Wake()
-        self._logs, self._one_offs = logs, one_offs
+        self._logs, self._operations = logs, operations
         self._keys_after: str | None = None
         self._believed = believed
         self._watch = ClockWatch(clock)
@@ -49,6 +49,7 @@ class LogPruner(Service):
         if not (self._believed.stands() and self._watch.stood_for(STANDS_SECONDS)):
             return now + (LOOK if self._believed.is_known else SECOND)
         gone = await self._logs.prune(now, self._keep_seconds, self._bytes_max)
-        self._keys_after = await self._one_offs.forget_keys(self._keys_after)
+        self._keys_after = await self._operations.one_offs.forget_keys(self._keys_after)
+        await self._operations.planned_changes.forget_expired()
         self._look_at = now + (PAUSE if gone >= BATCH_MAX else LOOK)
         return self._look_at

@@ -1,6 +1,6 @@
 """A plan as it is stored: which definitions are to be made, changed and ended, and what they were when it was made.
 
-Definitions hold secrets, and a plan that nobody applies would keep them for days. So the steps are stored sealed: the
+Definitions hold secrets, and a plan that is never applied would keep them for days. So the steps are stored sealed: the
 key is the second half of the plan's id, which only the caller has. The record and the audit name the first half.
 """
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -77,3 +80,36 @@ async def test_the_log_names_a_handler_that_blocks_the_event_loop(scheduler: Sch
     assert "asyncio" not in lines.lines[0]
     assert "handler.py" not in lines.lines[0]
     assert "the event loop goes on" in lines.lines[1]
+
+
+PROGRAM = """
+import asyncio, logging, threading
+from horarium import Scheduler
+
+logging.basicConfig()
+scheduler = Scheduler("sqlite:///blocked.db")
+
+@scheduler.handler(timeouts={"heartbeat_seconds": 1})
+async def work(run):
+    with open("calls", "a") as calls:
+        calls.write(f"{run.attempt}\\n")
+    threading.Event().wait(4)  # blocks the event loop for four leases
+    return "done"
+
+async def main():
+    async with scheduler:
+        await scheduler.start()
+        run = await scheduler.enqueue("work")
+        done = await scheduler.wait_for(run.id, timeout=60)
+        print(done.state, done.attempt, done.output, done.error)
+
+asyncio.run(main())
+"""
+
+
+def test_a_process_that_stood_still_loses_nothing_that_it_holds(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PROGRAM]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
+    assert ended.stdout == "completed 1 done None\n", ended.stderr
+    assert (tmp_path / "calls").read_text() == "1\n"
+    assert "lost" not in ended.stderr

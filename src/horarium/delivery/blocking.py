@@ -63,8 +63,9 @@ class LoopWatch:
         handler, run_id = self.under_way.get(asyncio.current_task(loop), (None, None))
         by = "it is blocked" if handler is None else f"the handler {handler!r} blocks it (run {run_id})"
         log.warning(
-            "the event loop has stood still for %.0f s: %s. Meanwhile no lease is renewed and no other run goes on: "
-            "await what takes long, or make the handler a plain function, which gets a thread of its own\n%s",
+            "the event loop has stood still for %.0f s: %s. Meanwhile no lease is renewed and no other run goes on; "
+            "where a lease ends, another node begins its run again. Await what takes long, or make the handler a plain "
+            "function, which gets a thread of its own\n%s",
             STILL_SECONDS, by, _where(frame),
         )  # fmt: skip
 

@@ -21,6 +21,7 @@ class Command(BaseCommand):
         worker = parts.add_parser("worker", help="Perform runs and plan jobs, until a signal stops it.")
         worker.add_argument("--slots", type=int, help="Runs at one time (100).")
         worker.add_argument("--grace", type=float, help="Seconds that runs under way have to finish (30).")
+        worker.add_argument("--queue", action="append", help="Only handlers of this queue; repeatable.")
         worker.add_argument("--name", help="The name of this node.")
         parts.add_parser("check", help="Say whether the store answers, and what declaring the jobs would change.")
         declare = parts.add_parser("declare", help="Bring the jobs to what the code says.")
@@ -33,8 +34,10 @@ class Command(BaseCommand):
         except HorariumError as error:
             raise CommandError(error.message) from None
 
-    def _worker(self, slots: int | None, grace: float | None, name: str | None, **_: Any) -> None:
-        scheduler.configure(handler_concurrency=slots, grace_seconds=grace, node_name=name)
+    def _worker(
+        self, slots: int | None, grace: float | None, name: str | None, queue: list[str] | None, **_: Any
+    ) -> None:
+        scheduler.configure(handler_concurrency=slots, grace_seconds=grace, node_name=name, queues=queue)
         scheduler.run_forever()
 
     def _check(self, **_: Any) -> None:

@@ -512,19 +512,20 @@ type RunBatch struct {
 
 // RunDefinition: A run that belongs to no job. `payload` replaces the payload, args or body of the target. It is due now, `at` an instant, or after `delay_seconds`.
 type RunDefinition struct {
-	Target       any          `json:"target"`
-	Payload      any          `json:"payload,omitempty"`
-	At           *time.Time   `json:"at,omitempty"`
-	DelaySeconds *float64     `json:"delay_seconds,omitempty"`
-	Priority     *int         `json:"priority,omitempty"`
-	UniqueKey    *string      `json:"unique_key,omitempty"`
-	Retry        *Retry       `json:"retry,omitempty"`
-	Timeouts     *Timeouts    `json:"timeouts,omitempty"`
-	Retention    *Retention   `json:"retention,omitempty"`
-	Concurrency  *Concurrency `json:"concurrency,omitempty"`
-	Unique       *Unique      `json:"unique,omitempty"`
-	Debounce     *Debounce    `json:"debounce,omitempty"`
-	Rate         []Rate       `json:"rate,omitempty"`
+	Target       any               `json:"target"`
+	Payload      any               `json:"payload,omitempty"`
+	At           *time.Time        `json:"at,omitempty"`
+	DelaySeconds *float64          `json:"delay_seconds,omitempty"`
+	Priority     *int              `json:"priority,omitempty"`
+	UniqueKey    *string           `json:"unique_key,omitempty"`
+	Retry        *Retry            `json:"retry,omitempty"`
+	Timeouts     *Timeouts         `json:"timeouts,omitempty"`
+	Retention    *Retention        `json:"retention,omitempty"`
+	Concurrency  *Concurrency      `json:"concurrency,omitempty"`
+	Unique       *Unique           `json:"unique,omitempty"`
+	Debounce     *Debounce         `json:"debounce,omitempty"`
+	Rate         []Rate            `json:"rate,omitempty"`
+	Labels       map[string]string `json:"labels,omitempty"`
 }
 
 // RunPage: One page of runs, newest fire time first.
@@ -533,36 +534,37 @@ type RunPage struct {
 	NextCursor *string   `json:"next_cursor"`
 }
 
-// RunView: A run as it is shown. `fires` > 1: a skipped run for the fire times from `fire_at` to `last_fire_at`. `idempotency_key` is the same for every attempt. `target`: the program to start, for the worker that claims it. `rates`: its rate limits; `waits_for`: the key of the one for which it waits.
+// RunView: A run as it is shown. `fires` > 1: a skipped run for the fire times from `fire_at` to `last_fire_at`. `idempotency_key` is the same for every attempt. `target`: the program to start, for the worker that claims it. `labels`: its own, if it belongs to no job. `rates`: its limits; `waits_for`: the key of the one for which it waits.
 type RunView struct {
-	ID             string          `json:"id"`
-	Job            *string         `json:"job"`
-	Queue          string          `json:"queue"`
-	FireAt         time.Time       `json:"fire_at"`
-	DueAt          time.Time       `json:"due_at"`
-	State          State           `json:"state"`
-	Attempt        int             `json:"attempt"`
-	AttemptsMax    *int            `json:"attempts_max,omitempty"`
-	Priority       int             `json:"priority"`
-	Cause          Cause           `json:"cause"`
-	Disposition    *Disposition    `json:"disposition"`
-	Fires          int             `json:"fires"`
-	LastFireAt     *time.Time      `json:"last_fire_at"`
-	CreatedAt      time.Time       `json:"created_at"`
-	StartedAt      *time.Time      `json:"started_at"`
-	FinishedAt     *time.Time      `json:"finished_at"`
-	Worker         *string         `json:"worker"`
-	Error          *string         `json:"error"`
-	Result         json.RawMessage `json:"result"`
-	Progress       json.RawMessage `json:"progress"`
-	Payload        json.RawMessage `json:"payload"`
-	IdempotencyKey string          `json:"idempotency_key"`
-	History        []EventView     `json:"history"`
-	Lease          *LeaseView      `json:"lease,omitempty"`
-	Traceparent    *string         `json:"traceparent,omitempty"`
-	Target         *CommandTarget  `json:"target,omitempty"`
-	Rates          []Rate          `json:"rates,omitempty"`
-	WaitsFor       *string         `json:"waits_for,omitempty"`
+	ID             string            `json:"id"`
+	Job            *string           `json:"job"`
+	Queue          string            `json:"queue"`
+	FireAt         time.Time         `json:"fire_at"`
+	DueAt          time.Time         `json:"due_at"`
+	State          State             `json:"state"`
+	Attempt        int               `json:"attempt"`
+	AttemptsMax    *int              `json:"attempts_max,omitempty"`
+	Priority       int               `json:"priority"`
+	Cause          Cause             `json:"cause"`
+	Disposition    *Disposition      `json:"disposition"`
+	Fires          int               `json:"fires"`
+	LastFireAt     *time.Time        `json:"last_fire_at"`
+	CreatedAt      time.Time         `json:"created_at"`
+	StartedAt      *time.Time        `json:"started_at"`
+	FinishedAt     *time.Time        `json:"finished_at"`
+	Worker         *string           `json:"worker"`
+	Error          *string           `json:"error"`
+	Result         json.RawMessage   `json:"result"`
+	Progress       json.RawMessage   `json:"progress"`
+	Payload        json.RawMessage   `json:"payload"`
+	IdempotencyKey string            `json:"idempotency_key"`
+	History        []EventView       `json:"history"`
+	Lease          *LeaseView        `json:"lease,omitempty"`
+	Traceparent    *string           `json:"traceparent,omitempty"`
+	Target         *CommandTarget    `json:"target,omitempty"`
+	Labels         map[string]string `json:"labels,omitempty"`
+	Rates          []Rate            `json:"rates,omitempty"`
+	WaitsFor       *string           `json:"waits_for,omitempty"`
 }
 
 // SecretRef: A secret that is read where it is used: `env:NAME`, a variable of the process, behind the prefix of the setting `secrets_env_prefix`; or `file:NAME`, a file in the folder of the setting `secrets_dir`.

@@ -86,3 +86,12 @@ async def test_keys_come_in_pages(api: Api) -> None:
     page = (await api.get("/rates?limit=3")).json
     rest = (await api.get(f"/rates?limit=3&cursor={page['next_cursor']}")).json
     assert [one["key"] for one in (*page["items"], *rest["items"])] == [f"k{number}" for number in range(5)]
+
+
+async def test_a_one_off_run_has_labels_of_its_own(api: Api) -> None:
+    run = {**RUN, "labels": {"team": "billing"}, "rate": [{**RATE, "key": "of:{label.team}"}]}
+    reply = await api.send("POST", "/runs", run)
+    assert (reply.status, reply.json["labels"], reply.json["rates"][0]["key"]) == (201, run["labels"], "of:billing")
+    assert (await api.send("GET", f"/runs/{reply.json['id']}")).json["labels"] == run["labels"]
+    wrong = await api.send("POST", "/runs", {**run, "labels": {"": "x"}})
+    assert wrong.status == 422

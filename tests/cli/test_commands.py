@@ -340,9 +340,23 @@ def test_a_run_is_added_with_flags(call: Call) -> None:
     assert re.fullmatch(r"Run [0-9a-f-]{36} is pending, due \S+ \(in 5 min\b.*\)\.\n", added.stdout)
     same = call("run", "add", "--queue", "add", "--key", "add-1").stdout
     assert "holds that key; it is pending" in same
-    flags = ("--attempts", "2", "--priority", "3", "--concurrency", "db=2", "--keep", "1d", "--json")
+    flags = (
+        "--attempts",
+        "2",
+        "--priority",
+        "3",
+        "--concurrency",
+        "db=2",
+        "--keep",
+        "1d",
+        "--label",
+        "team=a",
+        "--json",
+    )
     run = as_json(call("run", "add", "--http", "https://example.com/x", "--at", "2099-01-01T00:00:00Z", *flags))
-    assert (run["queue"], run["due_at"], run["priority"]) == ("http", "2099-01-01T00:00:00Z", 3)
+    assert (run["queue"], run["due_at"], run["priority"], run["labels"]) == (
+        "http", "2099-01-01T00:00:00Z", 3, {"team": "a"},
+    )  # fmt: skip
     edit = ("run", "add", "--queue", "add", "--debounce", "page-7=30s", "--debounce-max", "5m", "--json")
     assert [as_json(call(*edit))["outcome"] for _ in range(2)] == ["created", "debounced"]
     once = ("run", "add", "--queue", "add", "--unique", "u", "--unique-until", "finished", "--replace")

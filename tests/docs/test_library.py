@@ -7,13 +7,14 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from horarium import Scheduler, SyncScheduler
+from horarium import Scheduler, SyncScheduler, errors
 from horarium.cli.worker import worker
 from tests.blackbox.outside import environment
 from tests.handlers.conftest import done
@@ -24,6 +25,11 @@ PAGE = "\n".join((Path(__file__).parents[2] / "docs" / name).read_text() for nam
 PROGRAMS: list[str] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 WHOLE = [program for program in PROGRAMS if "__main__" in program]
 PARTS = [program for program in PROGRAMS if "__main__" not in program]
+
+
+def test_the_errors_are_drawn_as_they_are() -> None:
+    tree = str(errors.__doc__).split("\n\n")[1]
+    assert textwrap.dedent(tree) in PAGE
 
 
 @pytest.mark.slow

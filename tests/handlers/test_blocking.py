@@ -101,7 +101,7 @@ async def main():
         await scheduler.start()
         run = await scheduler.enqueue("work")
         done = await scheduler.wait_for(run.id, timeout=60)
-        print(done.state, done.attempt, done.output, done.error)
+        print(done.state, done.attempt, done.to_dict()["result"], done.error)
 
 asyncio.run(main())
 """

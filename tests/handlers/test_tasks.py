@@ -295,3 +295,62 @@ async def test_a_result_has_its_type(scheduler: Scheduler) -> None:
     failed = await ended(scheduler, await report.enqueue(month=13))
     with pytest.raises(StateConflict, match="it is failed: ValueError: no such month"):
         await scheduler.result(failed)
+
+
+async def test_a_function_in_place_of_the_policy_judges_errors(scheduler: Scheduler) -> None:
+    assert (await failing(scheduler, OSError("x"), retry=lambda run, error: "y" in str(error))).attempt == 1
+    assert (await failing(scheduler, OSError("x"), retry=lambda run, error: timedelta(0))).attempt == 2
+
+
+async def test_calls_of_a_handler_are_unique_by_its_key(scheduler: Scheduler) -> None:
+    @scheduler.handler(unique={"key": "receipt:{args.order}", "until": "finished"})
+    async def receipt(order: int) -> None: ...
+
+    scheduler.add_handler("loose", lambda run: None, unique={"key": "{args.order}"})
+    first = await receipt.enqueue(order=1)
+    assert await scheduler.enqueue(receipt, {"order": 1}) == first
+    assert (await scheduler.add_run(handler=receipt, args={"order": 1})) == first
+    second, again = await scheduler.enqueue_many(receipt, [{"order": 2}, {"order": 1}])
+    assert (again, second != first.id) == (first.id, True)
+    assert (await receipt.with_options(unique_key="other").enqueue(order=1)).id not in (first.id, second)
+    with pytest.raises(InvalidRequest, match=r"unique\.key: \{args\.order\} of the key .* is missing"):
+        await scheduler.enqueue("loose", {"other": 1})
+    with pytest.raises(InvalidJob, match=r"\{orders\} is unknown in a key"):
+        scheduler.add_handler("wrong", print, unique={"key": "{orders}"})
+
+
+async def test_a_process_that_names_queues_performs_their_handlers_alone(scheduler: Scheduler) -> None:
+    scheduler.add_handler("heavy", lambda run: None, queue="heavy")
+    scheduler.add_handler("light", lambda run: None)
+    scheduler.configure(queues=["heavy"])
+    await scheduler.start()
+    light = await scheduler.enqueue("light")
+    assert (await done(scheduler, "heavy")).state == "completed"
+    assert (await scheduler.get_run(light.id)).state == "pending"
+    await scheduler.stop()
+    scheduler.configure(queues=["default"])
+    await scheduler.start()
+    assert (await ended(scheduler, light)).state == "completed"
+    with pytest.raises(InvalidJob, match="queue must be a name, not 3"):
+        Scheduler("memory://").add_handler("x", lambda run: None, queue=3)  # type: ignore[arg-type]
+
+
+async def test_a_one_off_run_has_labels_of_its_own(scheduler: Scheduler) -> None:
+    seen: list[Any] = []
+
+    @scheduler.handler(labels={"team": "billing"}, concurrency="{label.team}")
+    async def send(run: RunContext) -> None:
+        seen.append(dict(run.labels))
+
+    run = await scheduler.enqueue(send)
+    assert (run.to_dict()["labels"], run.concurrency_key) == ({"team": "billing"}, "billing")
+    hold = await scheduler.add_hold({"scope": {"labels": {"team": "sales"}}, "reason": "their database moves"})
+    await scheduler.start()
+    sales = await scheduler.enqueue(send, labels={"team": "sales"})
+    await ended(scheduler, run)
+    assert (await scheduler.get_run(sales.id)).state == "pending"
+    await scheduler.lift_hold(hold["id"])
+    await ended(scheduler, sales)
+    assert seen == [{"team": "billing"}, {"team": "sales"}]
+    with pytest.raises(InvalidRequest, match=r"labels"):
+        await scheduler.enqueue(send, labels={"no good": "x"})

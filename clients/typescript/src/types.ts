@@ -455,6 +455,7 @@ export interface RunDefinition {
   unique?: Unique | null;
   debounce?: Debounce | null;
   rate?: Rate[];
+  labels?: Record<string, string>;
 }
 
 export interface RunPage {
@@ -489,6 +490,7 @@ export interface RunView {
   lease?: LeaseView;
   traceparent?: string;
   target?: CommandTarget;
+  labels?: Record<string, string>;
   rates?: Rate[];
   waits_for?: string;
 }

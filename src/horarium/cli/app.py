@@ -7,6 +7,7 @@ import importlib
 import inspect
 import sys
 import traceback
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -64,11 +65,16 @@ def is_scheduler(found: Any) -> bool:
 
 
 def run_scheduler(
-    scheduler: Any, *, slots: int | None = None, grace: float | None = None, name: str | None = None
+    scheduler: Any,
+    *,
+    slots: int | None = None,
+    grace: float | None = None,
+    name: str | None = None,
+    queues: Sequence[str] | None = None,
 ) -> None:
     """Run it until a signal stops it. Given values replace those that it was made with."""
-    if (slots, grace, name) != (None, None, None):
-        scheduler.configure(handler_concurrency=slots, grace_seconds=grace, node_name=name)
+    if (slots, grace, name, queues) != (None, None, None, None):
+        scheduler.configure(handler_concurrency=slots, grace_seconds=grace, node_name=name, queues=queues)
     if inspect.iscoroutinefunction(scheduler.run_forever):
         asyncio.run(_run(scheduler))
         return

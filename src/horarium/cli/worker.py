@@ -38,8 +38,9 @@ result, raising is a failure. On SIGTERM the worker finishes its runs and gives 
 With --allow-commands, it starts the programs of command targets: {"type": "command", "command": ["pg_dump", "db"]}.
 Anyone who may define jobs or runs then starts programs as the user that this worker runs as.
 \b
-A Scheduler (--app myapp.main:scheduler) performs the runs of its own handlers, on its own store: no server and no
---queue are needed, and --slots, --grace and --name replace what it was made with.
+A Scheduler (--app myapp.main:scheduler) performs the runs of its own handlers, on its own store: no server is
+needed, and --slots, --grace and --name replace what it was made with. With --queue it performs only handlers of these
+queues: @scheduler.handler(queue="heavy"), and `default` for those that name none.
 \b
 Examples:
   horarium worker --queue reports --app myapp.tasks:make_report
@@ -118,6 +119,7 @@ def worker(
                 slots=slots if _is_given("slots") else None,
                 grace=grace if _is_given("grace") else None,
                 name=name,
+                queues=queues or None,
             )
             ignore_signals()
             return

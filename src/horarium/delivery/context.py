@@ -21,7 +21,7 @@ import msgspec
 from horarium.clock import to_datetime, to_micros
 from horarium.delivery.saying import RunLog
 from horarium.errors import InvalidRequest, LeaseLost
-from horarium.model import RESULT_BYTES_MAX, HandlerTarget, Job, Run
+from horarium.model import RESULT_BYTES_MAX, HandlerTarget, Job, Run, own_labels
 from horarium.ports import Control, RunLogs
 from horarium.rules.tracing import handed_on
 
@@ -212,8 +212,8 @@ class RunContext:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """The labels of its job."""
-        return self._job.labels if self._job is not None else {}
+        """Those of its job, or its own if it has none."""
+        return self._job.labels if self._job is not None else own_labels(self._run)
 
     @property
     def cancelled(self) -> CancelledEvent:

@@ -119,9 +119,10 @@ NO_RULES = Rules()
 
 class Handler:
     """A registered function, and how it is to be called. `concurrency`: how many of it this process performs at one
-    time (None: as many as there are places). Raises InvalidJob for a function that can't be one."""
+    time (None: as many as there are places). `queue`: processes that name queues call it only if they serve this one.
+    Raises InvalidJob for a function that can't be one."""
 
-    __slots__ = ("arguments", "concurrency", "free", "function", "is_async", "name", "pool", "rules")
+    __slots__ = ("arguments", "concurrency", "free", "function", "is_async", "name", "pool", "queue", "rules")
 
     def __init__(
         self,
@@ -130,6 +131,7 @@ class Handler:
         concurrency: int | None = None,
         rules: Rules = NO_RULES,
         pool: Pool | None = None,
+        queue: str | None = None,
     ) -> None:
         if concurrency is not None and not 1 <= concurrency <= CONCURRENCY_MAX:
             raise InvalidJob(f"handler {name!r}: concurrency must be from 1 to {CONCURRENCY_MAX:,}, not {concurrency}")
@@ -145,6 +147,7 @@ class Handler:
         self.arguments = Arguments(name, function)
         self.free = self.arguments.free
         self.pool = pool
+        self.queue = queue or "default"
         if pool is not None:
             check_poolable(name, function, self.arguments.run is not None, self.is_async)
 

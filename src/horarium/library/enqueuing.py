@@ -58,6 +58,8 @@ class Enqueuing:
         both ValueErrors; and Conflict, with nothing added, where the key's holder is in a transaction that has not
         committed."""
         (run,) = self._one_offs(name, [args], how, unique_key)
+        if unique_key is None and debounce is None and unique is None:
+            unique = self._program.unique(run.queue.removeprefix("handler/"), run.payload)
         if (rule := unique_rule(unique_key, unique, debounce, connection)) is not None:
             return Run((await self._operations.one_offs.add_unique(run, rule)).run)
         (run,) = await self._placed([run], connection)
@@ -85,7 +87,10 @@ class Enqueuing:
     ) -> list[str]:
         """One-off runs of one handler in bulk, 1,000 a transaction; with a `connection`, all in that one. Their ids, in
         order."""
-        runs = await self._placed(self._one_offs(name, args, how), connection)
+        runs = self._one_offs(name, args, how)
+        if runs and self._program.unique(runs[0].queue.removeprefix("handler/"), runs[0].payload) is not None:
+            return [(await self.enqueue(name, each, connection=connection, **how)).id for each in args]
+        runs = await self._placed(runs, connection)
         await self._add_runs(runs, connection)
         return [run.id for run in runs]
 

@@ -48,6 +48,7 @@ class SchedulerOptions(TypedDict, total=False):
     http_breaker_failures: int
     http_breaker_seconds: float
     handler_concurrency: int
+    queues: Sequence[str] | None
     grace_seconds: float
     audit_retention_seconds: float | None
     metrics_jobs_max: int

@@ -14,7 +14,7 @@ from horarium.errors import HorariumError, InvalidRequest, UnknownArgument
 from horarium.library.fields import TargetFields, check_names, one_target, plain_fields
 from horarium.library.looking import states_of
 from horarium.library.named import in_name_of_actor
-from horarium.library.one_offs import RunFields, delay_seconds
+from horarium.library.one_offs import RunFields, delay_seconds, encode_args
 from horarium.library.values import Run
 from horarium.model import State
 from horarium.operations.runs.bulk import CANCELLED, Batch, Selection
@@ -128,6 +128,8 @@ def _definition(program: Program, given: Mapping[str, Any]) -> RunDefinition:
     if given.get("handler") is not None:
         handler = program.handler_name(given["handler"], InvalidRequest)
         given = {**program.defaults(handler), **given, "handler": handler}
+        if not given.keys() & {"unique_key", "unique", "debounce"}:
+            given["unique"] = program.unique(handler, encode_args(given.get("args")))
     fields = {name: value for name, value in given.items() if value is not None}
     fields = {name: value for name, value in fields.items() if name not in TargetFields.__annotations__}
     if "delay" in fields:

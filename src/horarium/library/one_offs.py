@@ -25,6 +25,7 @@ from horarium.policies import Concurrency, Debounce, Rate, Rates, Retention, Ret
 from horarium.rules.uniqueness import rule_of
 from horarium.triggers import every
 from horarium.triggers.words import quote
+from horarium.wire.definitions import Labels
 from horarium.wire.faults import fault_of, find_faults, say_faults, unknown_names
 from horarium.wire.one_offs import DELAY_SECONDS_MAX, one_off_run, with_own_keys
 from horarium.wire.rates import plain_rates
@@ -45,6 +46,7 @@ class RunFields(TypedDict, total=False):
     retention: Retention | Mapping[str, Any] | None
     concurrency: Concurrency | str | Mapping[str, Any] | None
     rate: RateGiven | Sequence[RateGiven] | None
+    labels: Mapping[str, str]
 
 
 class Wanted(NamedTuple):
@@ -58,6 +60,7 @@ class Wanted(NamedTuple):
     retention: Retention | Mapping[str, Any] | None = None
     concurrency: Concurrency | str | Mapping[str, Any] | None = None
     rate: RateGiven | Sequence[RateGiven] | None = None
+    labels: Mapping[str, str] = {}
     unique_key: str | None = None
 
 
@@ -153,9 +156,10 @@ def _policy(how: Wanted) -> RunPolicy | None:
     retry = _converted("retry", how.retry, Retry)
     timeouts = _converted("timeouts", how.timeouts, Timeouts)
     retention = _converted("retention", how.retention, Retention)
-    if retry is timeouts is retention is None:
+    labels: dict[str, str] = _converted("labels", how.labels, Labels) or {}
+    if retry is timeouts is retention is None and not labels:
         return None
-    return RunPolicy(retry or Retry(), timeouts or Timeouts(), retention or Retention())
+    return RunPolicy(retry or Retry(), timeouts or Timeouts(), retention or Retention(), labels=labels)
 
 
 def _concurrency(given: Concurrency | str | Mapping[str, Any] | None) -> Concurrency | None:

@@ -11,15 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+from msgspec.structs import replace
+
 from horarium.delivery.context import RunContext
 from horarium.delivery.handler import Around, Errors, Handler, HandlerFunction, Inside, Rules
 from horarium.delivery.pool import Pool
 from horarium.errors import HorariumError, InvalidJob, UnknownArgument
 from horarium.library.declaring import JobSpec
 from horarium.library.fields import check_names, job_fields, trigger_spec
-from horarium.library.one_offs import RunFields, encode, one_offs, wanted
+from horarium.library.one_offs import RunFields, encode, one_offs, unique_rule, wanted
 from horarium.library.tasks import HandlerOptions, function_of
 from horarium.model import HandlerTarget
+from horarium.policies import Unique
+from horarium.rules.keys import Source, check_template, resolve
 from horarium.wire.definitions import JobDefinition, read_definition
 
 Hook = Callable[[], Any]
@@ -51,6 +55,7 @@ class Program:
         self._handlers = handlers
         self._running = running
         self._defaults: dict[str, Mapping[str, Any]] = {}
+        self._uniques: dict[str, Unique] = {}
         self.arounds: list[Around] = []
         self.insides: list[Inside] = []
         self._pool = Pool()
@@ -68,23 +73,39 @@ class Program:
             raise InvalidJob(f"handler {name!r} is registered already")
         read_definition({"name": name, "trigger": {}, "target": {"type": "handler", "name": name}})
         defaults = {option: value for option, value in options.items() if option in RunFields.__annotations__}
+        judge = defaults.pop("retry") if callable(defaults.get("retry")) else options.get("retry_if")
         places = defaults.pop("concurrency") if isinstance(defaults.get("concurrency"), int) else None
         one_offs(name, [None], wanted(defaults), 0, bytes(10))
         rules = Rules(
             retry_for=_errors(options.get("retry_for")),
             give_up_on=_errors(options.get("give_up_on")) or (),
-            judge=options.get("retry_if"),
+            judge=judge,
             arounds=self.arounds,
             insides=self.insides,
         )
         if (wanted_pool := options.get("pool")) not in (None, "process"):
             raise InvalidJob(f"handler {name!r}: pool must be 'process', not {wanted_pool!r}")
-        self._handlers[name] = Handler(name, function, places, rules, self._pool if wanted_pool else None)
+        queue, unique = options.get("queue"), unique_rule(None, options.get("unique"), None, None)
+        if not (queue is None or (isinstance(queue, str) and queue)):
+            raise InvalidJob(f"handler {name!r}: queue must be a name, not {queue!r}")
+        if isinstance(unique, Unique):
+            check_template(unique.key, "unique.key")
+            self._uniques[name] = unique
+        self._handlers[name] = Handler(name, function, places, rules, self._pool if wanted_pool else None, queue)
         self._defaults[name] = defaults
 
     def defaults(self, handler: object) -> Mapping[str, Any]:
         """The keyword arguments with which runs of this handler are made, where a call does not give its own."""
         return self._defaults.get(handler, {}) if isinstance(handler, str) else {}
+
+    def unique(self, handler: str, payload: bytes | None) -> Unique | None:
+        """The rule by which a run of this handler with these args is unique, unless a call has one of its own. Raises
+        InvalidRequest for a key of which a part is missing."""
+        rule = self._uniques.get(handler)
+        if rule is None:
+            return None
+        source = Source(None, f"handler/{handler}", {}, HandlerTarget(handler), payload)
+        return replace(rule, key=resolve(rule.key, source, "unique.key"))
 
     def add_around(self, function: Callable[[RunContext], Any]) -> None:
         """Have handlers called within this context. Raises InvalidJob."""

@@ -151,12 +151,18 @@ class Scheduler(
         handler_concurrency: int | None = None,
         grace_seconds: float | None = None,
         node_name: str | None = None,
+        queues: Sequence[str] | None = None,
     ) -> None:
         """Change these options before `start`; None leaves one as it is. Raises
         InvalidSetting; InvalidRequest once the scheduler runs."""
         if self._runtime.running:
             raise InvalidRequest("configure: do it before the scheduler is started")
-        given = {"handler_concurrency": handler_concurrency, "grace_seconds": grace_seconds, "node_name": node_name}
+        given: dict[str, Any] = {
+            "handler_concurrency": handler_concurrency,
+            "grace_seconds": grace_seconds,
+            "node_name": node_name,
+            "queues": queues,
+        }
         changes = {name: value for name, value in given.items() if value is not None}
         self._runtime.configure(**changes)
 

@@ -17,7 +17,7 @@ from horarium.delivery.handler import Errors, HandlerFunction, Judge
 from horarium.errors import WrongArguments
 from horarium.library.one_offs import RunFields
 from horarium.library.values import Run
-from horarium.policies import Concurrency
+from horarium.policies import Concurrency, Retry, Unique
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,14 +39,19 @@ class HandlerOptions(RunFields, total=False):
 
     `concurrency`: a number, of runs that this process performs at one time, or the policy, over all processes.
     `retry_for`: errors after which a run is tried again (left out: all); `give_up_on`: those after which it is not;
-    `retry_if`: a function of the run and the error: False (not again), True or None (as `retry` says), or after how
-    many seconds. `pool="process"`: a plain function of its args alone is called in a process of its own, which a time
-    limit ends."""
+    `retry_if` (or `retry` itself, if it is a function): of the run and the error: False (not again), True or None (as
+    the policy says), or after how many seconds. `unique`: each call of `enqueue` is unique by this key, in which
+    `{args.NAME}` is an argument. `queue`: performed only by processes that serve this queue (`configure(queues=...)`,
+    `horarium worker --queue`), or that name none. `pool="process"`: a plain function of its args alone is called in a
+    process of its own, which a time limit ends."""
 
     concurrency: int | Concurrency | str | Mapping[str, Any] | None  # type: ignore[misc]
+    retry: Retry | Mapping[str, Any] | Judge | None  # type: ignore[misc]
     retry_for: type[BaseException] | Errors
     give_up_on: type[BaseException] | Errors
     retry_if: Judge
+    unique: Unique | Mapping[str, Any] | None
+    queue: str | None
     pool: Literal["process"] | None
 
 

@@ -27,12 +27,13 @@ class Event(Struct, frozen=True, array_like=True):
 
 
 class RunPolicy(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The policies of a run that belongs to no job."""
+    """The policies of a run that belongs to no job, and its labels."""
 
     retry: Retry = Retry()
     timeouts: Timeouts = Timeouts()
     retention: Retention = Retention()
     target: HttpTarget | CommandTarget | None = None
+    labels: dict[str, str] = {}
 
 
 DEFAULT_RUN_POLICY = RunPolicy()
@@ -150,6 +151,11 @@ def _has_begun(run: Run) -> bool:
         if event.kind is EventKind.BEGUN or event.state is State.PENDING:
             return event.kind is EventKind.BEGUN
     return False
+
+
+def own_labels(run: Run) -> dict[str, str]:
+    """Those of a run that belongs to no job."""
+    return {} if run.policy is None else run.policy.labels
 
 
 def shown_state(run: Run) -> State:

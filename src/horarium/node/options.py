@@ -27,7 +27,8 @@ def default_node_name() -> str:
 class Options:
     """The settings of a process that concern its node; docs/settings.md describes most of them, under the same names.
     The defaults are right for one machine. `report_url`, `report_secret`: where an endpoint that works on after its
-    answer reports to, and what the keys for that are derived from. Raises InvalidSetting, which names the option."""
+    answer reports to, and what the keys for that are derived from. `queues`: of handlers that name a queue only those
+    of these are performed here (None: all). Raises InvalidSetting, which names the option."""
 
     roles: Sequence[str] = ROLES
     node_name: str | None = None
@@ -43,6 +44,7 @@ class Options:
     http_breaker_failures: int = 20
     http_breaker_seconds: float = 60.0
     handler_concurrency: int = 100
+    queues: Sequence[str] | None = None
     grace_seconds: float = 30.0
     audit_retention_seconds: float | None = None
     metrics_jobs_max: int = JOBS_MAX_DEFAULT

@@ -174,7 +174,9 @@ class Runtime:
                 if self._assembly is not None:
                     for delivery in self._assembly.deliveries:
                         await delivery.close()
-                self._assembly = assembly = Assembly(self._shared, self.options, self.handlers, self._buses)
+                queues = self.options.queues
+                served = {name: one for name, one in self.handlers.items() if queues is None or one.queue in queues}
+                self._assembly = assembly = Assembly(self._shared, self.options, served, self._buses)
                 for name, bus in assembly.buses.items():
                     bus.open(assembly.reports[name].wake.set)  # a broker that is down delays nothing
                 self._loops = Loops(

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from horarium.clock import DAY, INSTANT_MAX, Instant, to_micros, to_text
-from horarium.model import EventKind, HttpTarget, Job, Run, State
+from horarium.model import EventKind, HttpTarget, Job, Run, State, own_labels
 from horarium.model.holds import HeldMissed, Hold, HoldScope
 from horarium.model.states import Cause, Disposition
 from horarium.model.targets import FOLLOW_QUEUE, NOTIFY_QUEUE
@@ -146,7 +146,8 @@ def _covers(scope: HoldScope, queue: str, name: str | None, job: Job | None, run
     if scope.job is not None:
         return scope.job == name
     if scope.labels:
-        return job is not None and scope.labels.items() <= job.labels.items()
+        labels = job.labels if job is not None else {} if run is None else own_labels(run)
+        return scope.labels.items() <= labels.items()
     return scope.all
 
 

@@ -31,6 +31,7 @@ from horarium.model import (
     Target,
     callers_key,
     encode_payload,
+    own_labels,
     queue_of,
 )
 from horarium.policies import (
@@ -47,7 +48,7 @@ from horarium.policies import (
     Unique,
 )
 from horarium.rules.keys import Source, check_keys, with_keys
-from horarium.wire.definitions import Moment, Priority, TargetCheck
+from horarium.wire.definitions import Labels, Moment, Priority, TargetCheck
 from horarium.wire.faults import fault_of, find_faults, say_faults
 from horarium.wire.masking import keep_secrets
 
@@ -82,6 +83,7 @@ class RunDefinition(Struct, kw_only=True, forbid_unknown_fields=True, omit_defau
     unique: Unique | None = None
     debounce: Debounce | None = None
     rate: Rates = ()
+    labels: Labels = {}
 
 
 def read_run(fields: Mapping[str, Any]) -> RunDefinition:
@@ -124,15 +126,20 @@ def with_own_keys(run: Run, target: Target, rates: tuple[Rate, ...], concurrency
     if not rates and concurrency is None:
         return run
     check_keys(rates, concurrency)
-    return with_keys(run, Source(None, run.queue, {}, target, run.payload), rates, concurrency)
+    return with_keys(run, Source(None, run.queue, own_labels(run), target, run.payload), rates, concurrency)
 
 
 def _policy_of(definition: RunDefinition) -> RunPolicy | None:
     """None: all is as by default."""
     retry, timeouts, retention = definition.retry, definition.timeouts, definition.retention
-    if retry is DEFAULT_RETRY and timeouts is DEFAULT_TIMEOUTS and retention is DEFAULT_RETENTION:
+    if (
+        retry is DEFAULT_RETRY
+        and timeouts is DEFAULT_TIMEOUTS
+        and retention is DEFAULT_RETENTION
+        and not definition.labels
+    ):
         return None
-    policy = RunPolicy(retry, timeouts, retention)
+    policy = RunPolicy(retry, timeouts, retention, labels=definition.labels)
     return None if policy == DEFAULT_RUN_POLICY else policy
 
 

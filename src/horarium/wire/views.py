@@ -37,6 +37,7 @@ from horarium.model import (
     Target,
     awaits_worker,
     claimed_text,
+    own_labels,
     planned_text,
     timeline,
 )
@@ -141,7 +142,8 @@ class LeaseView(Struct):
 class RunView(Struct, kw_only=True):
     """A run as it is shown. `fires` > 1: a skipped run for the fire times from `fire_at` to `last_fire_at`.
     `idempotency_key` is the same for every attempt. `target`: the program to start, for the worker that claims it.
-    `rates`: its rate limits; `waits_for`: the key of the one for which it waits."""
+    `labels`: its own, if it belongs to no job. `rates`: its limits;
+    `waits_for`: the key of the one for which it waits."""
 
     id: str
     job: str | None
@@ -169,6 +171,7 @@ class RunView(Struct, kw_only=True):
     lease: LeaseView | UnsetType = UNSET
     traceparent: str | UnsetType = UNSET
     target: CommandTarget | UnsetType = UNSET
+    labels: dict[str, str] | UnsetType = UNSET
     rates: tuple[Rate, ...] | UnsetType = UNSET
     waits_for: str | UnsetType = UNSET
 
@@ -354,6 +357,7 @@ def run_view(run: Run) -> RunView:
         payload=None if payload is None else _json(payload),
         idempotency_key=run.id,
         history=_begun(run, created_at, started_at) or [event_view(event) for event in timeline(run)],
+        labels=own_labels(run) or UNSET,
         rates=run.rates or UNSET,
         waits_for=(waits_for(run) if run.rates else None) or UNSET,
     )

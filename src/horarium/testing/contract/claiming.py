@@ -26,7 +26,11 @@ FULL_RUN = Run(
     job="jöb",
     cause=Cause.BACKFILL,
     payload='{"nul":"a\\u0000b","uni":"ü\U0001f570","surrogate":"\\ud83d","num":1e400}'.encode(),
-    policy=RunPolicy(retry=Retry(backoff_seconds=0.1), target=Http(url="https://example.org", body=[1.5, "\x00"])),
+    policy=RunPolicy(
+        retry=Retry(backoff_seconds=0.1),
+        target=Http(url="https://example.org", body=[1.5, "\x00"]),
+        labels={"team": "é"},
+    ),
     unique_key="schlüssel 'quoted' \"twice\" \\",
     concurrency_key="schlüssel/\U0001f511%_",
     concurrency_max=100_000,

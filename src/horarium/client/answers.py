@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from horarium.client.transport import Problem
 from horarium.errors import HorariumError
 from horarium.wire.overrides import OverrideView
-from horarium.wire.views import JobView, NodeView, RunView
+from horarium.wire.views import NodeView, RunView
 
 
 class Fires(Struct, omit_defaults=True):
@@ -69,21 +69,6 @@ class Backfilled(Struct):
     runs: list[RunView]
     left: int = 0
     next_start: datetime | None = None
-
-
-class JobsPage(Struct):
-    items: list[JobView]
-    next_cursor: str | None = None
-
-
-class RunsPage(Struct):
-    items: list[RunView]
-    next_cursor: str | None = None
-
-
-class AnyPage(Struct):
-    items: list[dict[str, Any]]
-    next_cursor: str | None = None
 
 
 class Readiness(Struct):

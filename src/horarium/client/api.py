@@ -10,24 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import msgspec
 from msgspec import UNSET, Struct
 
 from horarium.client.answers import (
-    AnyPage,
     Backfilled,
     Fires,
     Imported,
     ImportedLine,
-    JobsPage,
     NodesPage,
     Pulse,
     Readiness,
     Report,
     Runs,
-    RunsPage,
 )
 from horarium.client.approvals import Approvals
 from horarium.client.calendars import Calendars
@@ -38,22 +35,19 @@ from horarium.client.many_runs import ManyRuns
 from horarium.client.overrides import Overrides
 from horarium.client.plans import Plans
 from horarium.client.rates import Rates
-from horarium.client.transport import Answer, Cut, Problem, Transport, error_from, segment
+from horarium.client.transport import Answer, Cut, Problem, Transport, decoded, error_from, segment
 from horarium.client.watching import Watching
 from horarium.errors import HorariumError, InvalidRequest
 from horarium.wire.definitions import JobDefinition
 from horarium.wire.views import JobView, NodeView, RunView
 
 URL_DEFAULT = "http://127.0.0.1:8080"
-PAGE_SIZE = 200
 WAIT_SECONDS_MAX = 60.0
 CLAIM_MAX = 1_000
 SETTLE_MAX = 1_000
 IMPORT_MAX = 1_000
 IMPORT_BYTES_MAX = 960 * 1024
 """JSON text of the jobs in one request; the server reads a body of 1 MiB."""
-
-T = TypeVar("T")
 
 
 class Client(Watching, ManyRuns):
@@ -91,12 +85,11 @@ class Client(Watching, ManyRuns):
 
     def create_job(self, definition: JobDefinition | Mapping[str, Any]) -> JobView:
         """Define a new job. Raises AlreadyExists if the name is taken."""
-        return _decode(self._post("/jobs", definition, repeatable=False), JobView)
+        return self._transport.call("POST", "/jobs", JobView, body=definition, repeatable=False)
 
     def put_job(self, definition: JobDefinition | Mapping[str, Any]) -> tuple[JobView, bool]:
         """Define the job, or bring the existing one to this content; True: it is new."""
-        answer = self._call("PUT", f"/jobs/{segment(_name_of(definition))}", body=definition)
-        return _decode(answer, JobView), answer.status == 201
+        return self._transport.put(f"/jobs/{segment(_name_of(definition))}", definition, JobView)
 
     def import_jobs(
         self, definitions: Iterable[JobDefinition | Mapping[str, Any]], *, dry_run: bool = False
@@ -125,7 +118,8 @@ class Client(Watching, ManyRuns):
         if not batch:
             return
         try:
-            found = _decode(self._post("/import", {"jobs": batch, "dry_run": dry_run}), list[ImportedLine])
+            body = {"jobs": batch, "dry_run": dry_run}
+            found = self._transport.call("POST", "/import", list[ImportedLine], body=body)
         except InvalidRequest as error:
             if len(batch) > 1:
                 # One that can't be read at all keeps the others out: it is found by halving.
@@ -140,11 +134,11 @@ class Client(Watching, ManyRuns):
 
     def patch_job(self, name: str, changes: Mapping[str, Any]) -> JobView:
         """Apply a JSON merge patch (RFC 7396) to the job's definition."""
-        return _decode(self._call("PATCH", f"/jobs/{segment(name)}", body=changes), JobView)
+        return self._transport.call("PATCH", f"/jobs/{segment(name)}", JobView, body=changes)
 
     def get_job(self, name: str) -> JobView:
         """The job of that name. Raises NotFound."""
-        return _decode(self._call("GET", f"/jobs/{segment(name)}"), JobView)
+        return self._transport.call("GET", f"/jobs/{segment(name)}", JobView)
 
     def list_jobs(
         self,
@@ -161,7 +155,7 @@ class Client(Watching, ManyRuns):
             "enabled": None if enabled is None else str(enabled).lower(), "prefix": prefix,
             "finished": {False: None, True: "true", None: "any"}[finished],
         }  # fmt: skip
-        return self._pages("/jobs", query, JobsPage, limit)
+        return self._transport.items("/jobs", JobView, query, limit)
 
     def delete_job(self, name: str) -> None:
         """End the job: pending runs are cancelled, running ones asked to stop."""
@@ -170,11 +164,11 @@ class Client(Watching, ManyRuns):
     def pause_job(self, name: str, reason: str | None = None, until: datetime | None = None) -> JobView:
         """No later fire time runs until it is resumed, or until an instant."""
         body = {key: value for key, value in (("reason", reason), ("until", until)) if value is not None}
-        return _decode(self._post(f"/jobs/{segment(name)}/pause", body), JobView)
+        return self._transport.call("POST", f"/jobs/{segment(name)}/pause", JobView, body=body)
 
     def resume_job(self, name: str) -> JobView:
         """Go on with the fire times from now on."""
-        return _decode(self._post(f"/jobs/{segment(name)}/resume", {}), JobView)
+        return self._transport.call("POST", f"/jobs/{segment(name)}/resume", JobView, body={})
 
     def trigger_job(self, name: str, payload: Any = UNSET, *, unique_key: str | None = None) -> RunView:
         """A run now, under the job's overlap policy. With a `unique_key`, asking again gives the same run; without
@@ -182,15 +176,15 @@ class Client(Watching, ManyRuns):
         body = {} if payload is UNSET else {"payload": payload}
         headers = {"Idempotency-Key": unique_key or self._transport.new_key()}
         path = f"/jobs/{segment(name)}/trigger"
-        return _decode(self._call("POST", path, body=body, headers=headers), RunView)
+        return self._transport.call("POST", path, RunView, body=body, headers=headers)
 
     def versions(self, name: str, limit: int | None = None) -> Iterator[dict[str, Any]]:
         """Earlier definitions of the job, and their authors; the newest first."""
-        return self._pages(f"/jobs/{segment(name)}/versions", {}, AnyPage, limit)
+        return self._transport.items(f"/jobs/{segment(name)}/versions", dict[str, Any], {}, limit)
 
     def revert_job(self, name: str, version: int) -> JobView:
         """Bring the job back to what it was at this version."""
-        return _decode(self._post(f"/jobs/{segment(name)}/revert", {"version": version}), JobView)
+        return self._transport.call("POST", f"/jobs/{segment(name)}/revert", JobView, body={"version": version})
 
     def backfill_job(self, name: str, start: datetime, end: datetime) -> list[RunView]:
         """Runs for the fire times in [start, end), at most 1,000. Those that have a run keep theirs."""
@@ -198,16 +192,17 @@ class Client(Watching, ManyRuns):
 
     def backfill(self, name: str, start: datetime, end: datetime) -> Backfilled:
         """As `backfill_job`, and how many fire times are left for another call, which begins at `next_start`."""
-        return _decode(self._post(f"/jobs/{segment(name)}/backfill", {"start": start, "end": end}), Backfilled)
+        body = {"start": start, "end": end}
+        return self._transport.call("POST", f"/jobs/{segment(name)}/backfill", Backfilled, body=body)
 
     def fires(self, name: str, count: int = 10) -> Fires:
         """The next fire times of a job."""
-        return _decode(self._call("GET", f"/jobs/{segment(name)}/fires", query={"count": count}), Fires)
+        return self._transport.call("GET", f"/jobs/{segment(name)}/fires", Fires, query={"count": count})
 
     def preview(self, trigger: Mapping[str, Any], after: datetime | None = None, count: int = 10) -> Fires:
         """The fire times that a trigger would yield after an instant (left out: now)."""
         body = {"trigger": trigger, "count": count}
-        return _decode(self._post("/preview", body if after is None else {**body, "after": after}), Fires)
+        return self._transport.call("POST", "/preview", Fires, body=body if after is None else {**body, "after": after})
 
     # ---- runs
 
@@ -231,24 +226,24 @@ class Client(Watching, ManyRuns):
             "since": None if since is None else since.isoformat(),
             "until": None if until is None else until.isoformat(),
         }
-        return self._pages("/runs", query, RunsPage, limit)
+        return self._transport.items("/runs", RunView, query, limit)
 
     def get_run(self, run_id: str, wait_seconds: float = 0.0) -> RunView:
         """The run of that id; with `wait_seconds` (at most 60), once it is over or that time has passed. Raises
         NotFound."""
         path, query = f"/runs/{segment(run_id)}", {"wait_seconds": wait_seconds or None}
         seconds = wait_seconds + 15.0 if wait_seconds else None
-        return _decode(self._call("GET", path, query=query, timeout_seconds=seconds), RunView)
+        return self._transport.call("GET", path, RunView, query=query, timeout_seconds=seconds)
 
     def cancel_run(self, run_id: str, reason: str | None = None) -> RunView:
         """Cancel a pending run at once; ask a running one to stop."""
         body = {} if reason is None else {"reason": reason}
-        return _decode(self._post(f"/runs/{segment(run_id)}/cancel", body), RunView)
+        return self._transport.call("POST", f"/runs/{segment(run_id)}/cancel", RunView, body=body)
 
     def retry_run(self, run_id: str, payload: Any = UNSET) -> RunView:
         """A new run for the work of one that failed or was cancelled; `payload`: in place of its own."""
         body = {} if payload is UNSET else {"payload": payload}
-        return _decode(self._post(f"/runs/{segment(run_id)}/retry", body, repeatable=False), RunView)
+        return self._transport.call("POST", f"/runs/{segment(run_id)}/retry", RunView, body=body, repeatable=False)
 
     # ---- for workers
 
@@ -259,7 +254,7 @@ class Client(Watching, ManyRuns):
         body = {"queues": list(queues), "limit": limit, "wait_seconds": wait_seconds, "worker": worker}
         seconds = wait_seconds + 15.0
         answer = self._call("POST", "/runs/claim", body=body, timeout_seconds=seconds, attempts_max=1, cut=cut)
-        return [] if answer.status == 204 else _decode(answer, Runs).runs
+        return [] if answer.status == 204 else decoded(answer, Runs).runs
 
     def heartbeat(
         self, run_id: str, token: int, progress: Any = UNSET, *, within_seconds: float | None = None
@@ -269,30 +264,30 @@ class Client(Watching, ManyRuns):
         body = {"token": token} if progress is UNSET else {"token": token, "progress": progress}
         path = f"/runs/{segment(run_id)}/heartbeat"
         attempts = None if within_seconds is None else 1
-        return _decode(
-            self._call("POST", path, body=body, timeout_seconds=within_seconds, attempts_max=attempts), Pulse
+        return self._transport.call(
+            "POST", path, Pulse, body=body, timeout_seconds=within_seconds, attempts_max=attempts
         )
 
     def complete(self, run_id: str, token: int, result: Any = UNSET) -> RunView:
         """The work is done. Raises LeaseLost, and then nothing was written."""
         body = {"token": token} if result is UNSET else {"token": token, "result": result}
-        return _decode(self._post(f"/runs/{segment(run_id)}/complete", body), RunView)
+        return self._transport.call("POST", f"/runs/{segment(run_id)}/complete", RunView, body=body)
 
     def fail(self, run_id: str, token: int, error: str, *, retryable: bool = True) -> RunView:
         """The attempt failed. Raises LeaseLost, and then nothing was written."""
         body = {"token": token, "error": error, "retryable": retryable}
-        return _decode(self._post(f"/runs/{segment(run_id)}/fail", body), RunView)
+        return self._transport.call("POST", f"/runs/{segment(run_id)}/fail", RunView, body=body)
 
     def settle(self, reports: Sequence[Report]) -> list[str | HorariumError]:
         """Settle up to 1,000 claimed runs in one go: for each the state in which it now is, or the error."""
-        settled = _decode(self._post("/runs/settle", list(reports)), list[_Settled])
+        settled = self._transport.call("POST", "/runs/settle", list[_Settled], body=list(reports))
         return [line.state or error_from(line.problem or Problem(), 409) for line in settled]
 
     # ---- access
 
     def me(self) -> dict[str, Any]:
         """Who asks: subject, name, kind, roles, scopes, queues."""
-        return _decode(self._call("GET", "/me"), dict[str, Any])
+        return self._transport.call("GET", "/me", dict[str, Any])
 
     def create_key(
         self,
@@ -305,11 +300,11 @@ class Client(Watching, ManyRuns):
         """A new named key. Its field `key` is shown only this once."""
         body = {"name": name, "roles": list(roles), "queues": queues, "expires_at": expires_at}
         given = {field: value for field, value in body.items() if value is not None}
-        return _decode(self._post("/keys", given, repeatable=False), dict[str, Any])
+        return self._transport.call("POST", "/keys", dict[str, Any], body=given, repeatable=False)
 
     def keys(self) -> Iterator[dict[str, Any]]:
         """The named keys, without their secrets."""
-        return self._pages("/keys", {}, AnyPage, None)
+        return self._transport.items("/keys", dict[str, Any])
 
     def revoke_key(self, name: str) -> None:
         """The key opens nothing any more, on every node within five seconds."""
@@ -317,7 +312,7 @@ class Client(Watching, ManyRuns):
 
     def sign_in(self) -> dict[str, Any]:
         """Where callers of this server sign in: RFC 9728, and `horarium_client_id`. Raises NotFound: nowhere."""
-        return _decode(self._transport.request("GET", "/.well-known/oauth-protected-resource"), dict[str, Any])
+        return decoded(self._transport.request("GET", "/.well-known/oauth-protected-resource"), dict[str, Any])
 
     def audit(
         self,
@@ -335,22 +330,22 @@ class Client(Watching, ManyRuns):
             "since": None if since is None else since.isoformat(),
             "until": None if until is None else until.isoformat(),
         }
-        return self._pages("/audit", query, AnyPage, limit)
+        return self._transport.items("/audit", dict[str, Any], query, limit)
 
     # ---- the rest
 
     def nodes(self) -> list[NodeView]:
         """The nodes that gave a sign of life within the last day."""
-        return _decode(self._call("GET", "/nodes"), NodesPage).items
+        return self._transport.call("GET", "/nodes", NodesPage).items
 
     def problems(self) -> dict[str, str]:
         """Why the server is not ready, by part; empty where it is."""
         answer = self._transport.request("GET", "/readyz", also=(503,))
-        return _decode(answer, Readiness).problems
+        return decoded(answer, Readiness).problems
 
     def stats(self) -> dict[str, Any]:
         """Counts by queue."""
-        return _decode(self._call("GET", "/stats"), dict[str, Any])
+        return self._transport.call("GET", "/stats", dict[str, Any])
 
     # ---- how
 
@@ -360,21 +355,6 @@ class Client(Watching, ManyRuns):
     def _new_key(self) -> str:
         return self._transport.new_key()
 
-    def _post(self, path: str, body: Any, repeatable: bool = True) -> Answer:
-        return self._call("POST", path, body=body, repeatable=repeatable)
-
-    def _pages(self, path: str, query: Mapping[str, Any], kind: type[Any], limit: int | None) -> Iterator[Any]:
-        left = limit
-        cursor: str | None = None
-        while left is None or left > 0:
-            size = PAGE_SIZE if left is None else min(left, PAGE_SIZE)
-            page = _decode(self._call("GET", path, query={**query, "limit": size, "cursor": cursor}), kind)
-            yield from page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                return
-            left = None if left is None else left - len(page.items)
-
 
 class _Settled(Struct):
     """One line of the answer to a batch: the state in which the run now is, or the problem."""
@@ -382,13 +362,6 @@ class _Settled(Struct):
     id: str
     state: str | None = None
     problem: Problem | None = None
-
-
-def _decode(answer: Answer, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(answer.body, type=kind)
-    except msgspec.DecodeError as error:
-        raise HorariumError(f"the server's answer is not what this client understands: {error}") from None
 
 
 def _named(definition: msgspec.Raw) -> Any:

@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
-from horarium.client.transport import Answer, Transport, segment
+from horarium.client.transport import Transport, segment
 
 
 class Plans:
@@ -31,14 +29,14 @@ class Plans:
             body["prune"] = {"labels": dict(prune)}
         if horizon_seconds is not None:
             body["horizon_seconds"] = horizon_seconds
-        return _decode(self._transport.request("POST", "/api/v1/plans", body=body))
+        return self._transport.call("POST", "/plans", dict[str, Any], body=body)
 
     def apply(self, plan_id: str, advance: Callable[[int, int], None] = lambda applied, left: None) -> int:
         """Carry out a plan, all of it: how many changes were made. `advance` is told after each thousand how many that
         were, and how many are left. Raises NotFound, and Conflict where a definition is no longer as it was read."""
         applied: int = 0
         while True:
-            done = _decode(self._transport.request("POST", f"/api/v1/plans/{segment(plan_id)}/apply", body={}))
+            done = self._transport.call("POST", f"/plans/{segment(plan_id)}/apply", dict[str, Any], body={})
             applied += int(done["applied"])
             advance(done["applied"], done["left"])
             if not done["left"]:
@@ -57,10 +55,4 @@ class Plans:
             "since": since and since.isoformat(), "until": until and until.isoformat(),
             "bucket_seconds": bucket_seconds, "by": by,
         }  # fmt: skip
-        given = {key: value for key, value in query.items() if value is not None}
-        return _decode(self._transport.request("GET", "/api/v1/forecast", query=given))
-
-
-def _decode(answer: Answer) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.json.decode(answer.body)
-    return found
+        return self._transport.call("GET", "/forecast", dict[str, Any], query=query)

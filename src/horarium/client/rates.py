@@ -6,14 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from horarium.client.transport import Transport, segment
-
-
-class _Page(msgspec.Struct):
-    items: list[dict[str, Any]]
-    next_cursor: str | None = None
 
 
 class Rates:
@@ -24,13 +17,7 @@ class Rates:
 
     def list(self, prefix: str = "") -> Iterator[dict[str, Any]]:
         """The keys in use that begin with this, in their order."""
-        query = {"prefix": prefix} if prefix else {}
-        while True:
-            page = msgspec.json.decode(self._transport.request("GET", "/api/v1/rates", query=query).body, type=_Page)
-            yield from page.items
-            if page.next_cursor is None:
-                return
-            query["cursor"] = page.next_cursor
+        return self._transport.items("/rates", dict[str, Any], {"prefix": prefix or None})
 
     def set(
         self, key: str, max: int, per_seconds: float, burst: int | None = None, until: datetime | None = None
@@ -38,10 +25,8 @@ class Rates:
         """Have this limit hold for the key, instead of what jobs and runs say, until then or for good."""
         given = {"max": max, "per_seconds": per_seconds, "burst": burst, "until": until}
         body = {name: value for name, value in given.items() if value is not None}
-        answer = self._transport.request("PUT", f"/api/v1/rates/{segment(key)}", body=body)
-        found: dict[str, Any] = msgspec.json.decode(answer.body)
-        return found
+        return self._transport.call("PUT", f"/rates/{segment(key)}", dict[str, Any], body=body)
 
     def reset(self, key: str) -> None:
         """Have what jobs and runs say hold again. Raises NotFound where that is so."""
-        self._transport.request("DELETE", f"/api/v1/rates/{segment(key)}")
+        self._transport.delete(f"/rates/{segment(key)}")

@@ -13,10 +13,10 @@ import select
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
@@ -35,6 +35,8 @@ from horarium.errors import (
     Outage,
 )
 
+API = "/api/v1"
+PAGE_SIZE = 200
 TIMEOUT_SECONDS = 30.0
 ATTEMPTS_MAX = 4
 BACKOFF_SECONDS = 0.1
@@ -47,6 +49,7 @@ IDLE_SECONDS_MAX = 4.0
 
 Entropy = Callable[[int], bytes]
 Wait = Callable[[float], object]
+T = TypeVar("T")
 
 
 class Answer(Struct, frozen=True):
@@ -118,6 +121,16 @@ class _Asked(Struct, frozen=True):
     also: tuple[int, ...] = ()
 
 
+class Page(Struct, Generic[T]):
+    """One page of a list."""
+
+    items: list[T]
+    next_cursor: str | None = None
+
+
+_PAGE_OF: Any = Page
+
+
 class Transport:
     """Sends requests to one server. May be shared by threads."""
 
@@ -179,6 +192,33 @@ class Transport:
                 raise answer
             self._wait(delay)
             attempt += 1
+
+    def call(self, method: str, path: str, kind: type[T], **how: Any) -> T:
+        """The answer of the REST API to a request for a path of it, as this type."""
+        return decoded(self.request(method, API + path, **how), kind)
+
+    def put(self, path: str, body: Any, kind: type[T]) -> tuple[T, bool]:
+        """The same for a thing that is defined under a name, and whether it is new."""
+        answer = self.request("PUT", API + path, body=body)
+        return decoded(answer, kind), answer.status == 201
+
+    def delete(self, path: str) -> None:
+        """Have a thing removed. Raises NotFound."""
+        self.request("DELETE", API + path)
+
+    def items(
+        self, path: str, kind: type[T], query: Mapping[str, Any] | None = None, limit: int | None = None
+    ) -> Iterator[T]:
+        """The items of a list, page by page: all of them, or the first `limit`."""
+        left, cursor = limit, None
+        while left is None or left > 0:
+            size = PAGE_SIZE if left is None else min(left, PAGE_SIZE)
+            asked = {**(query or {}), "limit": size, "cursor": cursor}
+            page: Page[T] = self.call("GET", path, _PAGE_OF[kind], query=asked)
+            yield from page.items
+            if (cursor := page.next_cursor) is None:
+                return
+            left = None if left is None else left - len(page.items)
 
     def _attempt(self, asked: _Asked, attempt: int) -> tuple[Answer | HorariumError, float | None]:
         """The answer or the error, and after how long to try again (None: never)."""
@@ -271,6 +311,14 @@ def _asked_wait(answer: Answer) -> float:
     text = answer.headers.get("retry-after", "").strip()
     asked = float(text) if text.isascii() and text.isdigit() and len(text) < 7 else 0.0
     return min(asked, RETRY_AFTER_SECONDS_MAX)
+
+
+def decoded(answer: Answer, kind: type[T]) -> T:
+    """The answer as this type. Raises HorariumError for one that is not of it."""
+    try:
+        return msgspec.json.decode(answer.body, type=kind)
+    except msgspec.DecodeError as error:
+        raise HorariumError(f"the server's answer is not what this client understands: {error}") from None
 
 
 def segment(text: str) -> str:

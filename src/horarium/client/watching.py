@@ -5,17 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from horarium.client.changing import UNFINISHED
-from horarium.client.transport import Answer, segment
-from horarium.errors import HorariumError
+from horarium.client.transport import API, Transport, segment
 from horarium.wire.views import RunView
 
-T = TypeVar("T")
 LOG_WAIT_SECONDS = 15.0
 RUN_WAIT_SECONDS = 50.0
 """Of one request; another follows."""
@@ -56,16 +53,10 @@ class Explained(Struct, frozen=True):
     run: RunView | UnsetType = UNSET
 
 
-class _ExplainedPage(Struct):
-    items: list[Explained]
-    next_cursor: str | None = None
-
-
 class Watching:
     """A part of `Client`."""
 
-    def _call(self, method: str, path: str, **how: Any) -> Answer:
-        raise NotImplementedError
+    _transport: Transport
 
     def get_run(self, run_id: str, wait_seconds: float = 0.0) -> RunView:
         raise NotImplementedError
@@ -87,13 +78,15 @@ class Watching:
         attempts = None if within_seconds is None else 1
         body = {"token": token, "lines": list(lines)}
         path = f"/runs/{segment(run_id)}/log"
-        self._call("POST", path, body=body, repeatable=False, timeout_seconds=within_seconds, attempts_max=attempts)
+        self._transport.request(
+            "POST", API + path, body=body, repeatable=False, timeout_seconds=within_seconds, attempts_max=attempts
+        )
 
     def run_log(self, run_id: str, after: str | None = None, wait_seconds: float = 0.0) -> LogPage:
         """Lines of a run since `after` (the `next_cursor` of the page before). With `wait_seconds`, at most 20, the
         answer comes as soon as there is a line."""
         query = {"after": after, "wait_seconds": wait_seconds}
-        return _decode(self._call("GET", f"/runs/{segment(run_id)}/log", query=query), LogPage)
+        return self._transport.call("GET", f"/runs/{segment(run_id)}/log", LogPage, query=query)
 
     def follow_log(self, run_id: str, *, follow: bool = True) -> Iterator[LogLine]:
         """All that a run has said, and, with `follow`, what it says until it is over."""
@@ -110,26 +103,14 @@ class Watching:
     ) -> dict[str, Any]:
         """The next fire times of all jobs: `items` with `job` and `fire_at`, and whether that was `truncated`."""
         query = {"since": since and since.isoformat(), "until": until and until.isoformat(), "limit": limit}
-        return _decode(self._call("GET", "/upcoming", query=query), dict)
+        return self._transport.call("GET", "/upcoming", dict, query=query)
 
     def explain(self, name: str, at: datetime | None = None) -> Explained:
         """Why the job ran, did not run, will run or will not run then (left out: now)."""
         query = {"at": None if at is None else at.isoformat()}
-        return _decode(self._call("GET", f"/jobs/{segment(name)}/explain", query=query), Explained)
+        return self._transport.call("GET", f"/jobs/{segment(name)}/explain", Explained, query=query)
 
     def explain_span(self, name: str, since: datetime, until: datetime) -> Iterator[Explained]:
         """The same for each fire time of a span, those that the rule excludes too."""
-        query: dict[str, Any] = {"since": since.isoformat(), "until": until.isoformat(), "limit": 200}
-        while True:
-            page = _decode(self._call("GET", f"/jobs/{segment(name)}/explain", query=query), _ExplainedPage)
-            yield from page.items
-            if page.next_cursor is None:
-                return
-            query["cursor"] = page.next_cursor
-
-
-def _decode(answer: Answer, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(answer.body, type=kind)
-    except msgspec.DecodeError as error:
-        raise HorariumError(f"the server's answer is not what this client understands: {error}") from None
+        query = {"since": since.isoformat(), "until": until.isoformat()}
+        return self._transport.items(f"/jobs/{segment(name)}/explain", Explained, query)

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from horarium.clock import DAY, HOUR, MINUTE, Instant
 from horarium.model.records import RecordFilter, instant_key, key_instant
+from horarium.operations.bounds.listing import pages_of
 from horarium.ports import PAGE_MAX, Store
 from horarium.services.metrics.tallies import LATENESS_EDGES, PREFIX, Minute, Tally, decode_minute, lateness_at
 
@@ -69,15 +70,11 @@ class Activity:
     async def _read(self, now: Instant) -> None:
         since = max(self._stood_until, now - DAY - HOUR, 0)
         found: dict[Instant, Minute] = {}
-        after: str | None = None
-        while True:
-            page = await self._store.list_records(RecordFilter(PREFIX, since=instant_key(since)), after, PAGE_MAX)
-            for record in page.items:
+        where = RecordFilter(PREFIX, since=instant_key(since))
+        async for page in pages_of(lambda after: self._store.list_records(where, after, PAGE_MAX)):
+            for record in page:
                 minute = key_instant(record.name.removeprefix(PREFIX))
                 found.setdefault(minute, Minute()).add(decode_minute(record.body))
-            after = page.next_after
-            if after is None:
-                break
         stands = max(now - STANDS_AFTER, since)
         stands -= stands % MINUTE
         self._stood |= {minute: counted for minute, counted in found.items() if minute < stands}

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 from typing import Literal
 
-from horarium.library.named import in_name_of_actor
+from horarium.library.named import Part, in_name_of_actor
 from horarium.library.values import Run
-from horarium.operations.facade import Operations
+from horarium.operations.bounds.listing import pages_of
+from horarium.ports import PAGE_MAX
 from horarium.wire.approvals import ApprovalView, approval_view
 
 
-class ApprovalMethods:
+class ApprovalMethods(Part):
     """The approvals of a scheduler's jobs (docs/approvals.md)."""
-
-    actor: str | None
-
-    @property
-    def _operations(self) -> Operations:
-        raise NotImplementedError
 
     async def list_approvals(self) -> list[ApprovalView]:
         """The runs that wait for a decision, the soonest end first."""
-        found: list[ApprovalView] = []
-        after: str | None = None
-        while True:
-            page = await self._operations.approving.page(None, after, 200)
-            found += (approval_view(each.run, each.job, each.question.by_name, each.why_not) for each in page.items)
-            if (after := page.next_after) is None:
-                return found
+        pages = pages_of(lambda after: self._operations.approving.page(None, after, PAGE_MAX))
+        waiting = [each async for page in pages for each in page]
+        return [approval_view(each.run, each.job, each.question.by_name, each.why_not) for each in waiting]
 
     @in_name_of_actor
     async def decide(

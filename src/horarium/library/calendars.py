@@ -8,21 +8,16 @@ from typing import Any
 import msgspec
 
 from horarium.library.channels import converted
-from horarium.library.named import in_name_of_actor
+from horarium.library.named import Part, in_name_of_actor
 from horarium.model import Name
 from horarium.model.calendars import Calendar
-from horarium.operations.facade import Operations
+from horarium.operations.bounds.listing import pages_of
+from horarium.ports import PAGE_MAX
 from horarium.wire.calendars import shown_calendar
 
 
-class CalendarMethods:
+class CalendarMethods(Part):
     """The calendars of a scheduler, as plain data: the fields of docs/calendars.md."""
-
-    actor: str | None
-
-    @property
-    def _operations(self) -> Operations:
-        raise NotImplementedError
 
     @in_name_of_actor
     async def put_calendar(self, name: str, calendar: Mapping[str, Any], *, actor: str | None = None) -> dict[str, Any]:
@@ -42,13 +37,8 @@ class CalendarMethods:
 
     async def list_calendars(self) -> list[dict[str, Any]]:
         """All calendars, by name."""
-        found: list[dict[str, Any]] = []
-        after: str | None = None
-        while True:
-            page = await self._operations.calendars.page(after, 200)
-            found += (shown_calendar(name, calendar) for name, calendar in page.items)
-            if (after := page.next_after) is None:
-                return found
+        pages = pages_of(lambda after: self._operations.calendars.page(after, PAGE_MAX))
+        return [shown_calendar(name, calendar) async for page in pages for name, calendar in page]
 
     @in_name_of_actor
     async def delete_calendar(self, name: str, *, actor: str | None = None) -> None:

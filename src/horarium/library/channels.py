@@ -8,23 +8,18 @@ from typing import Any
 import msgspec
 
 from horarium.errors import InvalidRequest
-from horarium.library.named import in_name_of_actor
+from horarium.library.named import Part, in_name_of_actor
 from horarium.library.values import Run
 from horarium.model import Name
 from horarium.model.channels import AnyChannel
-from horarium.operations.facade import Operations
+from horarium.operations.bounds.listing import pages_of
+from horarium.ports import PAGE_MAX
 from horarium.wire.channels import shown_channel
 from horarium.wire.faults import fault_of, find_faults, say_faults
 
 
-class ChannelMethods:
+class ChannelMethods(Part):
     """The channels of a scheduler, as plain data: the fields of docs/notifications.md, secrets masked."""
-
-    actor: str | None
-
-    @property
-    def _operations(self) -> Operations:
-        raise NotImplementedError
 
     @in_name_of_actor
     async def put_channel(self, name: str, channel: Mapping[str, Any], *, actor: str | None = None) -> dict[str, Any]:
@@ -39,13 +34,8 @@ class ChannelMethods:
 
     async def list_channels(self) -> list[dict[str, Any]]:
         """All channels, by name."""
-        found: list[dict[str, Any]] = []
-        after: str | None = None
-        while True:
-            page = await self._operations.channels.page(after, 200)
-            found += (shown_channel(name, channel) for name, channel in page.items)
-            if (after := page.next_after) is None:
-                return found
+        pages = pages_of(lambda after: self._operations.channels.page(after, PAGE_MAX))
+        return [shown_channel(name, channel) async for page in pages for name, channel in page]
 
     @in_name_of_actor
     async def delete_channel(self, name: str, *, actor: str | None = None) -> None:

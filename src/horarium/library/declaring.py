@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from horarium.errors import HorariumError, InvalidJob, InvalidRequest, NotFound
 from horarium.library.fields import JobArguments
+from horarium.operations.bounds.listing import pages_of
 from horarium.operations.facade import Operations
 from horarium.operations.jobs.importing import Put
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter
@@ -166,14 +167,9 @@ def _named(name: str, error: HorariumError) -> HorariumError:
 
 async def _gone(operations: Operations, kept: set[str], program: str) -> tuple[str, ...]:
     """Jobs of the program that are not in its list any more."""
-    names: list[str] = []
-    after: str | None = None
-    while True:
-        page = await operations.jobs.list_jobs(JobFilter(labels={PROGRAM_LABEL: program}), after, PAGE_MAX)
-        names += [job.name for job in page.items if job.name not in kept]
-        if page.next_after is None:
-            return tuple(names)
-        after = page.next_after
+    where = JobFilter(labels={PROGRAM_LABEL: program})
+    pages = pages_of(lambda after: operations.jobs.list_jobs(where, after, PAGE_MAX))
+    return tuple([job.name async for page in pages for job in page if job.name not in kept])
 
 
 def _those(puts: Mapping[str, Put], what: Put) -> tuple[str, ...]:

@@ -8,30 +8,24 @@ from typing import Any, Unpack
 from horarium.access.acting import acting
 from horarium.delivery.handler import HandlerFunction
 from horarium.errors import Conflict, InvalidRequest
-from horarium.library.named import in_name_of_actor, origin_of
+from horarium.library.named import Part, in_name_of_actor, origin_of
 from horarium.library.one_offs import RunFields, encode_args, one_offs, unique_rule, wanted
 from horarium.library.program import Program
 from horarium.library.values import Run
 from horarium.model import Run as StoredRun
 from horarium.model import callers_key
 from horarium.node.runtime import Runtime
-from horarium.operations.facade import Operations
 from horarium.operations.runs.one_offs import HOLDER_RACES_MAX
 from horarium.operations.writing.auditing import told_runs
 from horarium.policies import Debounce, Unique
 from horarium.ports import BATCH_MAX, Placeholders, TransactionalStore
 
 
-class Enqueuing:
-    """A part of `Scheduler`."""
+class Enqueuing(Part):
+    """Runs of handlers, and of commands."""
 
-    actor: str | None
     _runtime: Runtime
     _program: Program
-
-    @property
-    def _operations(self) -> Operations:
-        raise NotImplementedError
 
     @in_name_of_actor
     async def enqueue(

@@ -7,21 +7,15 @@ from typing import Any
 
 from horarium.clock import to_text
 from horarium.library.channels import converted
-from horarium.library.named import in_name_of_actor
+from horarium.library.named import Part, in_name_of_actor
 from horarium.model import Name
 from horarium.model.feeds import Feed
-from horarium.operations.facade import Operations
+from horarium.operations.bounds.listing import pages_of
 from horarium.ports import PAGE_MAX
 
 
-class FeedMethods:
+class FeedMethods(Part):
     """The feeds of a scheduler, as plain data: the fields of docs/feeds.md."""
-
-    actor: str | None
-
-    @property
-    def _operations(self) -> Operations:
-        raise NotImplementedError
 
     @in_name_of_actor
     async def create_feed(
@@ -39,13 +33,8 @@ class FeedMethods:
 
     async def list_feeds(self) -> list[dict[str, Any]]:
         """All feeds, by name, without their addresses."""
-        found: list[dict[str, Any]] = []
-        after: str | None = None
-        while True:
-            page = await self._operations.feeds.page(after, PAGE_MAX)
-            found += map(_shown, page.items)
-            if (after := page.next_after) is None:
-                return found
+        pages = pages_of(lambda after: self._operations.feeds.page(after, PAGE_MAX))
+        return [_shown(feed) async for page in pages for feed in page]
 
     @in_name_of_actor
     async def revoke_feed(self, name: str, *, actor: str | None = None) -> None:

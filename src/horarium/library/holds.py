@@ -8,20 +8,13 @@ from typing import Any
 import msgspec
 
 from horarium.library.channels import converted
-from horarium.library.named import in_name_of_actor
+from horarium.library.named import Part, in_name_of_actor
 from horarium.model.holds import Hold
-from horarium.operations.facade import Operations
 from horarium.wire.holds import HoldDefinition, HoldPatch, hold_view
 
 
-class HoldMethods:
+class HoldMethods(Part):
     """The holds of a scheduler, as plain data: the fields of docs/holds.md."""
-
-    actor: str | None
-
-    @property
-    def _operations(self) -> Operations:
-        raise NotImplementedError
 
     @in_name_of_actor
     async def add_hold(self, hold: Mapping[str, Any], *, actor: str | None = None) -> dict[str, Any]:

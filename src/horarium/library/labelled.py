@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from horarium.errors import InvalidRequest, NotFound
+from horarium.operations.bounds.listing import pages_of
 from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX, JobFilter
 
@@ -15,14 +16,10 @@ async def each_labelled(operations: Operations, labels: Mapping[str, str], act: 
     """Do it to each job of these labels, finished ones too; one that is gone by then needs it no more. To how many."""
     if not labels:
         raise InvalidRequest("labels: give at least one; no labels do not mean every job", field="labels")
-    after: str | None = None
     count = 0
-    while True:
-        page = await operations.jobs.list_jobs(JobFilter(labels), after, PAGE_MAX)
-        for job in page.items:
+    async for page in pages_of(lambda after: operations.jobs.list_jobs(JobFilter(labels), after, PAGE_MAX)):
+        for job in page:
             with suppress(NotFound):
                 await act(job.name)
                 count += 1
-        if page.next_after is None:
-            return count
-        after = page.next_after
+    return count

@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from horarium.clock import to_datetime, to_instant
 from horarium.errors import InvalidRequest, StateConflict
+from horarium.library.named import Part
 from horarium.library.values import Run, Stats, stats_of
 from horarium.model import State, in_wall_time, shown_state
-from horarium.operations.facade import Operations
 from horarium.operations.runs.logs import LINES_MAX
 from horarium.triggers.words import nearest, quote
 from horarium.wire.views import moment
@@ -54,12 +54,8 @@ def states_of(given: State | str | Sequence[State | str]) -> frozenset[State]:
     return frozenset(map(State, names))
 
 
-class Looking:
-    """A part of `Scheduler`."""
-
-    @property
-    def _operations(self) -> Operations:
-        raise NotImplementedError
+class Looking(Part):
+    """Runs, looked at closely."""
 
     async def wait_for(self, run_id: str, timeout: float | timedelta | None = None) -> Run:
         """The run, once it is over: completed, failed, cancelled or skipped. `timeout` in seconds; left out: wait on.

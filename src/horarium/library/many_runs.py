@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from msgspec import Struct
 
@@ -13,7 +13,7 @@ from horarium.clock import SECOND, Instant, to_instant
 from horarium.errors import HorariumError, InvalidRequest, UnknownArgument
 from horarium.library.fields import TargetFields, check_names, one_target, plain_fields
 from horarium.library.looking import states_of
-from horarium.library.named import in_name_of_actor
+from horarium.library.named import Part, in_name_of_actor
 from horarium.library.one_offs import RunFields, delay_seconds, encode_args
 from horarium.library.values import Run
 from horarium.model import State
@@ -26,7 +26,6 @@ from horarium.wire.one_offs import RunDefinition, read_run
 
 if TYPE_CHECKING:
     from horarium.library.program import Program
-    from horarium.operations.facade import Operations
 
 
 class RunArguments(TargetFields, RunFields, total=False):
@@ -59,21 +58,13 @@ class Bulk(Struct):
     left: dict[str, int] = {}
 
 
-class Home(Protocol):
-    """An object with the operations, and the handlers of the program."""
+class ManyRuns(Part):
+    """Runs that belong to no job, and many runs at once."""
 
-    actor: str | None
     _program: Program
 
-    @property
-    def _operations(self) -> Operations: ...
-
-
-class ManyRuns:
-    """A part of the scheduler."""
-
     @in_name_of_actor
-    async def add_run(self: Home, *, actor: str | None = None, **fields: Unpack[RunArguments]) -> Run:
+    async def add_run(self, *, actor: str | None = None, **fields: Unpack[RunArguments]) -> Run:
         """A run that belongs to no job, for one target of any type: `handler` (with `args`), `http`, `queue` or `bus`
         (with `payload`), or `target` in full. Due now, `at` an instant or after a `delay`. With a `unique_key` that
         another run holds, that run is returned. Raises InvalidRequest."""
@@ -82,7 +73,7 @@ class ManyRuns:
 
     @in_name_of_actor
     async def add_runs(
-        self: Home, runs: Iterable[Mapping[str, Any]], *, actor: str | None = None
+        self, runs: Iterable[Mapping[str, Any]], *, actor: str | None = None
     ) -> list[Run | HorariumError]:
         """Many of them, each a mapping of what `add_run` takes, 1,000 a transaction. For each, in order, the run (or
         the one that holds its key), or its fault. Raises InvalidRequest for values that can't be read."""
@@ -94,7 +85,7 @@ class ManyRuns:
         return found
 
     @in_name_of_actor
-    async def retry_runs(self: Home, *, actor: str | None = None, **which: Unpack[Which]) -> Bulk:
+    async def retry_runs(self, *, actor: str | None = None, **which: Unpack[Which]) -> Bulk:
         """New runs for the work of those that are meant (of a filter: failed ones, unless it has `states`). Each is
         retried once for as long as its retry is kept, so this may be called again. `per_second`: the new runs fall due
         at this pace."""
@@ -107,7 +98,7 @@ class ManyRuns:
 
     @in_name_of_actor
     async def cancel_runs(
-        self: Home, *, reason: str = "cancelled by request", actor: str | None = None, **which: Unpack[Which]
+        self, *, reason: str = "cancelled by request", actor: str | None = None, **which: Unpack[Which]
     ) -> Bulk:
         """Cancel those that are meant: pending ones at once, running ones are asked to stop."""
         operations, pace = self._operations, which.get("per_second")

@@ -5,24 +5,29 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from os import urandom
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from horarium.access.acting import acting, who_acts
 from horarium.access.audit import Origin
 from horarium.access.roles import Role, principal
 from horarium.errors import InvalidRequest
+from horarium.operations.facade import Operations
 
 REQUEST_ID_BYTES = 16
 ACTOR_CHARS_MAX = 255
 
 
-class Named(Protocol):
-    """An object that has an actor, or none."""
+class Part:
+    """A part of the methods of a `Scheduler`, in the name of its actor, if it has one."""
 
     actor: str | None
 
+    @property
+    def _operations(self) -> Operations:
+        raise NotImplementedError
 
-S = TypeVar("S", bound=Named)
+
+S = TypeVar("S", bound=Part)
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from horarium.library.named import in_name_of_actor
+from horarium.library.named import Part, in_name_of_actor
 from horarium.model.overrides import OVERRIDES_MAX
-from horarium.operations.facade import Operations
 from horarium.wire.overrides import OverrideView, override_view, override_views
 
 
-class OverrideMethods:
+class OverrideMethods(Part):
     """The overrides of a scheduler's jobs (docs/overrides.md)."""
-
-    actor: str | None
-
-    @property
-    def _operations(self) -> Operations:
-        raise NotImplementedError
 
     @in_name_of_actor
     async def skip_fire(

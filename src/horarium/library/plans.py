@@ -8,8 +8,7 @@ from typing import Any
 
 from horarium.clock import to_instant
 from horarium.errors import InvalidRequest
-from horarium.library.named import in_name_of_actor
-from horarium.operations.facade import Operations
+from horarium.library.named import Part, in_name_of_actor
 from horarium.operations.plans.documents import read_documents
 from horarium.operations.plans.making import HORIZON_SECONDS
 from horarium.operations.plans.shown import forecast_shown, plan_shown
@@ -19,14 +18,8 @@ KINDS = frozenset({"jobs", "calendars", "channels"})
 Document = Mapping[str, Any]
 
 
-class PlanMethods:
+class PlanMethods(Part):
     """Plans and forecasts of a scheduler, as plain data: the fields of docs/plans.md."""
-
-    actor: str | None
-
-    @property
-    def _operations(self) -> Operations:
-        raise NotImplementedError
 
     @in_name_of_actor
     async def plan(

@@ -10,20 +10,15 @@ import msgspec
 from horarium.clock import Clock
 from horarium.errors import InvalidRequest
 from horarium.library.channels import converted
-from horarium.library.named import in_name_of_actor
-from horarium.operations.facade import Operations
+from horarium.library.named import Part, in_name_of_actor
+from horarium.operations.bounds.listing import pages_of
 from horarium.policies import KEY_LENGTH_MAX, Limit
+from horarium.ports import PAGE_MAX
 from horarium.wire.rates import is_key, override_of, rate_view, read_limit
 
 
-class RateMethods:
+class RateMethods(Part):
     """The rate limits of a scheduler, as plain data: the fields of docs/rates.md."""
-
-    actor: str | None
-
-    @property
-    def _operations(self) -> Operations:
-        raise NotImplementedError
 
     @in_name_of_actor
     async def set_rate(
@@ -45,13 +40,8 @@ class RateMethods:
 
     async def list_rates(self, prefix: str = "") -> list[dict[str, Any]]:
         """The keys in use that begin with this: what they allow, and when they open."""
-        found: list[dict[str, Any]] = []
-        after: str | None = None
-        while True:
-            page = await self._operations.rates.page(prefix, after, 200)
-            found += (_shown(key, bucket, self._operations.clock) for key, bucket in page.items)
-            if (after := page.next_after) is None:
-                return found
+        pages = pages_of(lambda after: self._operations.rates.page(prefix, after, PAGE_MAX))
+        return [_shown(key, bucket, self._operations.clock) async for page in pages for key, bucket in page]
 
     @in_name_of_actor
     async def reset_rate(self, key: str, *, actor: str | None = None) -> None:

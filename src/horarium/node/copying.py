@@ -22,6 +22,7 @@ from horarium.clock import SECOND, Clock, Instant
 from horarium.errors import NotFound, StateConflict
 from horarium.model import Job, Run
 from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.operations.bounds.listing import pages_of
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, RunFilter, Store
 from horarium.services.loop.believed import NOTED
 from horarium.services.loop.steady import NAME, carry_over
@@ -347,14 +348,9 @@ class _Copy:
 
 
 async def _job_pages(store: Store) -> AsyncIterator[tuple[Job, ...]]:
-    after: str | None = None
-    while True:
-        page: Page[Job] = await store.list_jobs(JobFilter(), after, PAGE_MAX)
-        if page.items:
-            yield page.items
-        if page.next_after is None:
-            return
-        after = page.next_after
+    async for jobs in pages_of(lambda after: store.list_jobs(JobFilter(), after, PAGE_MAX)):
+        if jobs:
+            yield jobs
 
 
 async def _unlike_health(source: Store, target: Store) -> AsyncIterator[Job]:
@@ -369,14 +365,9 @@ async def _unlike_health(source: Store, target: Store) -> AsyncIterator[Job]:
 
 async def _record_pages(store: Store) -> AsyncIterator[tuple[Record, ...]]:
     """All but what the nodes of a store note of its clocks."""
-    after: str | None = None
-    while True:
-        page: Page[Record] = await store.list_records(RecordFilter(), after, PAGE_MAX)
-        if records := tuple(record for record in page.items if record.name not in (NOTED, NAME)):
+    async for page in pages_of(lambda after: store.list_records(RecordFilter(), after, PAGE_MAX)):
+        if records := tuple(record for record in page if record.name not in (NOTED, NAME)):
             yield records
-        if page.next_after is None:
-            return
-        after = page.next_after
 
 
 async def _run_pages(store: Store) -> AsyncIterator[tuple[Run, ...]]:

@@ -1,8 +1,14 @@
-"""Work on many things in a row that holds up nothing else."""
+"""Lists from their first page to the last, and work on many things in a row that holds up nothing else."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
+
+from horarium.ports import Page
+
+T = TypeVar("T")
 
 SLICE_SECONDS = 0.005
 """How long a batch is worked on without giving way to other tasks."""
@@ -29,4 +35,14 @@ class Slices:
             self._ends = self._clock() + SLICE_SECONDS
 
 
-__all__ = ["Slices"]
+async def pages_of(read: Callable[[str | None], Awaitable[Page[T]]]) -> AsyncIterator[tuple[T, ...]]:
+    """The items of each page of a list, to its end. `read`: the page that begins after a place."""
+    after: str | None = None
+    while True:
+        page = await read(after)
+        yield page.items
+        if (after := page.next_after) is None:
+            return
+
+
+__all__ = ["Slices", "pages_of"]

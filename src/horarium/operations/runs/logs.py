@@ -19,6 +19,7 @@ from horarium.errors import NotFound, Outage
 from horarium.model import Run
 from horarium.model.logs import Chunk, LogBook, LogLine
 from horarium.model.records import Record, RecordChange, RecordFilter, instant_key
+from horarium.operations.bounds.listing import pages_of
 from horarium.operations.settling.settling import lease_lost
 from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
 from horarium.operations.writing.context import Context
@@ -290,14 +291,10 @@ class Logs:
 
     async def _sizes(self) -> dict[int, int]:
         sizes: dict[int, int] = {}
-        after: str | None = None
-        while True:
-            page = await self._store.list_records(RecordFilter(SIZES), after, PAGE_MAX)
-            for record in page.items:
+        async for page in pages_of(lambda after: self._store.list_records(RecordFilter(SIZES), after, PAGE_MAX)):
+            for record in page:
                 sizes[int(record.name.removeprefix(SIZES).partition("-")[0], 16) // HOUR] = int(record.body)
-            after = page.next_after
-            if after is None:
-                return sizes
+        return sizes
 
 
 _BOOK: msgspec.msgpack.Decoder[LogBook] = msgspec.msgpack.Decoder(LogBook)

@@ -14,6 +14,7 @@ from horarium.clock import Instant
 from horarium.model import Job, Run
 from horarium.model.holds import Hold
 from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.operations.bounds.listing import pages_of
 from horarium.operations.writing.context import Context
 from horarium.ports import HOLDS, PAGE_MAX
 from horarium.rules.breaking import probed
@@ -94,10 +95,5 @@ class Holding:
         return self._read_at is not None and 0 <= self._clock.monotonic() - self._read_at < seconds
 
     async def _read(self) -> tuple[Hold, ...]:
-        found: list[Hold] = []
-        after: str | None = None
-        while True:
-            page = await self._store.list_records(RecordFilter(PREFIX), after, PAGE_MAX)
-            found += (decode_hold(record.body) for record in page.items)
-            if (after := page.next_after) is None:
-                return tuple(found)
+        pages = pages_of(lambda after: self._store.list_records(RecordFilter(PREFIX), after, PAGE_MAX))
+        return tuple([decode_hold(record.body) async for page in pages for record in page])

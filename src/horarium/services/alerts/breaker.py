@@ -17,6 +17,7 @@ from horarium.model import Job, Outcome, Run
 from horarium.model.channels import Told
 from horarium.model.holds import Hold
 from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.operations.bounds.listing import pages_of
 from horarium.operations.channels import ChannelOperations
 from horarium.operations.holds import HoldOperations
 from horarium.operations.settling.holding import PREFIX as HOLD
@@ -141,14 +142,11 @@ class Breaker(Service):
     async def _shared(self) -> dict[str, dict[str, Record]]:
         """The records of all nodes, by host and node."""
         found: dict[str, dict[str, Record]] = defaultdict(dict)
-        after_name: str | None = None
-        while True:
-            page = await self._store.list_records(RecordFilter(SHARED), after_name, PAGE_MAX)
-            for record in page.items:
+        async for page in pages_of(lambda after: self._store.list_records(RecordFilter(SHARED), after, PAGE_MAX)):
+            for record in page:
                 host, _, node = record.name.removeprefix(SHARED).partition("/")
                 found[host][node] = record
-            if (after_name := page.next_after) is None:
-                return found
+        return found
 
     def _record(self, host: str, streak: Streak, shared: dict[str, Record]) -> Record:
         before = shared.get(self._node)

@@ -15,6 +15,7 @@ import msgspec
 from horarium.clock import SECOND, Clock, Instant, to_text
 from horarium.model.channels import Told
 from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.operations.bounds.listing import pages_of
 from horarium.operations.channels import ChannelOperations
 from horarium.operations.writing.signalling import announce_runs
 from horarium.ports import PAGE_MAX, QueueStats, Signal, Stats, Store, Topic
@@ -96,13 +97,8 @@ class Troubles(Service):
         return found
 
     async def _records(self) -> list[Record]:
-        found: list[Record] = []
-        after: str | None = None
-        while True:
-            page = await self._store.list_records(RecordFilter(PREFIX), after, PAGE_MAX)
-            found += page.items
-            if (after := page.next_after) is None:
-                return found
+        pages = pages_of(lambda after: self._store.list_records(RecordFilter(PREFIX), after, PAGE_MAX))
+        return [record async for page in pages for record in page]
 
     async def _begin(self, queue: str, now: Instant) -> Instant:
         """Since when the trouble lasts: as the first watcher that saw it has noted."""
@@ -119,15 +115,11 @@ async def tell_system(
     store: Store, signal: Signal, channels: ChannelOperations, key: str, told: Told, now: Instant
 ) -> None:
     """Tell every channel whose `system` is true, each once for one key."""
-    after: str | None = None
-    while True:
-        page = await channels.page(after, PAGE_MAX)
-        runs = [notify_run(name, told, f"{key}/notify:{name}", now) for name, channel in page.items if channel.system]
+    async for page in pages_of(lambda after: channels.page(after, PAGE_MAX)):
+        runs = [notify_run(name, told, f"{key}/notify:{name}", now) for name, channel in page if channel.system]
         if runs:
             await store.add_runs(runs)
             announce_runs(signal, runs)
-        if (after := page.next_after) is None:
-            return
 
 
 def _told(event: str, message: str, now: Instant) -> Told:

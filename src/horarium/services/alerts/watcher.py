@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from horarium.clock import SECOND, Clock, Instant
 from horarium.model import TIMED, Cause, Job, Run
 from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.operations.bounds.listing import pages_of
 from horarium.operations.settling.following import Following
 from horarium.operations.writing.signalling import announce_runs
 from horarium.ports import PAGE_MAX, Signal, Store, Topic
@@ -54,13 +55,9 @@ class Watcher(Service):
         began = self._clock.monotonic()
         seen: set[str] = set()
         watched = False
-        after: str | None = None
-        while True:
-            page = await self._store.list_records(RecordFilter(PREFIX), after, PAGE_MAX)
-            seen |= await self._look(page.items, now)
-            watched = watched or bool(page.items)
-            if (after := page.next_after) is None:
-                break
+        async for page in pages_of(lambda after: self._store.list_records(RecordFilter(PREFIX), after, PAGE_MAX)):
+            seen |= await self._look(page, now)
+            watched = watched or bool(page)
         self._told = frozenset(seen)
         self._look_at = now + max(LOOK_EVERY, round((self._clock.monotonic() - began) * SHARE * SECOND))
         return self._look_at if watched else None

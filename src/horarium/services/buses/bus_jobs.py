@@ -7,6 +7,7 @@ from collections.abc import Collection
 from horarium.clock import HOUR, Clock, Instant, to_micros
 from horarium.delivery.bus import ONE_OFF
 from horarium.model import BusTarget, text_of
+from horarium.operations.bounds.listing import pages_of
 from horarium.ports import PAGE_MAX, JobFilter, Store
 
 LIST_SECONDS = 60.0
@@ -41,15 +42,10 @@ class BusJobs:
             return None
         self._changed = False
         began = self._clock.monotonic()
-        after: str | None = None
-        while True:
-            page = await self._store.list_jobs(JobFilter(), after, PAGE_MAX)
-            for job in page.items:
+        async for page in pages_of(lambda after: self._store.list_jobs(JobFilter(), after, PAGE_MAX)):
+            for job in page:
                 if isinstance(job.target, BusTarget) and job.target.bus == self._bus:
                     self._seen_at[text_of(job.name)] = now
-            after = page.next_after
-            if after is None:
-                break
         self._seen_at[ONE_OFF] = now
         self._listed_at = now
         self._cost_seconds = self._clock.monotonic() - began

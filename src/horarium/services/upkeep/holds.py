@@ -17,6 +17,7 @@ from horarium.errors import CallerError, Conflict
 from horarium.model import Job, Plan, Run, RunChange, State
 from horarium.model.holds import HeldRunning, Hold
 from horarium.model.records import RecordChange
+from horarium.operations.bounds.listing import pages_of
 from horarium.operations.holds import CHANGED
 from horarium.operations.runs.runs import RunOperations
 from horarium.operations.settling.holding import PREFIX, READ_SECONDS, Holding, decode_hold
@@ -189,18 +190,14 @@ class HoldCancels(Service):
         later = [] if begin is None else [begin]
         if stretch is None or self._done.get(hold.id) == stretch.begins_at:
             return later
-        after: str | None = None
-        while True:
-            where = RunFilter(job=hold.scope.job, states=frozenset({State.RUNNING}))
-            page = await self._store.list_runs(where, after, PAGE)
-            ids = sorted({run.job_id for run in page.items if run.job_id is not None})
+        where = RunFilter(job=hold.scope.job, states=frozenset({State.RUNNING}))
+        async for page in pages_of(lambda after: self._store.list_runs(where, after, PAGE)):
+            ids = sorted({run.job_id for run in page if run.job_id is not None})
             jobs = {job.id: job for job in await self._store.get_jobs_by_id(ids) if job is not None} if ids else {}
-            for run in page.items:
+            for run in page:
                 if covers_run(hold.scope, run, jobs.get(run.job_id or "")):
                     with suppress(CallerError, Conflict):
                         await self._runs.cancel_run(run.id, reason_of(hold))
-            if (after := page.next_after) is None:
-                break
         if now >= max(stretch.begins_at, hold.created_at) + BEGUN:
             self._done[hold.id] = stretch.begins_at
             return later

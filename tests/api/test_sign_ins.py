@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from horarium.api.problems import TooManyFailures
-from horarium.api.refused import AGAIN_SECONDS, ALL_MAX, CALLER_MAX, Refused, change_of
+from horarium.api.refused import AGAIN_SECONDS, ALL_MAX, CALLER_MAX, RefusalLog, change_of
 from horarium.api.sign_ins import (
     ADDRESSES_MAX,
     FREE_FAILURES,
@@ -310,7 +310,7 @@ async def test_an_outage_costs_no_refusal(locked_api: Api) -> None:
 
 def test_all_addresses_together_are_bounded() -> None:
     clock = ManualClock(NOW)
-    refused = Refused(MemoryStore(), clock)
+    refused = RefusalLog(MemoryStore(), clock)
     assert sum(refused._may_tell(f"address/{number}", "x") for number in range(2 * ALL_MAX)) == ALL_MAX
     clock.advance(AGAIN_SECONDS)
     assert refused._may_tell("address/0", "x")

@@ -143,7 +143,7 @@ def asked_sessions() -> tuple[Any, Keep]:
     def keep(number: int) -> None:
         digest = sessions.digest_of(str(number))
         bearer = principal(f"person-{number}", f"Person {number}", "oidc", [Role.OPERATOR])
-        found = sessions.Session(
+        found = sessions.SignInSession(
             digest=digest, credential="person", key="k" * 64, created_at=NOW, ends_at=NOW, person=bearer
         )
         kept._remember(digest, (0.0, found))
@@ -176,7 +176,7 @@ def addresses_that_sign_in() -> tuple[Any, Keep]:
 
 
 def refusals() -> tuple[Any, Keep]:
-    kept = refused.Refused(MemoryStore(), SystemClock())
+    kept = refused.RefusalLog(MemoryStore(), SystemClock())
     return kept, lambda number: kept._note(f"caller/{number}", f"job.update job/{number:0100}", 0.0)
 
 

@@ -20,7 +20,7 @@ from horarium.access.audit import Origin
 from horarium.access.keys import Key, Keys, digest_of, new_token
 from horarium.access.roles import LOCAL, Role
 from horarium.access.sessions import Sessions
-from horarium.api.refused import Refused
+from horarium.api.refused import RefusalLog
 from horarium.api.sign_ins import FREE_FAILURES, SignIns
 from horarium.clock import to_instant
 from horarium.errors import Forbidden
@@ -31,7 +31,7 @@ from horarium.server import cpus
 from horarium.server.child import Family
 from horarium.server.crowd import Crowd, make_table
 from horarium.server.http import Accepting
-from horarium.server.line import UNREAD_BYTES_MAX, Line, Message, open_line
+from horarium.server.line import UNREAD_BYTES_MAX, Message, MessagePipe, open_line
 from horarium.server.processes import AGAIN_SECONDS_MAX, STEADY_SECONDS, Process
 from horarium.server.relay import Relay
 from horarium.services.metrics.scrapes import add_up, counts_of
@@ -120,7 +120,7 @@ async def test_a_line_to_one_that_reads_nothing_takes_no_more() -> None:
             sent += 1
         assert UNREAD_BYTES_MAX // 1_000_000 <= sent <= UNREAD_BYTES_MAX // 1_000_000 + 3
         line.close()
-        assert not Line(lambda message: None, nothing).send(Message("stop"))
+        assert not MessagePipe(lambda message: None, nothing).send(Message("stop"))
 
 
 async def test_a_key_that_is_revoked_here_is_forgotten_there_before_the_answer() -> None:
@@ -159,7 +159,7 @@ async def test_wrong_keys_are_a_debt_at_every_process_and_a_right_one_is_known_a
 async def test_one_refusal_is_one_entry_for_all_processes() -> None:
     clock, store = ManualClock(START), make_store("memory://")
     async with linked() as group:
-        refused = [Refused(store, clock, family) for family in group.families]
+        refused = [RefusalLog(store, clock, family) for family in group.families]
         origin = Origin(principal=LOCAL, request_id="", address="")
         refused[0].change(origin, "DELETE", "/api/v1/keys/x", Forbidden("no", ["admin"]))
         await until(lambda: all(each._told for each in refused))

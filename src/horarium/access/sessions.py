@@ -37,7 +37,7 @@ ENDED = "session-ended"
 Credential = Literal["server-key", "key", "person"]
 
 
-class Session(Struct, frozen=True, kw_only=True):
+class SignInSession(Struct, frozen=True, kw_only=True):
     """`digest`: of the token. `key`: SHA-256 of the key that opened it; of a person, of the rules by which they got
     their roles. Both in hexadecimal. `last_at`: how far it may be renewed (None: as long as it is used)."""
 
@@ -50,7 +50,7 @@ class Session(Struct, frozen=True, kw_only=True):
     last_at: Instant | None = None
 
 
-_decode = msgspec.json.Decoder(Session).decode
+_decode = msgspec.json.Decoder(SignInSession).decode
 
 
 def digest_of(token: str) -> str:
@@ -63,22 +63,22 @@ class Sessions:
 
     def __init__(self, store: Store, clock: Clock, entropy: Callable[[int], bytes], siblings: Siblings = ALONE) -> None:
         self._store, self._clock, self._entropy, self._siblings = store, clock, entropy, siblings
-        self._remembered: OrderedDict[str, tuple[float, Session | None]] = OrderedDict()
+        self._remembered: OrderedDict[str, tuple[float, SignInSession | None]] = OrderedDict()
         siblings.hear(ENDED, self._forget)
 
     async def begin(self, credential: Credential, key: str) -> str:
         """A new session; its token, which only the browser gets."""
-        return await self._begin(Session(digest="", credential=credential, key=key, created_at=0, ends_at=0))
+        return await self._begin(SignInSession(digest="", credential=credential, key=key, created_at=0, ends_at=0))
 
     async def begin_of(self, person: Principal, rules: str) -> str:
         """The same for a person, who got their roles by these rules."""
         last_at = self._clock.now() + LASTS
-        made = Session(
+        made = SignInSession(
             digest="", credential="person", key=rules, created_at=0, ends_at=0, person=person, last_at=last_at
         )
         return await self._begin(made)
 
-    async def _begin(self, like: Session) -> str:
+    async def _begin(self, like: SignInSession) -> str:
         now = self._clock.now()
         token = urlsafe_b64encode(self._entropy(ENTROPY_BYTES)).decode().rstrip("=")
         ends_at = now + LASTS if like.last_at is None else like.last_at
@@ -86,7 +86,7 @@ class Sessions:
         await self._store.put_records([RecordChange(_record(session))])
         return token
 
-    async def find(self, token: str) -> Session | None:
+    async def find(self, token: str) -> SignInSession | None:
         """The session of this token; None if there is none, or it is over."""
         digest, elapsed = digest_of(token), self._clock.monotonic()
         known = self._remembered.get(digest)
@@ -96,7 +96,7 @@ class Sessions:
         session = known[1]
         return session if session is not None and session.ends_at > self._clock.now() else None
 
-    async def rotate(self, session: Session) -> str | None:
+    async def rotate(self, session: SignInSession) -> str | None:
         """A new token for a session that has had its own for an hour, which works for a minute longer; else None."""
         now = self._clock.now()
         if now - session.created_at < ROTATED_AFTER or session.ends_at <= now + OVERLAP:
@@ -110,7 +110,7 @@ class Sessions:
         if session is not None:
             await self._end(session, None)
 
-    async def _end(self, session: Session, instead: Session | None) -> None:
+    async def _end(self, session: SignInSession, instead: SignInSession | None) -> None:
         stored = _record(session)
         change = RecordChange(stored, stored.version, deleted=True, records=(_record(instead),) if instead else ())
         await self._store.put_records([change])
@@ -122,12 +122,12 @@ class Sessions:
         self._remembered.pop(digest.decode(), None)
         return b""
 
-    async def _read(self, digest: str) -> Session | None:
+    async def _read(self, digest: str) -> SignInSession | None:
         where = RecordFilter(PREFIX, labels={"session": digest})
         found = (await self._store.list_records(where, None, 1)).items
         return _decode(found[0].body) if found else None
 
-    def _remember(self, digest: str, known: tuple[float, Session | None]) -> None:
+    def _remember(self, digest: str, known: tuple[float, SignInSession | None]) -> None:
         self._remembered[digest] = known
         self._remembered.move_to_end(digest)
         if len(self._remembered) > REMEMBERED_MAX:
@@ -139,6 +139,6 @@ async def prune(store: Store, until: Instant, limit: int) -> int:
     return await store.prune_records(PREFIX, instant_key(until), limit)
 
 
-def _record(session: Session) -> Record:
+def _record(session: SignInSession) -> Record:
     name = PREFIX + instant_key(session.ends_at, session.digest)
     return Record(name=name, body=msgspec.json.encode(session), labels={"session": session.digest})

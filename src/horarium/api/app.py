@@ -35,7 +35,7 @@ from horarium.api.plans import PlansApi
 from horarium.api.problems import Refusals
 from horarium.api.rates import RatesApi
 from horarium.api.reach import Reach
-from horarium.api.refused import Refused
+from horarium.api.refused import RefusalLog
 from horarium.api.routing import Application, Route
 from horarium.api.runs import Runs
 from horarium.api.sign_ins import SignIns
@@ -103,7 +103,7 @@ def create_app(
     the dashboard's (without them `/` is the documentation). `documented`: more paths. `siblings`: other processes.
     `metrics`: who may read them."""
     named = NamedKeys(operations.store, operations.clock, siblings)
-    refused = Refused(operations.store, operations.clock, siblings)
+    refused = RefusalLog(operations.store, operations.clock, siblings)
     sign_ins = SignIns(operations.clock, siblings=siblings)
     keys = Keys(api_keys, Callers(named, tokens), sign_ins, refused, telemetry.refused)
     heard = news or News(operations.stats, operations.signal, lambda: 0)

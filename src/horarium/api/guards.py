@@ -23,7 +23,7 @@ from horarium.api.access import API_KEY, NAMED, REPORTER, Callers, require_scope
 from horarium.api.hosts import Hosts
 from horarium.api.problems import CrossSite, MalformedRequest, TooManyFailures, Unauthorized, WrongHost
 from horarium.api.reading import header, peer_of
-from horarium.api.refused import Part, Refused
+from horarium.api.refused import Part, RefusalLog
 from horarium.api.sign_ins import SignIns, origin_of
 from horarium.errors import Forbidden
 from horarium.operations.settling.report_keys import PREFIX, key_digest, report_key
@@ -51,7 +51,7 @@ class Keys:
     """The server's API keys, as hashes."""
 
     def __init__(
-        self, api_keys: Sequence[str], callers: Callers, sign_ins: SignIns, refused: Refused, count: Count
+        self, api_keys: Sequence[str], callers: Callers, sign_ins: SignIns, refused: RefusalLog, count: Count
     ) -> None:
         self._known = [key_digest(key) for key in api_keys]
         self._has_short = any(map(is_guessable, api_keys))

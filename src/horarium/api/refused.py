@@ -50,7 +50,7 @@ class Part(Struct, frozen=True):
     change: tuple[str, str] | None = None
 
 
-class Refused:
+class RefusalLog:
     """Writes entries of refusals."""
 
     def __init__(self, store: Store, clock: Clock, siblings: Siblings = ALONE) -> None:

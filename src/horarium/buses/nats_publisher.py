@@ -52,13 +52,13 @@ class Sent(NamedTuple):
     ends_at: float
 
 
-class Answer(Struct):
+class PublishReply(Struct):
     """The answer of a stream that did not take the message."""
 
     error: Any = None
 
 
-_answer = msgspec.json.Decoder(Answer).decode
+_answer = msgspec.json.Decoder(PublishReply).decode
 
 
 class Publisher:

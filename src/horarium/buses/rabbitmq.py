@@ -75,14 +75,14 @@ class RabbitBus(Link):
         super().__init__(confirm_seconds)
         given = URL(url)
         self._url = given if "heartbeat" in given.query else given.update_query(heartbeat=HEARTBEAT_SECONDS)
-        self._line: Line | None = None
+        self._line: BrokerConnection | None = None
 
     # ---- the connection
 
     async def _session(self) -> None:
         async with asyncio.timeout(CONNECT_SECONDS):
             connection = await self._connect()
-        line = Line(connection, self._heard, self._interest.changed)
+        line = BrokerConnection(connection, self._heard, self._interest.changed)
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await line.open()
@@ -108,7 +108,7 @@ class RabbitBus(Link):
             message = f"the broker refuses the virtual host {host!r}: it is not there, or this user may not use it"
             raise BusUnavailable(message) from None
 
-    async def _serve(self, line: Line) -> None:
+    async def _serve(self, line: BrokerConnection) -> None:
         """Consume the wanted queues, until something breaks."""
         self._went_up()
         while not line.broken:
@@ -119,14 +119,14 @@ class RabbitBus(Link):
                 consuming.result()
                 await self._while_whole(line, asyncio.ensure_future(self._interest.changed.wait()))
 
-    async def _while_whole(self, line: Line, step: asyncio.Future[Any]) -> None:
+    async def _while_whole(self, line: BrokerConnection, step: asyncio.Future[Any]) -> None:
         """Wait for the step, or for the line's end: the driver may leave a call on a lost connection unanswered."""
         try:
             await asyncio.wait({step, *line.endings()}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             step.cancel()
 
-    async def _watch(self, line: Line) -> None:
+    async def _watch(self, line: BrokerConnection) -> None:
         """Say when the broker takes no messages, and when it does again."""
         while True:
             blocked = await line.is_blocked()
@@ -157,7 +157,7 @@ class RabbitBus(Link):
                 return
         raise BusUnavailable(f"rabbitmq: {queue_name(job, 'action')} can't be reached, though it was declared")
 
-    async def _declare(self, line: Line, job: str) -> None:
+    async def _declare(self, line: BrokerConnection, job: str) -> None:
         """Make the job's queues; if that fails, nothing was sent."""
         try:
             async with asyncio.timeout(self._confirm_seconds):
@@ -173,7 +173,7 @@ class RabbitBus(Link):
 
     # ---- reports
 
-    def _heard(self, line: Line, kind: str, job: str, message: DeliveredMessage) -> None:
+    def _heard(self, line: BrokerConnection, kind: str, job: str, message: DeliveredMessage) -> None:
         if line is self._line and not self._interest.over:
             self._inbox.add(Report(kind, job, message.body, (line, message.delivery_tag)))
 
@@ -188,7 +188,7 @@ class RabbitBus(Link):
             await self._line.consume(set(), prefetch)
 
 
-class Line:
+class BrokerConnection:
     """One connection, its channels, and what depends on it."""
 
     _publisher: Channel
@@ -199,7 +199,7 @@ class Line:
     def __init__(
         self,
         connection: AbstractConnection,
-        heard: Callable[[Line, str, str, DeliveredMessage], None],
+        heard: Callable[[BrokerConnection, str, str, DeliveredMessage], None],
         changed: asyncio.Event,
     ) -> None:
         self._connection = connection

@@ -35,7 +35,7 @@ from horarium.client.many_runs import ManyRuns
 from horarium.client.overrides import Overrides
 from horarium.client.plans import Plans
 from horarium.client.rates import Rates
-from horarium.client.transport import Answer, Cut, Problem, Transport, decoded, error_from, segment
+from horarium.client.transport import Cut, Problem, ServerResponse, Transport, decoded, error_from, segment
 from horarium.client.watching import Watching
 from horarium.errors import HorariumError, InvalidRequest
 from horarium.wire.definitions import JobDefinition
@@ -349,7 +349,7 @@ class Client(Watching, ManyRuns):
 
     # ---- how
 
-    def _call(self, method: str, path: str, **how: Any) -> Answer:
+    def _call(self, method: str, path: str, **how: Any) -> ServerResponse:
         return self._transport.request(method, "/api/v1" + path, **how)
 
     def _new_key(self) -> str:

@@ -31,7 +31,7 @@ class Failure(Exception):
         self.result = result
 
 
-class Asked(threading.Event):
+class CancelEvent(threading.Event):
     """An event that knows whether the work has seen it set."""
 
     seen = False
@@ -56,7 +56,7 @@ class ClaimedRun:
         assert not isinstance(view.lease, UnsetType), "a claimed run has a lease"
         self.view = view
         self.token = view.lease.token
-        self.cancel_requested = Asked()
+        self.cancel_requested = CancelEvent()
         self.stops = False
         self.lease_lost = False
         self.worker_stops = False

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import UNSET, Struct
 
-from horarium.client.transport import Answer, Problem, error_from
+from horarium.client.transport import Problem, ServerResponse, error_from
 from horarium.errors import HorariumError, InvalidRequest
 from horarium.wire.history import PastRun
 from horarium.wire.one_offs import RunDefinition
@@ -87,7 +87,7 @@ class _Batch(Struct):
 class Calls(Protocol):
     """A function that sends a request."""
 
-    def _call(self, method: str, path: str, **how: Any) -> Answer: ...
+    def _call(self, method: str, path: str, **how: Any) -> ServerResponse: ...
 
     def _new_key(self) -> str: ...
 

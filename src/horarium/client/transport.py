@@ -52,7 +52,7 @@ Wait = Callable[[float], object]
 T = TypeVar("T")
 
 
-class Answer(Struct, frozen=True):
+class ServerResponse(Struct, frozen=True):
     """The server's answer."""
 
     status: int
@@ -169,7 +169,7 @@ class Transport:
         attempts_max: int | None = None,
         cut: Cut | None = None,
         also: tuple[int, ...] = (),
-    ) -> Answer:
+    ) -> ServerResponse:
         """The answer, if its status is below 300 or among `also`. Raises the error of `errors` that the server's
         problem means, or Outage if there is no answer. `path` is quoted already (see `segment`)."""
         asked = _Asked(
@@ -186,7 +186,7 @@ class Transport:
         attempt = 1
         while True:
             answer, delay = self._attempt(asked, attempt)
-            if isinstance(answer, Answer):
+            if isinstance(answer, ServerResponse):
                 return answer
             if delay is None or attempt >= limit or (cut is not None and cut.is_cut):
                 raise answer
@@ -220,7 +220,7 @@ class Transport:
                 return
             left = None if left is None else left - len(page.items)
 
-    def _attempt(self, asked: _Asked, attempt: int) -> tuple[Answer | HorariumError, float | None]:
+    def _attempt(self, asked: _Asked, attempt: int) -> tuple[ServerResponse | HorariumError, float | None]:
         """The answer or the error, and after how long to try again (None: never)."""
         try:
             answer = self._once(asked)
@@ -239,7 +239,7 @@ class Transport:
             error.retry_after_seconds = _asked_wait(answer)
         return error, max(_asked_wait(answer), self._backoff(attempt)) if again else None
 
-    def _once(self, asked: _Asked) -> Answer:
+    def _once(self, asked: _Asked) -> ServerResponse:
         connection = self._connection(asked.seconds)
         try:
             answer, reusable = _exchange(connection, asked)
@@ -306,14 +306,14 @@ class Transport:
             connection.close()
 
 
-def _asked_wait(answer: Answer) -> float:
+def _asked_wait(answer: ServerResponse) -> float:
     """`Retry-After`, in bounds."""
     text = answer.headers.get("retry-after", "").strip()
     asked = float(text) if text.isascii() and text.isdigit() and len(text) < 7 else 0.0
     return min(asked, RETRY_AFTER_SECONDS_MAX)
 
 
-def decoded(answer: Answer, kind: type[T]) -> T:
+def decoded(answer: ServerResponse, kind: type[T]) -> T:
     """The answer as this type. Raises HorariumError for one that is not of it."""
     try:
         return msgspec.json.decode(answer.body, type=kind)
@@ -364,7 +364,7 @@ def _is_quiet(connection: HTTPConnection) -> bool:
         return False
 
 
-def _exchange(connection: HTTPConnection, asked: _Asked) -> tuple[Answer, bool]:
+def _exchange(connection: HTTPConnection, asked: _Asked) -> tuple[ServerResponse, bool]:
     """Send and receive; also whether the connection may be used again."""
     headers = asked.headers if asked.content is None else {**asked.headers, "Content-Type": "application/json"}
     connection.request(asked.method, asked.target, body=asked.content, headers=headers)
@@ -378,14 +378,14 @@ def _exchange(connection: HTTPConnection, asked: _Asked) -> tuple[Answer, bool]:
     return answer, reusable and not asked.cut.is_cut
 
 
-def _read(response: HTTPResponse) -> tuple[Answer, bool]:
+def _read(response: HTTPResponse) -> tuple[ServerResponse, bool]:
     body = response.read(ANSWER_BYTES_MAX + 1)
     if len(body) > ANSWER_BYTES_MAX:
         raise HTTPException(f"the answer is longer than {ANSWER_BYTES_MAX:,} bytes")
     if response.length:
         raise HTTPException("the answer ended too early")
     headers = {name.lower(): value for name, value in response.getheaders()}
-    return Answer(response.status, headers, body), response.isclosed() and not response.will_close
+    return ServerResponse(response.status, headers, body), response.isclosed() and not response.will_close
 
 
 def _reason(error: Exception) -> str:
@@ -411,7 +411,7 @@ def _tree(root: type[HorariumError]) -> dict[str, type[HorariumError]]:
 _BY_CODE = _tree(HorariumError)
 
 
-def error_of(answer: Answer, url: str) -> HorariumError:
+def error_of(answer: ServerResponse, url: str) -> HorariumError:
     """The error that an answer means: by its `code`, and by its status where the code is not known here."""
     try:
         problem = msgspec.json.decode(answer.body, type=Problem, strict=False)

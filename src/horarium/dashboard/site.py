@@ -21,7 +21,7 @@ from horarium.access.acting import acting
 from horarium.access.audit import Origin
 from horarium.access.people import People
 from horarium.access.roles import LOCAL, Principal, Scope
-from horarium.access.sessions import Session, Sessions
+from horarium.access.sessions import Sessions, SignInSession
 from horarium.api.answers import Ready
 from horarium.api.guards import Keys
 from horarium.api.problems import BodyCutOff, BodyTooLarge, MalformedRequest
@@ -184,12 +184,12 @@ class Site:
             await self._rotate(visit, session)
         return visit
 
-    async def _bearer(self, session: Session) -> Principal | None:
+    async def _bearer(self, session: SignInSession) -> Principal | None:
         if session.credential == "person":
             return session.person if self._people is not None and session.key == self._people.stamp else None
         return await self._keys.bearer(session.credential, session.key)
 
-    async def _rotate(self, visit: Visit, session: Session) -> None:
+    async def _rotate(self, visit: Visit, session: SignInSession) -> None:
         fresh = await self._sessions.rotate(session)
         if fresh is not None:
             visit.token = fresh

@@ -24,7 +24,7 @@ _THROTTLING = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAI
 KEPT = ("content-type", "content-encoding", "date", "retry-after", "request-id", "x-request-id")
 
 
-class Answer(Struct, frozen=True):
+class EndpointResponse(Struct, frozen=True):
     """The answer of an endpoint. `headers`: those of `KEPT`, by lower-case name; `body` is at most its first 64 KiB,
     `truncated` if there was more."""
 
@@ -34,7 +34,7 @@ class Answer(Struct, frozen=True):
     truncated: bool = False
 
 
-def outcome(target: HttpTarget, answer: Answer, now: Instant) -> Outcome | None:
+def outcome(target: HttpTarget, answer: EndpointResponse, now: Instant) -> Outcome | None:
     """None: the endpoint took the run over, and reports later."""
     if target.completion is Completion.CALLBACK and answer.status == HTTPStatus.ACCEPTED:
         return None
@@ -78,7 +78,7 @@ def retry_after(text: str | None, now: Instant) -> float | None:
     return min(max(seconds, 0.0), float(RETRY_AFTER_SECONDS_MAX))
 
 
-def _result(answer: Answer) -> bytes:
+def _result(answer: EndpointResponse) -> bytes:
     """JSON text of at most RESULT_BYTES_MAX. An encoded (compressed) body is not opened, only mentioned."""
     value: dict[str, Any] = {"status": answer.status, "headers": answer.headers, "body": _text(answer)}
     if answer.truncated:
@@ -87,7 +87,7 @@ def _result(answer: Answer) -> bytes:
     return encoded if len(encoded) <= RESULT_BYTES_MAX else _shortened(value)
 
 
-def _text(answer: Answer) -> str | None:
+def _text(answer: EndpointResponse) -> str | None:
     if answer.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
         return None
     # NUL can't be kept by every store.

@@ -13,7 +13,7 @@ from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from horarium.delivery.answers import BODY_BYTES_MAX, HEADER_KEPT_CHARS_MAX, KEPT, Answer
+from horarium.delivery.answers import BODY_BYTES_MAX, HEADER_KEPT_CHARS_MAX, KEPT, EndpointResponse
 
 HEAD_LINE_BYTES_MAX = 8190
 HEAD_LINES_MAX = 128
@@ -50,7 +50,7 @@ class Connection(asyncio.Protocol):
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
-        self._asked: asyncio.Future[Answer] | None = None
+        self._asked: asyncio.Future[EndpointResponse] | None = None
         self.idle_since = 0.0
         self._expect(headless=False)
 
@@ -71,7 +71,7 @@ class Connection(asyncio.Protocol):
         """Whether another request may be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
-    async def ask(self, request: bytes, *, headless: bool = False) -> Answer:
+    async def ask(self, request: bytes, *, headless: bool = False) -> EndpointResponse:
         """Send a request and wait for its answer. Anything else that happens, a cancel too, ends the connection. Raises
         NoAnswer."""
         transport = self._transport
@@ -81,7 +81,7 @@ class Connection(asyncio.Protocol):
         asked = self._asked = self._loop.create_future()
         transport.write(request)
         try:
-            answer: Answer = await asked
+            answer: EndpointResponse = await asked
             return answer
         finally:
             self._asked = None
@@ -194,7 +194,7 @@ class Connection(asyncio.Protocol):
         self._whole = reusable
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         truncated = len(body) > BODY_BYTES_MAX
-        self._asked.set_result(Answer(status, self._headers, body[:BODY_BYTES_MAX], truncated))
+        self._asked.set_result(EndpointResponse(status, self._headers, body[:BODY_BYTES_MAX], truncated))
 
     def _fail(self, error: str, *, unheard: bool = False) -> None:
         if self._asked is not None and not self._asked.done():

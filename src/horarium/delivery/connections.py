@@ -10,7 +10,7 @@ from functools import cache
 from aiohappyeyeballs import start_connection
 
 from horarium.delivery.addresses import AddressInfo, Endpoint, Guard, RefusedAddress
-from horarium.delivery.answers import Answer
+from horarium.delivery.answers import EndpointResponse
 from horarium.delivery.connection import Connection, NoAnswer
 
 CONNECT_SECONDS = 10.0
@@ -46,7 +46,7 @@ class Connections:
         self._sweeping: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def ask(self, endpoint: Endpoint, method: str, request: bytes) -> Answer:
+    async def ask(self, endpoint: Endpoint, method: str, request: bytes) -> EndpointResponse:
         """Send a request and wait for its answer. Raises NoAnswer. One that may be repeated is sent again if a kept
         connection ended just then: the endpoint closed it while it was idle."""
         headless = method == "HEAD"

@@ -17,7 +17,7 @@ from http import HTTPStatus
 
 from horarium.clock import SECOND, Clock, Instant
 from horarium.delivery.addresses import Endpoint, Guard, Lookup, check_url, parse_url, refusal
-from horarium.delivery.answers import Answer, outcome
+from horarium.delivery.answers import EndpointResponse, outcome
 from horarium.delivery.connection import NoAnswer
 from horarium.delivery.connections import Connections
 from horarium.delivery.message import (
@@ -200,7 +200,7 @@ class HttpDelivery:
                 raise InvalidJob(reason, field=field)
         return endpoint
 
-    async def _exchange(self, endpoint: Endpoint, request: Request) -> Answer:
+    async def _exchange(self, endpoint: Endpoint, request: Request) -> EndpointResponse:
         return await self._connections.ask(endpoint, request.method, encode(request, endpoint.host_header))
 
 

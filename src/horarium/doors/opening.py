@@ -12,7 +12,7 @@ from horarium.api.answers import security_headers
 from horarium.api.guards import Connection, KnownHosts, refuse_cross_site
 from horarium.api.hosts import Hosts
 from horarium.api.problems import PROBLEMS
-from horarium.doors.web import JSON, Answer, Door, Receive, Routes, Send, read_request
+from horarium.doors.web import JSON, Door, DoorResponse, Receive, Routes, Send, read_request
 from horarium.errors import Forbidden, HorariumError
 
 App = Callable[[Any, Receive, Send], Any]
@@ -48,7 +48,7 @@ class Doors:
                 return routes
         return None
 
-    async def _answer(self, routes: Routes, scope: Any, receive: Receive) -> Answer:
+    async def _answer(self, routes: Routes, scope: Any, receive: Receive) -> DoorResponse:
         try:
             for guard in self._guards:
                 guard(Connection(scope))
@@ -62,7 +62,7 @@ class Doors:
             return _error(500, "Unexpected error occurred")
 
 
-def _refusal(error: HorariumError) -> Answer:
+def _refusal(error: HorariumError) -> DoorResponse:
     """What no door has an answer of its own for."""
     status = PROBLEMS.get(error.code, (500, ""))[0]
     answer = _error(status, str(error))
@@ -71,11 +71,11 @@ def _refusal(error: HorariumError) -> Answer:
     return answer
 
 
-def _error(status: int, message: str) -> Answer:
-    return Answer(status, msgspec.json.encode({"error": message}))
+def _error(status: int, message: str) -> DoorResponse:
+    return DoorResponse(status, msgspec.json.encode({"error": message}))
 
 
-async def _send(answer: Answer, scope: Any, send: Send) -> None:
+async def _send(answer: DoorResponse, scope: Any, send: Send) -> None:
     headers = [(name.encode(), text.encode("latin-1")) for name, text in answer.headers]
     if answer.body:
         headers.append((b"content-type", (answer.media_type or JSON).encode()))

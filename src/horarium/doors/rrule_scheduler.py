@@ -15,7 +15,7 @@ from horarium.doors.rrule_schedules import (
     LABEL,
     NAME,
     Event,
-    Refused,
+    ScheduleRefused,
     definition,
     event_ahead,
     event_of,
@@ -28,7 +28,7 @@ from horarium.doors.rrule_schedules import (
     start_at,
     start_of,
 )
-from horarium.doors.web import Answer, Asked, KeyCheck, Route, is_short_id, read_object, short_id, value
+from horarium.doors.web import DoorRequest, DoorResponse, KeyCheck, Route, is_short_id, read_object, short_id, value
 from horarium.errors import CallerError, InvalidTrigger, NotFound
 from horarium.model import UNFINISHED, Job, Run, State, uuid7
 from horarium.operations.facade import Operations
@@ -71,15 +71,15 @@ class RruleScheduler:
             Route("GET", f"{one}/events/history", self._answered(self.history), Scope.RUNS_READ),
         ]
 
-    async def admit(self, asked: Asked, scope: Scope | None) -> Answer | None:
+    async def admit(self, asked: DoorRequest, scope: Scope | None) -> DoorResponse | None:
         return await self._admit(asked, scope)
 
     def _answered(self, handle: Any) -> Any:
-        async def answered(asked: Asked) -> Answer:
+        async def answered(asked: DoorRequest) -> DoorResponse:
             try:
-                answer: Answer = await handle(asked)
+                answer: DoorResponse = await handle(asked)
                 return answer
-            except Refused as error:
+            except ScheduleRefused as error:
                 text: Any = error.message
                 return value({"error": {"code": error.code, "message": text} if error.code else text}, error.status)
 
@@ -87,30 +87,30 @@ class RruleScheduler:
 
     # ---- schedules
 
-    async def create(self, asked: Asked) -> Answer:
+    async def create(self, asked: DoorRequest) -> DoorResponse:
         content = read_object(await asked.body())
         if content is None:
-            raise Refused(UNREADABLE, 400, None)
+            raise ScheduleRefused(UNREADABLE, 400, None)
         if not _is_time(content.get("created_at")):
-            raise Refused(UNREADABLE, 400, None)
+            raise ScheduleRefused(UNREADABLE, 400, None)
         fields = read_fields(content, UNREADABLE)
         now = self._operations.clock.now()
         id = short_id(uuid7(now, self._entropy(10)))
         await _write(self._operations.jobs.create_job, definition(id, fields, start_at(now, fields.get("rrule"))))
         return value({"id": id}, 201)
 
-    async def get(self, asked: Asked) -> Answer:
+    async def get(self, asked: DoorRequest) -> DoorResponse:
         return value(shown(await self._job(asked)))
 
-    async def update(self, asked: Asked) -> Answer:
+    async def update(self, asked: DoorRequest) -> DoorResponse:
         """A merge: absent fields stay, `null` removes."""
         content = read_object(await asked.body())
         if content is None:
-            raise Refused(UNREADABLE_PATCH, 400, None)
+            raise ScheduleRefused(UNREADABLE_PATCH, 400, None)
         job = await self._job(asked)
         for name, why in (("rrule", "Invalid RRULE format"), ("callback_url", "Invalid callback URL format")):
             if name in content and not isinstance(content[name], str):
-                raise Refused(why)
+                raise ScheduleRefused(why)
         changes = read_fields(content, UNREADABLE_PATCH)
         if changes:
             merged = {**fields_of(job), **changes}
@@ -120,26 +120,26 @@ class RruleScheduler:
             await _write(self._operations.jobs.put_job, wanted)
         return value({"message": "Schedule updated successfully."})
 
-    async def delete(self, asked: Asked) -> Answer:
+    async def delete(self, asked: DoorRequest) -> DoorResponse:
         job = await self._job(asked)
         await self._operations.jobs.delete_job(job.name)
         return value({"message": "Schedule and associated events deleted."})
 
-    async def _job(self, asked: Asked) -> Job:
+    async def _job(self, asked: DoorRequest) -> Job:
         id = asked.parts["id"]
         if not is_short_id(id.lower()):
-            raise Refused("Invalid schedule ID format", 400, "invalid_request")
+            raise ScheduleRefused("Invalid schedule ID format", 400, "invalid_request")
         try:
             job = await self._operations.jobs.get_job(id.lower())
         except NotFound:
-            raise Refused("Schedule not found", 404, "not_found") from None
+            raise ScheduleRefused("Schedule not found", 404, "not_found") from None
         if job.labels.get(LABEL) != NAME:
-            raise Refused("Schedule not found", 404, "not_found")
+            raise ScheduleRefused("Schedule not found", 404, "not_found")
         return job
 
     # ---- events
 
-    async def pending(self, asked: Asked) -> Answer:
+    async def pending(self, asked: DoorRequest) -> DoorResponse:
         """Runs under way, and those due within the hour, newest first."""
         job = await self._job(asked)
         now = self._operations.clock.now()
@@ -150,7 +150,7 @@ class RruleScheduler:
         events |= {event.id: event for event in map(event_of, begun)}
         return _page(asked, sorted(events.values(), key=lambda event: event.run_time, reverse=True))
 
-    async def history(self, asked: Asked) -> Answer:
+    async def history(self, asked: DoorRequest) -> DoorResponse:
         """Finished runs. It stays for a while when its schedule is deleted."""
         id = asked.parts["id"].lower()
         runs = await self._runs(id, FINISHED) if is_short_id(id) else []
@@ -171,7 +171,7 @@ class RruleScheduler:
 
 
 async def _write(write: Callable[[JobDefinition], Awaitable[object]], wanted: JobDefinition) -> None:
-    """A rule that fires no more is taken all the same. Raises Refused."""
+    """A rule that fires no more is taken all the same. Raises ScheduleRefused."""
     try:
         try:
             await write(wanted)
@@ -181,13 +181,13 @@ async def _write(write: Callable[[JobDefinition], Awaitable[object]], wanted: Jo
         raise refused(error) from None
 
 
-def _page(asked: Asked, events: Sequence[Event]) -> Answer:
+def _page(asked: DoorRequest, events: Sequence[Event]) -> DoorResponse:
     limit, page = min(_whole_number(asked, "limit", LIMIT), PAGE_MAX), _whole_number(asked, "page", 1)
     chosen = events[(page - 1) * limit : page * limit]
     return value({"events": chosen or None, "limit": limit, "page": page})
 
 
-def _whole_number(asked: Asked, name: str, default: int) -> int:
+def _whole_number(asked: DoorRequest, name: str, default: int) -> int:
     text = asked.query.get(name, "")
     return int(text) if text.isascii() and text.isdecimal() and int(text[:18]) > 0 else default
 

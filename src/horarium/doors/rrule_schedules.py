@@ -45,7 +45,7 @@ FIELDS: Mapping[str, type] = {
 }
 
 
-class Refused(Exception):
+class ScheduleRefused(Exception):
     """A schedule that is not taken: status, code, message. Without a code: the body can't be read."""
 
     def __init__(self, message: str, status: int = 422, code: str | None = "validation_failed") -> None:
@@ -88,31 +88,31 @@ class Event(Struct):
 
 
 def read_fields(content: Mapping[str, Any], unreadable: str) -> dict[str, Any]:
-    """The fields of a schedule that are there, of the right types. Raises Refused."""
+    """The fields of a schedule that are there, of the right types. Raises ScheduleRefused."""
     found = {name: content[name] for name in FIELDS if name in content}
     for name, given in found.items():
         wrong = given is not None and not isinstance(given, FIELDS[name])
         if wrong or (name == "headers" and not all(isinstance(text, str) for text in (given or {}).values())):
-            raise Refused(unreadable, 400, None)
+            raise ScheduleRefused(unreadable, 400, None)
     return found
 
 
 def check(fields: Mapping[str, Any]) -> None:
-    """Refuse missing fields, in the order in which clients expect it. Raises Refused."""
+    """Refuse missing fields, in the order in which clients expect it. Raises ScheduleRefused."""
     if not fields.get("name"):
-        raise Refused("Schedule name cannot be empty")
+        raise ScheduleRefused("Schedule name cannot be empty")
     if not fields.get("rrule"):
-        raise Refused("RRULE cannot be empty")
+        raise ScheduleRefused("RRULE cannot be empty")
     lines = fields["rrule"].strip().splitlines()
     if not all(LINE.fullmatch(line) for line in lines) or fields["rrule"].rstrip().endswith(";"):
-        raise Refused("Invalid RRULE format")
+        raise ScheduleRefused("Invalid RRULE format")
     if any(_rule(line) != _rule(line).upper() for line in lines if not line.startswith("DTSTART")):
-        raise Refused("Invalid RRULE format")
+        raise ScheduleRefused("Invalid RRULE format")
     if not any("FREQ=" in line for line in lines):
-        raise Refused("Invalid RRULE format")
+        raise ScheduleRefused("Invalid RRULE format")
     url = fields.get("callback_url") or ""
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) or re.search(r"%(?![0-9A-Fa-f]{2})", url):
-        raise Refused("Invalid callback URL format")
+        raise ScheduleRefused("Invalid callback URL format")
 
 
 def _rule(line: str) -> str:
@@ -120,7 +120,7 @@ def _rule(line: str) -> str:
 
 
 def definition(id: str, fields: Mapping[str, Any], start: str) -> JobDefinition:
-    """The job of a schedule; `start`: the DTSTART of a rule that has none. Raises Refused."""
+    """The job of a schedule; `start`: the DTSTART of a rule that has none. Raises ScheduleRefused."""
     check(fields)
     text, sent = fields["rrule"].strip(), []
     if "DTSTART" not in text:
@@ -164,13 +164,13 @@ def is_over(job: Job) -> bool:
     return "over" in job.labels.get(SENT, "").split()
 
 
-def refused(error: CallerError) -> Refused:
+def refused(error: CallerError) -> ScheduleRefused:
     """Our error in the words that clients know."""
     if isinstance(error, InvalidTrigger):
-        return Refused("Invalid RRULE format")
+        return ScheduleRefused("Invalid RRULE format")
     if (error.field or "").startswith("target.url"):
-        return Refused("Invalid callback URL format")
-    return Refused(re.sub(r"^target\.", "", error.message).replace("title:", "name:", 1))
+        return ScheduleRefused("Invalid callback URL format")
+    return ScheduleRefused(re.sub(r"^target\.", "", error.message).replace("title:", "name:", 1))
 
 
 def start_at(now: Instant, rule: Any) -> str:

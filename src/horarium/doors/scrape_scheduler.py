@@ -18,7 +18,7 @@ from horarium.access.roles import Scope
 from horarium.api.work import claimed_queue
 from horarium.clock import to_text
 from horarium.doors.scrape_jobs import LABEL, NAME, QUEUE, handed
-from horarium.doors.web import Answer, Asked, KeyCheck, Route, value
+from horarium.doors.web import DoorRequest, DoorResponse, KeyCheck, Route, value
 from horarium.errors import Conflict, NotFound
 from horarium.model import CLAIMED, Failed, Outcome, Run, Succeeded
 from horarium.operations.facade import Operations
@@ -65,10 +65,10 @@ class ScrapeScheduler:
             Route("POST", "/jobs/{id}/error", self.error, Scope.WORK),
         ]
 
-    async def admit(self, asked: Asked, scope: Scope | None) -> Answer | None:
+    async def admit(self, asked: DoorRequest, scope: Scope | None) -> DoorResponse | None:
         return await self._admit(asked, scope)
 
-    async def next(self, asked: Asked) -> Answer:
+    async def next(self, asked: DoorRequest) -> DoorResponse:
         """The next job that is due, as soon as there is one."""
         if self._claims.closed:
             return _stopping()
@@ -83,9 +83,9 @@ class ScrapeScheduler:
                 log.info("poll_stats", extra={"promoted_count": 1, "poll_duration_ms": waited})
                 return value(given)
             await self._settle(run, Failed("not a job of this door", retryable=False))
-        return _stopping() if self._claims.closed else Answer(204)
+        return _stopping() if self._claims.closed else DoorResponse(204)
 
-    async def _while_connected(self, asked: Asked, claiming: asyncio.Future[Claimed]) -> Claimed:
+    async def _while_connected(self, asked: DoorRequest, claiming: asyncio.Future[Claimed]) -> Claimed:
         """The claim, unless its worker leaves first: then nothing stays claimed."""
         leaving = asyncio.ensure_future(_left(asked))
         try:
@@ -103,13 +103,13 @@ class ScrapeScheduler:
             if not claiming.done():
                 claiming.cancel()
 
-    async def complete(self, asked: Asked) -> Answer:
+    async def complete(self, asked: DoorRequest) -> DoorResponse:
         return await self._report(asked, failed=False)
 
-    async def error(self, asked: Asked) -> Answer:
+    async def error(self, asked: DoorRequest) -> DoorResponse:
         return await self._report(asked, failed=True)
 
-    async def _report(self, asked: Asked, *, failed: bool) -> Answer:
+    async def _report(self, asked: DoorRequest, *, failed: bool) -> DoorResponse:
         body = await asked.body(REPORT_BYTES_MAX)
         if body is None:
             return value({"error": f"a report has at most {REPORT_BYTES_MAX:,} bytes"}, 413)
@@ -128,7 +128,7 @@ class ScrapeScheduler:
         run = next((run for run in unfinished if run.state in CLAIMED and run.queue == self.queue), None)
         if run is not None and await self._settle(run, outcome):
             await self._tell(job.name, told, failed)
-        return Answer(204)
+        return DoorResponse(204)
 
     async def _settle(self, run: Run, outcome: Outcome) -> bool:
         """Whether it counted."""
@@ -153,10 +153,10 @@ class ScrapeScheduler:
             log.info("job_complete", extra={**fields, "next_run_at": again})
 
 
-async def _left(asked: Asked) -> None:
+async def _left(asked: DoorRequest) -> None:
     while (await asked.receive())["type"] != "http.disconnect":
         pass
 
 
-def _stopping() -> Answer:
+def _stopping() -> DoorResponse:
     return value({"error": "the server is stopping"}, 503)

@@ -29,7 +29,7 @@ INTERVAL_MIN = 50
 OVERDUE = frozenset({EventKind.LATE_START, EventKind.OVERTIME})
 
 
-class Refused(Exception):
+class SimpleJobRefused(Exception):
     """The body of an answer with status 400."""
 
 
@@ -91,30 +91,30 @@ FIELDS = {field.encode_name.lower(): field.encode_name for field in msgspec.stru
 
 
 def read_wanted(content: Mapping[str, Any] | None) -> Wanted:
-    """Raises Refused."""
+    """Raises SimpleJobRefused."""
     if content is None:
-        raise Refused("json: cannot unmarshal the body into Go value of type types.Job")
+        raise SimpleJobRefused("json: cannot unmarshal the body into Go value of type types.Job")
     named = {FIELDS[key]: item for key, item in content.items() if key in FIELDS}
     try:
         return msgspec.convert(named, Wanted)
     except msgspec.ValidationError as error:
-        raise Refused(f"json: cannot unmarshal: {error}") from None
+        raise SimpleJobRefused(f"json: cannot unmarshal: {error}") from None
 
 
 def check_new(wanted: Wanted) -> None:
-    """Raises Refused with one line for each field that is missing."""
+    """Raises SimpleJobRefused with one line for each field that is missing."""
     next_run_at = wanted.next_run_at is not None and wanted.next_run_at.year > 1  # Go's lack of an instant is year 1
     required = (("Name", wanted.name), ("Enabled", wanted.enabled is not None), ("NextRunAt", next_run_at))
     failed = "Error:Field validation for '{0}' failed on the 'required' tag"
     missing = [f"Key: 'Job.{name}' {failed.format(name)}" for name, given in required if not given]
     if missing:
-        raise Refused("\n".join(missing))
+        raise SimpleJobRefused("\n".join(missing))
 
 
 def check_interval(sent: Sent) -> None:
-    """Raises Refused."""
+    """Raises SimpleJobRefused."""
     if 0 < sent.interval < INTERVAL_MIN:
-        raise Refused(f"interval: {sent.interval}: expected {INTERVAL_MIN} or more, or 0")
+        raise SimpleJobRefused(f"interval: {sent.interval}: expected {INTERVAL_MIN} or more, or 0")
 
 
 CHANGING = (
@@ -133,7 +133,7 @@ def merged(sent: Sent, wanted: Wanted) -> Sent:
 
 def _moment(given: datetime) -> Instant:
     if given.tzinfo is None:
-        raise Refused(f"parsing time {given.isoformat()!r}: it has no offset")
+        raise SimpleJobRefused(f"parsing time {given.isoformat()!r}: it has no offset")
     return to_instant(given)
 
 

@@ -15,9 +15,9 @@ from horarium.clock import SECOND, Instant, to_datetime, to_instant
 from horarium.doors.simple_jobs import (
     LABEL,
     NAME,
-    Refused,
     RunShown,
     Sent,
+    SimpleJobRefused,
     began_at,
     check_interval,
     check_new,
@@ -29,7 +29,7 @@ from horarium.doors.simple_jobs import (
     sent_of,
     shown,
 )
-from horarium.doors.web import Answer, Asked, Route, is_short_id, read_object, short_id, value
+from horarium.doors.web import DoorRequest, DoorResponse, Route, is_short_id, read_object, short_id, value
 from horarium.errors import AlreadyExists, CallerError, InvalidTrigger, NotFound, StateConflict
 from horarium.model import Job, Run, State, in_wall_time, name_for, text_of
 from horarium.operations.facade import Operations
@@ -73,7 +73,7 @@ class SimpleScheduler:
 
     # ---- who asks
 
-    async def admit(self, asked: Asked, scope: Scope | None) -> Answer | None:
+    async def admit(self, asked: DoorRequest, scope: Scope | None) -> DoorResponse | None:
         if scope is None:
             return None
         given = asked.headers.get("authorization", "")
@@ -92,12 +92,12 @@ class SimpleScheduler:
             return value({"error": "Missing required scopes", "missing_scopes": missing}, 403)
         return None
 
-    async def status(self, asked: Asked) -> Answer:
+    async def status(self, asked: DoorRequest) -> DoorResponse:
         return value({"status": "OK"})
 
     # ---- jobs
 
-    async def list_jobs(self, asked: Asked) -> Answer:
+    async def list_jobs(self, asked: DoorRequest) -> DoorResponse:
         found: list[Job] = []
         after: str | None = None
         while True:
@@ -109,11 +109,11 @@ class SimpleScheduler:
         found.sort(key=lambda job: (job.created_at, job.id))
         return value([shown(job) for job in found] or None)
 
-    async def get_job(self, asked: Asked) -> Answer:
+    async def get_job(self, asked: DoorRequest) -> DoorResponse:
         job = await self._job(asked)
-        return Answer(404) if job is None else value(shown(job))
+        return DoorResponse(404) if job is None else value(shown(job))
 
-    async def create(self, asked: Asked) -> Answer:
+    async def create(self, asked: DoorRequest) -> DoorResponse:
         wanted = read_wanted(read_object(await asked.body()))
         check_new(wanted)
         name, enabled = wanted.name or "", bool(wanted.enabled)
@@ -126,21 +126,21 @@ class SimpleScheduler:
         await self._make_up(name, enabled, sent, now)
         return value({"name": name}, 201)
 
-    async def patch(self, asked: Asked) -> Answer:
+    async def patch(self, asked: DoorRequest) -> DoorResponse:
         """Only given fields are changed."""
         wanted = read_wanted(read_object(await asked.body()))
         job = await self._job(asked)
         if job is None:
-            return Answer(404)
+            return DoorResponse(404)
         sent = merged(sent_of(job), wanted)
         enabled = job.enabled if wanted.enabled is None else wanted.enabled
         if sent == sent_of(job) and enabled == job.enabled:
-            return Answer(204)
+            return DoorResponse(204)
         name, now = text_of(job.name), self._operations.clock.now()
         await self._write(self._operations.jobs.put_job, name, enabled, sent)
         if wanted.next_run_at is not None:
             await self._make_up(name, enabled, sent, now)
-        return Answer(204)
+        return DoorResponse(204)
 
     async def _write(
         self, write: Callable[[JobDefinition], Awaitable[object]], name: str, enabled: bool, sent: Sent
@@ -162,13 +162,13 @@ class SimpleScheduler:
             at = to_datetime(sent.next_run_at)
             await self._operations.jobs.backfill_job(name_for(name), at, at + timedelta(milliseconds=1))
 
-    async def delete(self, asked: Asked) -> Answer:
+    async def delete(self, asked: DoorRequest) -> DoorResponse:
         job = await self._job(asked)
         if job is not None:
             await self._operations.jobs.delete_job(job.name)
-        return Answer(204)
+        return DoorResponse(204)
 
-    async def _job(self, asked: Asked) -> Job | None:
+    async def _job(self, asked: DoorRequest) -> Job | None:
         try:
             job = await self._operations.jobs.get_job(name_for(asked.parts["name"]))
         except NotFound:
@@ -177,7 +177,7 @@ class SimpleScheduler:
 
     # ---- runs
 
-    async def list_runs(self, asked: Asked) -> Answer:
+    async def list_runs(self, asked: DoorRequest) -> DoorResponse:
         """Runs of its bus, oldest first."""
         given = {name.lower(): text for name, text in asked.query.items()}
         status = given.get("status")
@@ -210,22 +210,22 @@ class SimpleScheduler:
                 break
         return found
 
-    async def get_run(self, asked: Asked) -> Answer:
+    async def get_run(self, asked: DoorRequest) -> DoorResponse:
         run = await self._run(asked.parts["id"])
-        return Answer(404) if run is None else value(run_shown(in_wall_time(run, self._operations.clock)))
+        return DoorResponse(404) if run is None else value(run_shown(in_wall_time(run, self._operations.clock)))
 
-    async def cancel(self, asked: Asked) -> Answer:
+    async def cancel(self, asked: DoorRequest) -> DoorResponse:
         """Yes, it is a GET."""
         run = await self._run(asked.parts["id"])
         if run is None:
-            return Answer(404)
+            return DoorResponse(404)
         try:
             await self._operations.runs.cancel_run(run.id)
         except StateConflict:
             (run,) = await self._operations.store.get_runs([run.id])
             if run is None or run.state is not State.CANCELLED:
                 return value({"error": "Run already finished"}, 400)
-        return Answer(204)
+        return DoorResponse(204)
 
     async def _run(self, id: str) -> Run | None:
         """By the 24 digits that clients are shown, or by the id that workers get."""
@@ -239,20 +239,20 @@ class SimpleScheduler:
         return run if run is not None and short_id(run.id) == text else None
 
 
-def _told(handle: Callable[[Asked], Any]) -> Any:
+def _told(handle: Callable[[DoorRequest], Any]) -> Any:
     """With the fault shown to the caller."""
 
-    async def told(asked: Asked) -> Answer:
+    async def told(asked: DoorRequest) -> DoorResponse:
         try:
-            answer: Answer = await handle(asked)
+            answer: DoorResponse = await handle(asked)
             return answer
-        except (Refused, CallerError) as error:
+        except (SimpleJobRefused, CallerError) as error:
             return value({"error": str(error)}, 400)
 
     return told
 
 
-def _unauthorized(message: str) -> Answer:
+def _unauthorized(message: str) -> DoorResponse:
     return value({"error": message}, 401)
 
 
@@ -263,7 +263,7 @@ def _instant(text: str | None) -> Instant | None:
         given = msgspec.convert(text.replace(" ", "+"), datetime)
         return to_instant(given)
     except (msgspec.ValidationError, ValueError):
-        raise Refused(f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": cannot parse') from None
+        raise SimpleJobRefused(f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": cannot parse') from None
 
 
 def _is_before(at: Instant | None, bound: Instant | None) -> bool:

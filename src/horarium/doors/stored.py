@@ -71,7 +71,7 @@ def _schedule(document: Mapping[str, Any], now: Instant) -> Found:
         fields = rrule_schedules.read_fields(sent, "a field is of the wrong type")
         start = rrule_schedules.start_at(_instant(made) or now, fields.get("rrule"))
         definition = rrule_schedules.definition(str(id), fields, start)
-    except rrule_schedules.Refused as error:
+    except rrule_schedules.ScheduleRefused as error:
         return Found(str(id), refused=error.message)
     try:
         job_from(definition, id="", now=now, check_target=lambda target: None)
@@ -99,7 +99,7 @@ def _simple_job(document: Mapping[str, Any], bus: str, enforce: bool, now: Insta
         simple_jobs.check_new(wanted)
         sent = simple_jobs.merged(simple_jobs.Sent(0), wanted)
         definition = simple_jobs.definition(name, bool(wanted.enabled), sent, bus, enforce, now + LEAD)
-    except (simple_jobs.Refused, ValueError) as error:
+    except (simple_jobs.SimpleJobRefused, ValueError) as error:
         return Found(name, refused=str(error))
     if sent.interval <= 0 and name in begun:
         return Found(name, definition, over=True)

@@ -34,7 +34,7 @@ HEX_CHARS = 24
 """The length of an object id of MongoDB in hexadecimal."""
 
 
-class Asked(Struct):
+class DoorRequest(Struct):
     """One request. `parts`: the values of the path's placeholders."""
 
     method: str
@@ -59,7 +59,7 @@ class Asked(Struct):
                 return bytes(found)
 
 
-class Answer(Struct):
+class DoorResponse(Struct):
     """An answer."""
 
     status: int
@@ -68,10 +68,10 @@ class Answer(Struct):
     headers: Sequence[tuple[str, str]] = ()
 
 
-Handle = Callable[[Asked], Awaitable[Answer]]
+Handle = Callable[[DoorRequest], Awaitable[DoorResponse]]
 
 CHANGES = frozenset({Scope.JOBS_WRITE, Scope.RUNS_WRITE, Scope.ADMIN})
-NOT_FOUND = Answer(404, b"404 page not found", TEXT)
+NOT_FOUND = DoorResponse(404, b"404 page not found", TEXT)
 
 
 class Route(Struct, frozen=True):
@@ -95,13 +95,13 @@ class Door(Protocol):
     def routes(self) -> Sequence[Route]:
         """What it answers."""
 
-    async def admit(self, asked: Asked, scope: Scope | None) -> Answer | None:
+    async def admit(self, asked: DoorRequest, scope: Scope | None) -> DoorResponse | None:
         """Judge who asks, before anything is read. None: let in."""
 
 
-def value(content: Any, status: int = 200) -> Answer:
+def value(content: Any, status: int = 200) -> DoorResponse:
     """A value as JSON."""
-    return Answer(status, msgspec.json.encode(content))
+    return DoorResponse(status, msgspec.json.encode(content))
 
 
 class Routes:
@@ -115,13 +115,13 @@ class Routes:
         """Whether the door answers, if only by a 404."""
         return not self._door.shares or self._find(method, path) is not None
 
-    async def answer(self, asked: Asked) -> Answer:
+    async def answer(self, asked: DoorRequest) -> DoorResponse:
         """The answer to one request."""
         found = self._find(asked.method, asked.path)
         if found is None:
             shorter = asked.path.rstrip("/")
             if shorter != asked.path and self._find(asked.method, shorter) is not None:
-                return Answer(301 if asked.method == "GET" else 307, headers=[("location", shorter)])
+                return DoorResponse(301 if asked.method == "GET" else 307, headers=[("location", shorter)])
             return NOT_FOUND
         route, parts = found
         asked.parts = {name: unquote(part) for name, part in parts.items()}
@@ -143,7 +143,7 @@ class Routes:
         if queue is None or not caller.may_reach(queue):
             raise Forbidden(f"{caller.name} is bound to queues, and this door leads to others")
 
-    def _origin(self, asked: Asked) -> Origin:
+    def _origin(self, asked: DoorRequest) -> Origin:
         """Who asks: as the guards know it, or the door itself, where it is open to all or has tokens of its own."""
         name = DOOR + self._door.name
         caller: Principal = asked.scope.get("user") or principal(name, name, "local", [Role.ADMIN])
@@ -160,12 +160,12 @@ def _pattern(path: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path))
 
 
-def read_request(scope: Any, receive: Receive) -> Asked:
+def read_request(scope: Any, receive: Receive) -> DoorRequest:
     """A request, with the path as it was sent."""
     raw = (scope.get("raw_path") or scope["path"].encode()).partition(b"?")[0]
     headers = {name.decode("latin-1").lower(): text.decode("latin-1") for name, text in scope["headers"]}
     query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True))
-    return Asked(scope["method"], raw.decode("latin-1"), query, headers, scope, receive)
+    return DoorRequest(scope["method"], raw.decode("latin-1"), query, headers, scope, receive)
 
 
 class KeyCheck:
@@ -175,7 +175,7 @@ class KeyCheck:
         self._guard = keys.guard
         self._open = open_to_all
 
-    async def __call__(self, asked: Asked, scope: Scope | None) -> Answer | None:
+    async def __call__(self, asked: DoorRequest, scope: Scope | None) -> DoorResponse | None:
         """Raises what the API's guards raise."""
         if scope is not None and not self._open:
             await self._guard(Connection(asked.scope), "door", scope)

@@ -39,7 +39,7 @@ class Compiled(Struct, gc=False):
     words: str = ""
 
 
-class Asked(Struct, frozen=True):
+class LastLookup(Struct, frozen=True):
     """The last question, and its answer. Asked again with this very object as its JSON form, as is usual (a job's
     trigger is asked for several times in a row), it need not be looked for."""
 
@@ -56,7 +56,7 @@ class CompiledTriggers:
         self._bytes_max = bytes_max
         self._kept: OrderedDict[_Key, Compiled] = OrderedDict()
         self._lock = Lock()
-        self._last: Asked | None = None
+        self._last: LastLookup | None = None
         self.weight = 0
 
     @staticmethod
@@ -90,13 +90,13 @@ class CompiledTriggers:
             if kept is not None:
                 self._kept.move_to_end(key)
         found = kept or self._made(key, read_stored(spec))
-        self._last = Asked(spec, anchor, seed, found)
+        self._last = LastLookup(spec, anchor, seed, found)
         return found
 
     def know(self, trigger: Trigger, spec: dict[str, Any], anchor: Instant, seed: str) -> None:
         """Keep a trigger that was read already, under the JSON form that it is stored in."""
         made = self._made((msgspec.json.encode(spec), anchor, seed), trigger)
-        self._last = Asked(spec, anchor, seed, made)
+        self._last = LastLookup(spec, anchor, seed, made)
 
     def forget(self, spec: dict[str, Any], anchor: Instant, seed: str) -> None:
         """This one will hardly be asked for again."""

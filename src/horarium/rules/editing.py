@@ -48,7 +48,7 @@ def plan_now(
     return Plan(job, (run,), tuple(changes)), run
 
 
-class Asked(NamedTuple):
+class ManualRun(NamedTuple):
     """A run asked for by hand, one of many: what it carries, its unique key, and when it is due."""
 
     payload: bytes | None
@@ -57,12 +57,12 @@ class Asked(NamedTuple):
 
 
 def plan_many_now(
-    job: Job, unfinished: Sequence[Run], now: Instant, asked: Sequence[Asked], taken: Set[Instant] = frozenset()
+    job: Job, unfinished: Sequence[Run], now: Instant, asked: Sequence[ManualRun], taken: Set[Instant] = frozenset()
 ) -> Plan:
     """As `plan_now`, for many runs at once: those of them that the overlap policy lets run. The others leave no row, so
     that they can be asked for again."""
     taken = set(taken | {run.fire_at for run in unfinished})
-    by_fire: dict[Instant, Asked] = {}
+    by_fire: dict[Instant, ManualRun] = {}
     for each in asked:
         fire_at = free_instant(job, now, taken)
         taken.add(fire_at)
@@ -72,7 +72,7 @@ def plan_many_now(
     return Plan(job, tuple(_asked_run(run, by_fire[run.fire_at]) for run in runs), tuple(changes))
 
 
-def _asked_run(run: Run, asked: Asked) -> Run:
+def _asked_run(run: Run, asked: ManualRun) -> Run:
     return replace(put_off(run, asked.due_at), unique_key=asked.unique_key)
 
 

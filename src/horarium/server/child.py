@@ -19,7 +19,7 @@ import msgspec
 from horarium.errors import CallerError, HorariumError
 from horarium.server.config import Settings
 from horarium.server.crowd import Crowd
-from horarium.server.line import Failure, Line, Message, open_line, receive_first, send_last
+from horarium.server.line import Failure, Message, MessagePipe, open_line, receive_first, send_last
 from horarium.server.listening import tls_context
 from horarium.server.logs import configure_logging
 from horarium.server.memory import share_arenas
@@ -100,7 +100,7 @@ class Family:
     """The other processes of this server, over the supervisor."""
 
     def __init__(self) -> None:
-        self.line: Line | None = None
+        self.line: MessagePipe | None = None
         self._hearing: dict[str, list[Hear]] = {}
         self._asked: dict[int, asyncio.Future[list[bytes]]] = {}
         self._number = 0

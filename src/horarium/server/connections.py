@@ -60,7 +60,7 @@ class Phase(Enum):
     REFUSED = auto()
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """Ends the parser's run over the received bytes."""
 
     def __init__(self, problem: Problem, reason: str) -> None:
@@ -80,7 +80,7 @@ class Connection(HttpToolsProtocol):
         self._deadline = math.inf
         self._size = Size()
         self._unread = Unread()
-        self._refusal: Refused | None = None
+        self._refusal: RequestRefused | None = None
         self._answers: Answers
 
     # ---- the transport
@@ -92,7 +92,7 @@ class Connection(HttpToolsProtocol):
         if self._intake.admit(self):
             self._intake.idle[self] = None
         else:
-            self._refuse(Refused(TOO_MANY, "connections"), linger=self._intake.linger())
+            self._refuse(RequestRefused(TOO_MANY, "connections"), linger=self._intake.linger())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._intake.forget(self)
@@ -104,7 +104,7 @@ class Connection(HttpToolsProtocol):
 
     def give_up(self) -> None:
         """Refuse the request whose body is not whole yet."""
-        self._refuse(Refused(TOO_SLOW, "slow"))
+        self._refuse(RequestRefused(TOO_SLOW, "slow"))
 
     def data_received(self, data: bytes) -> None:
         if self._phase is Phase.REFUSED:
@@ -116,8 +116,8 @@ class Connection(HttpToolsProtocol):
             self._feed(data)
         except httptools.HttpParserUpgrade:
             self.cycle.keep_alive = False  # no other protocol is spoken here: answered, and closed
-        except (httptools.HttpParserError, Refused):
-            self._refuse(self._refusal or Refused(MALFORMED, "malformed"))
+        except (httptools.HttpParserError, RequestRefused):
+            self._refuse(self._refusal or RequestRefused(MALFORMED, "malformed"))
 
     def _feed(self, data: bytes) -> None:
         size, reports = self._size, self._size.reports
@@ -150,7 +150,7 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= self._limits.pipelined:
-            raise Refused(MALFORMED, "malformed")
+            raise RequestRefused(MALFORMED, "malformed")
         super().on_headers_complete()
         self.cycle.transport = cast(asyncio.Transport, self._answers)
         self._enter(Phase.BODY, self._limits.body_seconds)
@@ -192,7 +192,7 @@ class Connection(HttpToolsProtocol):
     def _check_size(self) -> None:
         if self._size.exceeds(self._limits):
             # Kept, because the parser hides what its callbacks raise.
-            self._refusal = Refused(HEAD_TOO_LARGE, "head")
+            self._refusal = RequestRefused(HEAD_TOO_LARGE, "head")
             raise self._refusal
 
     def expire(self, now: float) -> None:
@@ -208,7 +208,7 @@ class Connection(HttpToolsProtocol):
         else:
             self.give_up()
 
-    def _refuse(self, refusal: Refused, linger: bool = True) -> None:
+    def _refuse(self, refusal: RequestRefused, linger: bool = True) -> None:
         self._intake.refused(refusal.reason)
         may_answer = _may_answer(self.cycle, self._phase, len(self.pipeline))
         self._intake.halves.pop(self, None)

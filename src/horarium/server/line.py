@@ -70,7 +70,7 @@ def _exactly(line: socket.socket, size: int) -> bytes:
     return data
 
 
-class Line(asyncio.Protocol):
+class MessagePipe(asyncio.Protocol):
     """One end, on an event loop. `heard`: takes each message; `ended`: called once the other side has gone."""
 
     def __init__(self, heard: Callable[[Message], None], ended: Callable[[], None]) -> None:
@@ -114,9 +114,9 @@ class Line(asyncio.Protocol):
             self._transport.close()
 
 
-async def open_line(sock: socket.socket, heard: Callable[[Message], None], ended: Callable[[], None]) -> Line:
+async def open_line(sock: socket.socket, heard: Callable[[Message], None], ended: Callable[[], None]) -> MessagePipe:
     """A line over one of a pair of sockets."""
     sock.setblocking(False)
     loop = asyncio.get_running_loop()
-    _, line = await loop.create_unix_connection(lambda: Line(heard, ended), sock=sock)
+    _, line = await loop.create_unix_connection(lambda: MessagePipe(heard, ended), sock=sock)
     return line

@@ -364,13 +364,13 @@ def _door_keys(runtime: Runtime, settings: Settings, siblings: Siblings) -> Keys
     from horarium.access.keys import Keys as NamedKeys
     from horarium.api.access import Callers
     from horarium.api.guards import Keys
-    from horarium.api.refused import Refused
+    from horarium.api.refused import RefusalLog
     from horarium.api.sign_ins import SignIns
 
     operations, count = runtime.operations, runtime.telemetry.refused
     callers = Callers(NamedKeys(operations.store, operations.clock, siblings), _tokens(runtime, settings))
     sign_ins = SignIns(operations.clock, siblings=siblings)
-    return Keys(settings.api_keys, callers, sign_ins, Refused(operations.store, operations.clock, siblings), count)
+    return Keys(settings.api_keys, callers, sign_ins, RefusalLog(operations.store, operations.clock, siblings), count)
 
 
 def _doors(runtime: Runtime, settings: Settings, keys: Keys) -> Iterator[Door]:

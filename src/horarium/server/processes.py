@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import horarium
-from horarium.server.line import Failure, Kind, Line, Message
+from horarium.server.line import Failure, Kind, Message, MessagePipe
 
 AGAIN_SECONDS_MIN, AGAIN_SECONDS_MAX = 0.2, 30.0
 STEADY_SECONDS = 10.0
@@ -21,7 +21,7 @@ class Process:
     def __init__(self, name: str) -> None:
         self.name = name
         self.running: subprocess.Popen[bytes] | None = None
-        self.line: Line | None = None
+        self.line: MessagePipe | None = None
         self.begun = False
         self.ready = False
         self.hung_up = False

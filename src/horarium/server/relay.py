@@ -17,7 +17,7 @@ METRICS = "metrics"
 """The topic whose answers are added up here, where that holds up no run."""
 
 
-class Asked(Struct):
+class Question(Struct):
     """A question that waits for answers."""
 
     asker: Process
@@ -33,7 +33,7 @@ class Relay:
 
     def __init__(self, processes: Sequence[Process]) -> None:
         self._processes = processes
-        self._asked: dict[int, Asked] = {}
+        self._asked: dict[int, Question] = {}
         self._number = 0
         self._figures: dict[str, bytes] = {}
         self._ended: bytes = b""
@@ -66,7 +66,7 @@ class Relay:
         others = self._pass_on(
             process, Message("ask", number, message.topic, [b"" if message.topic == METRICS else said])
         )
-        self._asked[number] = Asked(process, message.number, message.topic, said, others)
+        self._asked[number] = Question(process, message.number, message.topic, said, others)
         asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._finish, number, True)
         self._finish(number)
 
@@ -87,7 +87,7 @@ class Relay:
         if asked.asker.line is not None:
             asked.asker.line.send(Message("answers", asked.number, asked.topic, answers))
 
-    def _figures_of(self, asked: Asked) -> bytes:
+    def _figures_of(self, asked: Question) -> bytes:
         """The figures of all: of one that did not answer in time, those that it told last."""
         self._figures[asked.asker.name] = asked.said
         self._figures |= asked.answers

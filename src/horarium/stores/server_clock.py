@@ -24,7 +24,7 @@ DRIFT_PER_SECOND = 0.000_1
 """How far a monotonic clock may drift from the server's: the age of a reading makes it worse by this."""
 
 
-class Asked(Protocol):
+class TellsTime(Protocol):
     """An object that can ask the server for its time, in microseconds: a store."""
 
     async def server_time(self) -> Instant: ...
@@ -37,7 +37,7 @@ class ServerClock:
     tick_seconds = 0.0
     """How finely the server tells its time."""
 
-    def __init__(self, store: Asked, local: Clock) -> None:
+    def __init__(self, store: TellsTime, local: Clock) -> None:
         self._store = store
         self._local = local
         self._offset: float | None = None

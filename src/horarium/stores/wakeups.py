@@ -61,7 +61,7 @@ class LocalSignal:
             self.wake(topic)
 
 
-class Asked(Protocol):
+class ChangeCounter(Protocol):
     """The question of a PolledSignal."""
 
     async def changed(self) -> bool:
@@ -79,7 +79,7 @@ class PolledSignal(LocalSignal):
     but where asking costs almost nothing (a SQLite file: one pragma), and where it is known when there is no need to.
     `written`: how much this process wrote."""
 
-    def __init__(self, asked: Asked, written: Callable[[], int]) -> None:
+    def __init__(self, asked: ChangeCounter, written: Callable[[], int]) -> None:
         super().__init__()
         self._asked = asked
         self._written = written

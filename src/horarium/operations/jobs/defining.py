@@ -23,7 +23,7 @@ BYTES_MAX = 2_000_000
 """What the records of one group may hold, but for the last definition of it."""
 
 
-class Asked(Struct, frozen=True):
+class NewJobs(Struct, frozen=True):
     """Jobs that one caller defines."""
 
     jobs: Sequence[Job]
@@ -39,16 +39,16 @@ class Defining:
 
     def __init__(self, context: Context) -> None:
         self._store, self._signal = context.store, context.signal
-        self._gathered: Gathered[Asked, list[bool]] = Gathered(
+        self._gathered: Gathered[NewJobs, list[bool]] = Gathered(
             self._write, at_once=True, together=_together, apart=True
         )
 
     async def add(self, jobs: Sequence[Job], along: Along) -> list[bool]:
         """Add these, at most `BATCH_MAX`, each with its records. False: its name is taken. Where one of those written
         together can't be written, the others are."""
-        return await self._gathered(Asked(jobs, along))
+        return await self._gathered(NewJobs(jobs, along))
 
-    async def _write(self, group: Sequence[Asked]) -> list[list[bool] | Exception]:
+    async def _write(self, group: Sequence[NewJobs]) -> list[list[bool] | Exception]:
         if len(group) == 1:
             return [await self._add(group[0].jobs, group[0].along)]
         jobs = [job for asked in group for job in asked.jobs]
@@ -63,7 +63,7 @@ class Defining:
         return added
 
 
-def _together(waiting: Iterable[Asked]) -> int:
+def _together(waiting: Iterable[NewJobs]) -> int:
     """How many of these are written together."""
     count = size = weight = 0
     for asked in waiting:

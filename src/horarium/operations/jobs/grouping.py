@@ -176,7 +176,7 @@ Step = Changed
 """One change, decided."""
 
 
-class Asked(Struct, eq=False):
+class PendingChange(Struct, eq=False):
     """One change that waits for its turn. `context`: that of its caller, who is the one that acts. `owed`: fire times
     that are owed by now are planned first."""
 
@@ -201,12 +201,12 @@ class Grouping:
         self._commit = commit
         self._look = look
         self._entropy = entropy
-        self._asked: dict[str, deque[Asked]] = {}
+        self._asked: dict[str, deque[PendingChange]] = {}
         self._writing: set[asyncio.Task[None]] = set()
 
     async def take(self, name: str, decide: Callable[[Group], Awaitable[Step | None]], owed: bool) -> Step:
         """The result of the change. `decide` may be called again; None: it has to be the first of its group."""
-        asked = Asked(decide, owed, copy_context(), asyncio.get_running_loop().create_future())
+        asked = PendingChange(decide, owed, copy_context(), asyncio.get_running_loop().create_future())
         if name in self._asked:
             self._asked[name].append(asked)
         else:
@@ -243,7 +243,7 @@ class Grouping:
             for asked in waiting:
                 asked.answer.cancel()
 
-    async def _write(self, name: str, group: Sequence[Asked]) -> list[Asked]:
+    async def _write(self, name: str, group: Sequence[PendingChange]) -> list[PendingChange]:
         """Decide and write. Those that are left for another try."""
         try:
             return await self._decide_and_commit(name, group)
@@ -252,13 +252,13 @@ class Grouping:
                 asked.answer.cancel()
             raise
 
-    async def _decide_and_commit(self, name: str, group: Sequence[Asked]) -> list[Asked]:
+    async def _decide_and_commit(self, name: str, group: Sequence[PendingChange]) -> list[PendingChange]:
         if not group:
             return []
         together = await self._read(name, group[0].owed)
         if together is None:
             return list(group)
-        decided: list[tuple[Asked, Step]] = []
+        decided: list[tuple[PendingChange, Step]] = []
         left = deque(group)
         while left and not together.closed:
             try:
@@ -278,7 +278,7 @@ class Grouping:
         _answer([(asked, step) for asked, step in decided if look_from(*step) is None])
         return list(left)
 
-    async def _look_and_answer(self, decided: Sequence[tuple[Asked, Step]]) -> None:
+    async def _look_and_answer(self, decided: Sequence[tuple[PendingChange, Step]]) -> None:
         """One look for all of them, even if their callers are gone: a write has to be followed by it."""
         try:
             await self._look([step for _, step in decided])
@@ -291,16 +291,16 @@ class Grouping:
         _answer(decided)
 
 
-async def _decided(asked: Asked, together: Group) -> Step | None:
+async def _decided(asked: PendingChange, together: Group) -> Step | None:
     step = await asked.decide(together)
     if step is None or step.planned is None:
         return step
     return step._replace(planned=together.take(step.planned, step.after))
 
 
-def _next_group(waiting: deque[Asked], count: int) -> list[Asked]:
+def _next_group(waiting: deque[PendingChange], count: int) -> list[PendingChange]:
     """Those that come next and may be decided together. Those whose callers are gone are left out."""
-    group: list[Asked] = []
+    group: list[PendingChange] = []
     while waiting and len(group) < count and (not group or waiting[0].owed == group[0].owed):
         asked = waiting.popleft()
         if not asked.answer.done():
@@ -308,13 +308,13 @@ def _next_group(waiting: deque[Asked], count: int) -> list[Asked]:
     return group
 
 
-def _answer(decided: Sequence[tuple[Asked, Step]]) -> None:
+def _answer(decided: Sequence[tuple[PendingChange, Step]]) -> None:
     for asked, step in decided:
         if not asked.answer.done():
             asked.answer.set_result(step)
 
 
-def _fail(group: Sequence[Asked], error: Exception) -> None:
+def _fail(group: Sequence[PendingChange], error: Exception) -> None:
     for asked in group:
         if not asked.answer.done():
             asked.answer.set_exception(error)

@@ -33,8 +33,7 @@ from horarium.operations.writing.contention import RACES_MAX, pause_after
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce_runs
 from horarium.ports import BATCH_MAX, CANCEL, RunFilter
-from horarium.rules.editing import Asked as AskedRun
-from horarium.rules.editing import plan_many_now, put_off
+from horarium.rules.editing import ManualRun, plan_many_now, put_off
 from horarium.rules.planning import needs_unfinished
 from horarium.rules.settling import cancel, retention_of
 
@@ -182,7 +181,7 @@ class Bulk:
         self, name: str, runs: Sequence[Run], asked: Mapping[str, Instant], left: Counter[str]
     ) -> int:
         """Runs of one job whose policy asks for a look at its other runs."""
-        wanted: list[AskedRun] = []
+        wanted: list[ManualRun] = []
         made = 0
 
         async def decide(seen: Seen) -> Plan | None:
@@ -190,7 +189,7 @@ class Bulk:
             nonlocal wanted, made
             keys = {run.unique_key for run in seen.unfinished}
             again = [run for run in runs if _key(run) not in keys and not await self._was_retried(run)]
-            wanted, made = [AskedRun(run.payload, _key(run), asked[run.id]) for run in again], 0
+            wanted, made = [ManualRun(run.payload, _key(run), asked[run.id]) for run in again], 0
             if not wanted:
                 return None
             instants = range(seen.now, seen.now + len(wanted) + BATCH_MAX)

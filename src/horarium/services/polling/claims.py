@@ -53,7 +53,7 @@ class Waiter:
         self.answer = answer
 
 
-class Line:
+class WaitingLine:
     """The waiters that ask for the same queues. `due_at`: when the next run falls due, as far as we know."""
 
     __slots__ = ("asked", "due_at", "leave", "looked_at", "queues", "waiters")
@@ -108,7 +108,7 @@ class Claims(Service):
         self._claiming = claiming
         self._clock = clock
         self._signal = signal
-        self._lines: OrderedDict[tuple[str, ...], Line] = OrderedDict()
+        self._lines: OrderedDict[tuple[str, ...], WaitingLine] = OrderedDict()
         self.waiting = 0
         """How many workers wait at present."""
         self._closed = False
@@ -191,24 +191,24 @@ class Claims(Service):
         self._left.keep(claimed)
         await self._left.try_release()
 
-    def _join(self, queues: tuple[str, ...], waiter: Waiter) -> Line:
+    def _join(self, queues: tuple[str, ...], waiter: Waiter) -> WaitingLine:
         """Join the line. A new line is looked at once: a run may have come since the waiter asked by itself."""
         line = self._lines.get(queues) or self._open(queues)
         line.waiters[waiter] = None
         self.waiting += 1
         return line
 
-    def _open(self, queues: tuple[str, ...]) -> Line:
-        line = self._lines[queues] = Line(queues)
+    def _open(self, queues: tuple[str, ...]) -> WaitingLine:
+        line = self._lines[queues] = WaitingLine(queues)
         line.leave = [self._signal.subscribe(queue_topic(queue), lambda: self._ask(line)) for queue in queues]
         self.wake()
         return line
 
-    def _ask(self, line: Line) -> None:
+    def _ask(self, line: WaitingLine) -> None:
         line.asked = True
         self.wake()
 
-    def _leave(self, line: Line, waiter: Waiter) -> None:
+    def _leave(self, line: WaitingLine, waiter: Waiter) -> None:
         """Leave the line, if still in it; an empty line is closed."""
         if line.waiters.pop(waiter, waiter) is None:
             self.waiting -= 1
@@ -239,25 +239,25 @@ class Claims(Service):
             line.asked = True
         return now
 
-    async def _serve(self, lines: Sequence[Line], width: int) -> list[Line]:
+    async def _serve(self, lines: Sequence[WaitingLine], width: int) -> list[WaitingLine]:
         """Claim for the first `width` waiters of each line. The lines of which each waiter got something."""
-        asks: list[tuple[Line, Waiter]] = []
+        asks: list[tuple[WaitingLine, Waiter]] = []
         for line in lines:
             line.asked = False
             line.looked_at = self._clock.now()
             line.due_at = None
             asks += [(line, waiter) for waiter in islice(line.waiters, width)]
-        hungry: set[Line] = set()
+        hungry: set[WaitingLine] = set()
         for start in range(0, len(asks), AT_ONCE_MAX):
             hungry |= await self._serve_some([ask for ask in asks[start : start + AT_ONCE_MAX] if ask[0] not in hungry])
         return [line for line in lines if line not in hungry and line.waiters]
 
-    async def _serve_some(self, asks: Sequence[tuple[Line, Waiter]]) -> set[Line]:
+    async def _serve_some(self, asks: Sequence[tuple[WaitingLine, Waiter]]) -> set[WaitingLine]:
         """One claim for each of these, at once. The lines that had too little. Raises what the store raised, once all
         that was claimed has been handed to a waiter."""
         claims = [self._take(line.queues, waiter.limit, waiter.worker) for line, waiter in asks]
         answers = await asyncio.gather(*claims, return_exceptions=True)
-        hungry: set[Line] = set()
+        hungry: set[WaitingLine] = set()
         failures: list[BaseException] = []
         for (line, waiter), claimed in zip(asks, answers, strict=True):
             if isinstance(claimed, BaseException):
@@ -275,7 +275,7 @@ class Claims(Service):
         await self._left.release()
         return hungry
 
-    def _hand_over(self, line: Line, waiter: Waiter, claimed: Claimed) -> None:
+    def _hand_over(self, line: WaitingLine, waiter: Waiter, claimed: Claimed) -> None:
         waiter.answer.set_result(claimed)
         self._leave(line, waiter)
         if line.queues in self._lines:

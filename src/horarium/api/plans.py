@@ -30,7 +30,7 @@ from horarium.wire.definitions import Labels
 PLAN_BYTES_MAX = 8 * 1024 * 1024
 """The body of one request for a plan: some 20,000 jobs."""
 DOCUMENTS_MAX = 20_000
-_PLAN_ID = re.compile(r"[0-9a-f-]{69}", re.ASCII)
+PLAN_ID = re.compile(r"[0-9a-f-]{69}", re.ASCII)
 Listed = Annotated[list[dict[str, Any]], Meta(max_length=DOCUMENTS_MAX)]
 
 
@@ -135,14 +135,14 @@ class PlansApi:
     async def make(self, call: Call) -> Answer:
         asked: PlanRequest = call.body
         given = asked.documents
-        documents = await read_documents(given.jobs, given.calendars, given.channels, _read_job)
+        documents = await read_documents(given.jobs, given.calendars, given.channels, read_planned_job)
         labels = None if asked.prune is None else asked.prune.labels
         plan = await self._operations.planned_changes.make(documents, labels, asked.horizon_seconds)
         return answer(plan_shown(plan, problem_of), 201, [("location", f"/api/v1/plans/{plan.id}/apply")])
 
     async def apply(self, call: Call) -> Answer:
         plan_id: str = call.request.path_params["id"]
-        if not _PLAN_ID.fullmatch(plan_id):
+        if not PLAN_ID.fullmatch(plan_id):
             raise NotFound(f"there is no plan {plan_id[:100]!r}")
         return answer(await self._operations.applying.apply(plan_id))
 
@@ -187,7 +187,8 @@ class PlansApi:
         ]  # fmt: skip
 
 
-def _read_job(fields: dict[str, Any]) -> Any:
+def read_planned_job(fields: dict[str, Any]) -> Any:
+    """The definition of a job among documents. Raises CallerError."""
     definition = to_definition(without_read_only(fields))
     check_rule(definition.trigger)
     return definition

@@ -15,10 +15,12 @@ from horarium.dashboard.views.calendar import Calendar
 from horarium.dashboard.views.channels import Channels
 from horarium.dashboard.views.edit import Editing
 from horarium.dashboard.views.entry import Entry
+from horarium.dashboard.views.forecast import Forecasts
 from horarium.dashboard.views.issuer import IssuerEntry
 from horarium.dashboard.views.job import JobPages
 from horarium.dashboard.views.jobs import Jobs
 from horarium.dashboard.views.overview import Overview
+from horarium.dashboard.views.plans import Plans
 from horarium.dashboard.views.run import RunPages
 from horarium.dashboard.views.runs import Runs
 from horarium.dashboard.views.system import SystemPages
@@ -46,6 +48,8 @@ def pages_of(
         *BulkRuns(operations).pages(),
         *RunPages(operations).pages(),
         *Calendar(operations).pages(),
+        *Forecasts(operations).pages(),
+        *Plans(operations).pages(),
         *Channels(operations).pages(),
         *SystemPages(operations, entrance.claims, watching).pages(),
         *Entry(entrance.keys, sessions, entrance.news, people).pages(),

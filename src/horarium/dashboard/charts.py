@@ -267,3 +267,46 @@ def life_of(run: Run, attempts: Sequence[tuple[int, Instant, Instant, str]], now
         *(Label(place(begin + after), 102, f"+{span(after)}") for after in _round_steps(whole)),
     )
     return Life(tuple(pieces), ticks, place(now) if begin <= now < end else None, ", ".join(story))
+
+
+class LoadChart(Struct, frozen=True):
+    """What is expected over a day: the outline in a box of 1000 by 100, and what lies above the places there are."""
+
+    area: str
+    over: str
+    places_y: float | None
+    top: str
+    peak: Label
+    ticks: tuple[Label, ...]
+    spoken: Spoken
+
+
+def load_chart(times: Sequence[Instant], values: Sequence[float], places: int | None, zone: str) -> LoadChart:
+    """`values`: for each step what is expected in it, such as how many runs go on at once."""
+    top = _nice(math.ceil(max(*values, places or 0, 1)))
+    width = 1000 / max(len(values), 1)
+
+    def outline(floor: float) -> str:
+        steps = (
+            f"L{place * width:.1f} {100 - 100 * max(value, floor) / top:.1f}"
+            f"L{(place + 1) * width:.1f} {100 - 100 * max(value, floor) / top:.1f}"
+            for place, value in enumerate(values)
+        )
+        base = 100 - 100 * floor / top
+        return f"M0 {base:.1f}{''.join(steps)}L1000 {base:.1f}Z"
+
+    peak = max(range(len(values)), key=lambda place: values[place])
+    words = [f"{local(at, zone):%H:%M}: {value:,.1f}" for at, value in zip(times, values, strict=True)]
+    at = " ".join(f"{(place + 0.5) * width / 10:.2f}" for place in range(len(values)))
+    return LoadChart(
+        area=outline(0),
+        over="" if places is None or values[peak] <= places else outline(places),
+        places_y=None if places is None else round(8 + 100 - 100 * places / top, 1),
+        top=f"{top:,}",
+        peak=Label(round(peak * width / 10, 2), 8, f"{values[peak]:,.1f} at {local(times[peak], zone):%H:%M}"),
+        ticks=tuple(
+            Label(round(place * width / 10, 2), 126, f"{local(times[place], zone):%H:%M}")
+            for place in range(0, len(values), max(len(values) // 4, 1))
+        ),
+        spoken=Spoken(at, "\n".join(words)),
+    )

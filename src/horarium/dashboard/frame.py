@@ -36,11 +36,15 @@ PAGES = (
     ("jobs", "Jobs", "jobs"),
     ("runs", "Runs", "runs"),
     ("calendar", "Calendar", "calendar"),
+    ("forecast", "Forecast", "forecast"),
     ("queues", "Queues", "queues"),
     ("nodes", "Nodes", "nodes"),
     ("channels", "Channels", "channels"),
+    ("plans", "Plans", "plans"),
     ("audit", "Audit", "audit"),
 )
+GROUPS = ("jobs", "calendar", "queues", "plans")
+"""Entries of the navigation that begin a group."""
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
 
 
@@ -62,7 +66,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.globals.update(pages=PAGES, mark=mark, asset=asset_path)
+    made.globals.update(pages=PAGES, groups=GROUPS, mark=mark, asset=asset_path)
     for name in (
         "relative",
         "duration",

@@ -10,13 +10,13 @@ from datetime import date, datetime, timedelta
 from msgspec import Struct
 
 from horarium.access.roles import Scope
-from horarium.clock import DAY, HOUR, INSTANT_MAX, Instant, to_instant
+from horarium.clock import DAY, HOUR, INSTANT_MAX, MINUTE, Instant, to_instant
 from horarium.dashboard.attention import last_runs_of
-from horarium.dashboard.formats import counted, local, zone_of
-from horarium.dashboard.marks import LEGEND, PLANNED, Mark, mark_of, summed_up, worst_first
+from horarium.dashboard.formats import counted, local, utc_text, zone_of
+from horarium.dashboard.marks import FAILED, LEGEND, PLANNED, Mark, mark_of, worst_first
 from horarium.dashboard.site import Answer, Page, Shown, Visit
 from horarium.dashboard.strips import within
-from horarium.model import Run
+from horarium.model import Run, State
 from horarium.operations.facade import Operations
 from horarium.operations.looking.upcoming import UPCOMING_MAX, upcoming
 from horarium.ports import PAGE_MAX, JobFilter, RunFilter
@@ -29,6 +29,8 @@ FEW_JOBS = 60
 """Up to this number of jobs, twice as many runs are read: few of them have that many."""
 SOON = 2 * HOUR
 """Where more ran than is read at one time, the jobs that seldom fire are read one by one, this many of them."""
+FAILED_MAX = 600
+"""Failed runs that are read for themselves: they are drawn, however often their job fires."""
 DRAWN_MAX = 6
 CROWDED_FROM = 8
 FIRST_DAY, LAST_DAY = date(1970, 2, 1), date(2199, 11, 30)
@@ -48,32 +50,62 @@ class Fire(Struct, frozen=True):
 
 
 class Cell(Struct):
-    """One hour of one day."""
+    """One hour of one day. `unnamed`: fires beyond those listed, which are counted alone. `partly`: there may be more
+    than is known. `quarter`: where the line of now lies. `twice`: the clocks repeat it."""
 
     at: datetime
     fires: list[Fire]
     gap: bool = False
     now: bool = False
     future: bool = False
+    unnamed: int = 0
+    partly: bool = False
+    quarter: int = 0
+    twice: bool = False
+
+    @property
+    def count(self) -> int:
+        return len(self.fires) + self.unnamed
+
+    @property
+    def marks(self) -> list[Mark]:
+        """The worst first, six at most."""
+        known = sorted((fire.mark for fire in self.fires), key=worst_first)
+        return [*known, *[PLANNED] * min(self.unnamed, DRAWN_MAX)][:DRAWN_MAX]
 
     @property
     def label(self) -> str:
         """Its content, in words."""
-        marks = [fire.mark for fire in self.fires]
-        return f"{self.at:%a %H:%M}, {counted(len(marks), 'fire')}: {summed_up(marks)}"
+        counts = Counter(fire.mark.word for fire in self.fires)
+        counts[PLANNED.word] += self.unnamed
+        told = ", ".join(f"{count:,} {word[0].lower()}{word[1:]}" for word, count in counts.most_common() if count)
+        least = "at least " if self.partly else ""
+        said = f"{least}{counted(self.count, 'fire')}: {told}" if told else f"{least}no fire"
+        return f"{self.at:%a %H:%M}{', which comes twice' if self.twice else ''}, {said}"
 
     @property
-    def drawn(self) -> list[Fire]:
-        """The worst first, six at most."""
-        return sorted(self.fires, key=lambda fire: worst_first(fire.mark))[:DRAWN_MAX]
+    def utc(self) -> str:
+        """Its beginning, as addresses name it."""
+        return utc_text(to_instant(self.at))
 
     @property
     def more(self) -> int:
-        return max(len(self.fires) - DRAWN_MAX, 0)
+        return max(self.count - DRAWN_MAX, 0)
 
     @property
     def crowded(self) -> bool:
-        return len(self.fires) >= CROWDED_FROM
+        return self.count >= CROWDED_FROM
+
+
+class Drawn(Struct):
+    """What is known of a span. `often`: jobs that are left out, since they fire often. `sums`: how many fires of the
+    others each hour ahead has, where they are too many to be listed. `unknown_before`: until when in the past there may
+    be more than is listed."""
+
+    fires: list[Fire]
+    often: list[str]
+    sums: dict[Instant, int] = {}
+    unknown_before: Instant = 0
 
 
 class Calendar:
@@ -91,9 +123,9 @@ class Calendar:
         span = visit.text("span") if visit.text("span") in SPANS else "week"
         first = first_day(_day(visit), span)
         days = [first + timedelta(days=place) for place in range(_length(first, span))]
-        since, until = _midnight(days[0], visit.zone), _midnight(days[-1] + timedelta(days=1), visit.zone)
-        fires, left_out, cut = await self._fires(visit, since, until, len(days))
-        cells = _cells(days, fires, visit)
+        since, until = midnight(days[0], visit.zone), midnight(days[-1] + timedelta(days=1), visit.zone)
+        drawn = await self._drawn(visit, since, until, len(days))
+        cells = _cells(days, drawn, visit)
         step = timedelta(days=len(days)) if span != "month" else timedelta(days=31)
         return Shown(
             "calendar.html",
@@ -112,61 +144,83 @@ class Calendar:
                 "after": _link(span, first + step),
                 "spans": [(name, _link(name, _day(visit))) for name in SPANS],
                 "legend": LEGEND,
-                "left_out": left_out,
-                "cut": cut,
+                "left_out": drawn.often,
+                "draw_all": bool(visit.text("often")),
+                "draw_them": f"{_link(span, _day(visit))}&often=1",
+                "partly": any(cell.partly for row in cells for cell in row),
                 "chosen_day": _day(visit),
                 "day_links": [(day, _link(span, day)) for day in days],
                 "listed": _listed(cells, _day(visit) if _day(visit) in days else days[0]),
             },
         )
 
-    async def _fires(
-        self, visit: Visit, since: Instant, until: Instant, days: int
-    ) -> tuple[list[Fire], list[str], bool]:
-        """The drawn runs, the jobs left out since they fire too often, and whether there was more than is read."""
-        past, left_out, cut = await self._past(since, min(until, visit.now + 1), visit.now, days)
-        often = set(left_out)
-        drawn = [fire for fire in past if fire.job not in often]
+    async def _drawn(self, visit: Visit, since: Instant, until: Instant, days: int) -> Drawn:
+        every = bool(visit.text("often"))
+        drawn = await self._past(since, min(until, visit.now + 1), visit.now, days, every)
         if until > visit.now:
-            store = self._operations.store
             begin = max(since, visit.now + 1)
             hours = (until - begin) // HOUR
-            ahead = await upcoming(store, begin, until, UPCOMING_MAX, max(hours * OFTEN // 24, 2), JOBS_MAX)
-            often |= set(ahead.crowded)
-            cut = cut or ahead.truncated
-            drawn = [fire for fire in drawn if fire.job not in often]
-            drawn += [
-                Fire(one.fire_at, one.job, PLANNED, f"/jobs/{one.job}") for one in ahead.items if one.job not in often
-            ]
-        return drawn, sorted(often), cut
+            most = UPCOMING_MAX if every else max(hours * OFTEN // 24, 2)
+            ahead = await upcoming(self._operations.store, begin, until, UPCOMING_MAX, most, JOBS_MAX)
+            often = {*drawn.often, *ahead.crowded}
+            if ahead.truncated:
+                drawn.sums, more = await self._sums(begin, until, visit.zone, most, often)
+                often |= more
+            drawn.fires += [Fire(one.fire_at, one.job, PLANNED, f"/jobs/{one.job}") for one in ahead.items]
+            drawn.often = [] if every else sorted(often)
+        left_out = set(drawn.often)
+        drawn.fires = [fire for fire in drawn.fires if fire.job not in left_out or fire.mark is FAILED]
+        return drawn
 
-    async def _past(
-        self, since: Instant, until: Instant, now: Instant, days: int
-    ) -> tuple[list[Fire], list[str], bool]:
-        """Past runs, the jobs that are left out since they fire often, and whether there was more."""
+    async def _sums(
+        self, begin: Instant, until: Instant, zone: str, most: int, often: set[str]
+    ) -> tuple[dict[Instant, int], set[str]]:
+        """By arithmetic: how many fires each hour has but those of jobs that fire more often than that, and these."""
+        forecast = self._operations.forecasting.forecast
+        hour = begin - begin % MINUTE + (60 - local(begin, zone).minute) * MINUTE
+        buckets = (await forecast(begin, min(hour, until), 3600, "job")).buckets
+        buckets += (await forecast(hour, until, 3600, "job")).buckets if hour < until else []
+        counts: Counter[str] = Counter()
+        for bucket in buckets:
+            counts.update(bucket.starts)
+        left_out = often | {job for job, count in counts.items() if job and count > most}
+        sums = {
+            bucket.at: sum(count for job, count in bucket.starts.items() if job not in left_out) for bucket in buckets
+        }
+        return sums, left_out
+
+    async def _past(self, since: Instant, until: Instant, now: Instant, days: int, every: bool) -> Drawn:
         runs, cut = await self._newest(since, until)
         often: list[str] = []
+        known_from = runs[-1].fire_at if cut else 0
+        found = {run.id: run for run in runs}
         if cut:
             seldom, often, cut = await self._by_how_often(now)
             room = RUNS_MAX if len(seldom) > FEW_JOBS else 2 * RUNS_MAX
             each = min(OFTEN * days, PAGE_MAX, max(room // max(len(seldom), 1), 1))
-            found = await last_runs_of(self._operations, seldom, each, since, until)
-            runs = [run for of_job in found.values() for run in of_job]
-            cut = cut or (each < OFTEN * days and any(len(of_job) == each for of_job in found.values()))
-        counts = Counter(run.job for run in runs)
+            of_jobs = await last_runs_of(self._operations, seldom, each, since, until)
+            found.update((run.id, run) for of_job in of_jobs.values() for run in of_job)
+            cut = cut or (each < OFTEN * days and any(len(of_job) == each for of_job in of_jobs.values()))
+            failed, _ = await self._newest(since, until, frozenset({State.FAILED}), FAILED_MAX)
+            found.update((run.id, run) for run in failed)
+        counts = Counter(run.job for run in found.values())
         often += [job for job, count in counts.items() if job is not None and count >= OFTEN * days]
-        fires = [Fire(run.fire_at, run.job, mark_of(run, now), f"/runs/{run.id}") for run in runs if run.job]
-        return fires, often, cut
+        fires = [Fire(run.fire_at, run.job, mark_of(run, now), f"/runs/{run.id}") for run in found.values() if run.job]
+        return Drawn(fires, [] if every else often, {}, known_from if cut or (every and often) else 0)
 
-    async def _newest(self, since: Instant, until: Instant) -> tuple[list[Run], bool]:
-        """All runs of the span, and whether there are more than is read."""
+    async def _newest(
+        self, since: Instant, until: Instant, states: frozenset[State] = frozenset(), most: int = PAST_MAX
+    ) -> tuple[list[Run], bool]:
+        """All runs of the span in these states, and whether there are more than is read."""
         found: list[Run] = []
         after: str | None = None
         while since < until:
-            page = await self._operations.store.list_runs(RunFilter(since=since, until=until), after, PAGE_MAX)
+            page = await self._operations.store.list_runs(
+                RunFilter(states=states, since=since, until=until), after, PAGE_MAX
+            )
             found += page.items
             after = page.next_after
-            if after is None or len(found) >= PAST_MAX or _far_too_many(page.items, since, until):
+            if after is None or len(found) >= most or (not states and _far_too_many(page.items, since, until)):
                 break
         return found, after is not None
 
@@ -215,11 +269,12 @@ def _day(visit: Visit) -> date:
     return day if FIRST_DAY <= day <= LAST_DAY else today
 
 
-def _midnight(day: date, zone: str) -> Instant:
+def midnight(day: date, zone: str) -> Instant:
+    """The beginning of a day in a zone."""
     return max(to_instant(datetime(day.year, day.month, day.day, tzinfo=zone_of(zone))), 0)
 
 
-def _cells(days: list[date], fires: list[Fire], visit: Visit) -> list[list[Cell]]:
+def _cells(days: list[date], drawn: Drawn, visit: Visit) -> list[list[Cell]]:
     """By hour, then by day. An hour that the clocks repeat is one cell, one that they leave out is empty."""
     zone = zone_of(visit.zone)
     here = local(visit.now, visit.zone)
@@ -232,17 +287,27 @@ def _cells(days: list[date], fires: list[Fire], visit: Visit) -> list[list[Cell]
             instant = to_instant(at)
             gap = local(instant, visit.zone).hour != hour
             is_now = (day, hour) == (here.date(), here.hour)
-            cell = Cell(at, [], gap, is_now, instant > visit.now - HOUR)
+            cell = Cell(at, [], gap, is_now, instant > visit.now)
+            cell.quarter = here.minute // 15
+            cell.twice = not gap and at.utcoffset() != at.replace(fold=1).utcoffset()
+            cell.partly = not gap and instant < drawn.unknown_before
             row.append(cell)
             if not gap:
                 begins.append((instant, cell))
         rows.append(row)
     begins.sort(key=lambda pair: pair[0])
     instants = [instant for instant, _ in begins]
-    for fire in sorted(fires, key=lambda one: one.at):
+    for fire in sorted(drawn.fires, key=lambda one: one.at):
         place = bisect_right(instants, fire.at) - 1
         if place >= 0:
             begins[place][1].fires.append(fire)
+    listed = Counter(bisect_right(instants, fire.at) - 1 for fire in drawn.fires if fire.at > visit.now)
+    sums: Counter[int] = Counter()
+    for at_bucket, count in drawn.sums.items():
+        sums[bisect_right(instants, at_bucket) - 1] += count
+    for place, count in sums.items():
+        if place >= 0:
+            begins[place][1].unnamed = max(count - listed[place], 0)
     return rows
 
 
@@ -251,20 +316,23 @@ def _sums(days: list[date], cells: list[list[Cell]]) -> dict[date, list[tuple[Ma
     sums: dict[date, list[tuple[Mark, int]]] = {}
     for place, day in enumerate(days):
         counts = Counter(fire.mark for row in cells for fire in row[place].fires)
+        if unnamed := sum(row[place].unnamed for row in cells):
+            counts[PLANNED] += unnamed
         sums[day] = sorted(counts.items(), key=lambda pair: worst_first(pair[0]))
     return sums
 
 
 def _busiest(cells: list[list[Cell]]) -> str:
     every = [cell for row in cells for cell in row]
-    most = max(every, key=lambda cell: len(cell.fires))
-    if not most.fires:
+    most = max(every, key=lambda cell: cell.count)
+    if not most.count:
         return "Nothing ran and nothing will run within it."
-    return f"Busiest hour: {most.at:%a %H:%M}, {counted(len(most.fires), 'fire')}."
+    where = " of what is known" if any(cell.partly for cell in every) else ""
+    return f"Busiest hour{where}: {most.at:%a %H:%M}, {counted(most.count, 'fire')}."
 
 
 def _listed(cells: list[list[Cell]], day: date) -> list[Cell]:
-    return [cell for row in cells for cell in row if cell.at.date() == day and cell.fires]
+    return [cell for row in cells for cell in row if cell.at.date() == day and cell.count]
 
 
 def _heading(days: list[date], span: str) -> str:

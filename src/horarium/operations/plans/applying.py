@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from horarium.access.acting import who_acts
 from horarium.access.roles import Scope
 from horarium.clock import Instant
-from horarium.errors import Forbidden, InvalidRequest, NotFound, PlanStale
+from horarium.errors import Forbidden, NotFound, PlanStale
 from horarium.model import Job, Plan, Whole
 from horarium.model.calendars import Calendar
 from horarium.model.channels import CHANNEL, AnyChannel
-from horarium.model.plans import PLAN, Step, StoredPlan, opened
+from horarium.model.plans import Step
 from horarium.model.records import Record, RecordChange
 from horarium.operations.bounds.reaching import require_followed
 from horarium.operations.calendars import PREFIX as CALENDAR
@@ -32,6 +32,7 @@ from horarium.operations.jobs.passed import passed
 from horarium.operations.jobs.versions import Versions, along_created
 from horarium.operations.looking.forecasting import FORECAST_STEPS
 from horarium.operations.plans.making import digest_of_job, digest_of_record
+from horarium.operations.plans.stored import decode_plan, read_plan
 from horarium.operations.settling.following import Following
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.writing.auditing import require_reach
@@ -48,7 +49,6 @@ from horarium.wire.definitions import JobDefinition
 
 CHANGED_SHOWN_MAX = 20
 
-_decode_plan = msgspec.json.Decoder(StoredPlan).decode
 _decode_job = msgspec.json.Decoder(JobDefinition).decode
 _decode_calendar = msgspec.json.Decoder(Calendar).decode
 _decode_channel = msgspec.json.Decoder(AnyChannel).decode
@@ -104,7 +104,7 @@ class PlanApplying:
         Raises NotFound, PlanStale, Conflict, Forbidden."""
         with apart(FORECAST_STEPS):
             for race in range(RACES_MAX):
-                record, steps = await self._read(plan_id)
+                record, steps = await read_plan(self._store, plan_id, self._clock.now())
                 if steps is None:
                     return Applied(0)
                 _check_caller(steps)
@@ -119,19 +119,6 @@ class PlanApplying:
                     return Applied(todo.size, left)
                 await pause_after(race, self._entropy)
         raise contended(f"what plan {plan_id.rpartition('-')[0]} changes")
-
-    async def _read(self, plan_id: str) -> tuple[Record, tuple[Step, ...] | None]:
-        """The plan as it is stored, and its steps; None: all of them have been made."""
-        name, _, key = plan_id.rpartition("-")
-        (record,) = await self._store.get_records([PLAN + name])
-        if record is not None:
-            plan = _decode_plan(record.body)
-            if plan.wrong:
-                raise InvalidRequest(f"the plan has invalid definitions ({plan.wrong}); correct them, make it again")
-            steps = opened(plan.sealed, key)
-            if plan.expires_at > self._clock.now() and (steps is not None or not plan.sealed):
-                return record, steps
-        raise NotFound(f"there is no plan {name!r} with this key, or it has expired; make it again")
 
     async def _contents(self, steps: Sequence[Step]) -> dict[str, Content]:
         """The days of the calendars that the plan brings."""
@@ -284,7 +271,7 @@ def _stale(changed: Sequence[str]) -> PlanStale:
 
 def _emptied(record: Record) -> RecordChange:
     """The plan without its steps."""
-    body = msgspec.json.encode(replace(_decode_plan(record.body), sealed=b""))
+    body = msgspec.json.encode(replace(decode_plan(record.body), sealed=b""))
     return RecordChange(replace(record, body=body, version=record.version + 1), record.version)
 
 

@@ -30,6 +30,7 @@ from horarium.operations.channels import ChannelOperations, decode_channel
 from horarium.operations.jobs.jobs import JobOperations
 from horarium.operations.looking.forecasting import FORECAST_STEPS, StartCounts, weigh_all
 from horarium.operations.plans.foreseen import Foreseen, foreseen
+from horarium.operations.plans.stored import decode_plan, read_plan
 from horarium.operations.writing.auditing import require_reach, told
 from horarium.operations.writing.context import Context
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter
@@ -110,6 +111,13 @@ class Plan(Struct, frozen=True, kw_only=True):
     expires_at: Instant
 
 
+class Looked(Struct, frozen=True):
+    """A stored plan as it is now; of what was unchanged, nothing is kept. `stale`: what was changed since by others."""
+
+    plan: Plan
+    stale: list[str]
+
+
 class Beside(Struct):
     """What is worked out along the way: the steps of the plan, jobs before and after, calendars that are to come."""
 
@@ -126,6 +134,16 @@ def digest_of_job(job: Job, document: JobDefinition | None) -> str:
     if document is not None and document.enabled is msgspec.UNSET:
         kept = replace(kept, enabled=msgspec.UNSET)
     return _digest(msgspec.json.encode((job.id, kept), order="deterministic"))
+
+
+def _documents_of(steps: Sequence[Step]) -> Documents:
+    """The definitions that the steps of a plan bring."""
+    kinds: dict[PlanKind, Any] = {"job": JobDefinition, "calendar": Calendar, "channel": AnyChannel}
+    found: dict[PlanKind, list[Any]] = {"job": [], "calendar": [], "channel": []}
+    for step in steps:
+        if step.document is not None:
+            found[step.kind].append((step.name, msgspec.json.decode(step.document, type=kinds[step.kind])))
+    return Documents(found["job"], found["calendar"], found["channel"])
 
 
 def digest_of_record(record: Record) -> str:
@@ -161,23 +179,46 @@ class PlanMaking:
         now, beside = self._clock.now(), Beside()
         until = now + horizon_seconds * SECOND
         with apart(FORECAST_STEPS):
-            changes = [await self._calendar(name, each, beside) for name, each in documents.calendars]
-            changes += [await self._channel(name, each, beside) for name, each in documents.channels]
-            changes += await self._of_jobs(documents.jobs, beside, now, until)
-            if prune is not None:
-                changes += await self._pruned(prune, {name for name, _ in documents.jobs}, beside, now, until)
-            before, after = await self._peaks(beside, now)
-            at_once = [
-                job.name
-                for _, job in beside.pairs
-                if job is not None and job.next_fire_at is not None and job.next_fire_at <= now + AT_ONCE
-            ]
-            channels = {name for name, _ in documents.channels}
-            herd = None if before is not None and after is not None and before.starts >= after.starts else after
-            peak = None if herd is None else (herd.at, herd.starts)
-            warnings = await foreseen(self._store, beside.pairs, beside.calendars, channels, peak, now)
-        plan = Plan(
-            id=f"{uuid7(now, self._entropy(10))}-{self._entropy(KEY_BYTES).hex()}",
+            gone = [] if prune is None else await self._pruned(prune, {name for name, _ in documents.jobs})
+            plan_id = f"{uuid7(now, self._entropy(10))}-{self._entropy(KEY_BYTES).hex()}"
+            plan = await self._worked_out(plan_id, documents, gone, beside, now, until)
+        await self._keep(plan, beside, now)
+        return plan
+
+    async def look(self, plan_id: str) -> Looked:
+        """A stored plan, worked out again against what is stored now. It writes nothing. Raises NotFound."""
+        now, beside = self._clock.now(), Beside()
+        record, steps = await read_plan(self._store, plan_id, now)
+        stored, steps = decode_plan(record.body), steps or ()
+        gone = [step.name for step in steps if step.document is None]
+        jobs = [job for job in await self._store.get_jobs(gone) if job is not None] if gone else []
+        with apart(FORECAST_STEPS):
+            documents, until = _documents_of(steps), now + HORIZON_SECONDS * SECOND
+            plan = await self._worked_out(plan_id, documents, jobs, beside, now, until)
+        read = {(step.kind, step.name): step.before for step in steps}
+        stale = [step.name for step in beside.steps if read.get((step.kind, step.name)) != step.before]
+        return Looked(replace(plan, expires_at=stored.expires_at), stale)
+
+    async def _worked_out(
+        self, plan_id: str, documents: Documents, gone: Sequence[Job], beside: Beside, now: Instant, until: Instant
+    ) -> Plan:
+        """`gone`: jobs that are to be deleted."""
+        changes = [await self._calendar(name, each, beside) for name, each in documents.calendars]
+        changes += [await self._channel(name, each, beside) for name, each in documents.channels]
+        changes += await self._of_jobs(documents.jobs, beside, now, until)
+        changes += [await self._deleted(job, beside, now, until) for job in gone]
+        before, after = await self._peaks(beside, now)
+        at_once = [
+            job.name
+            for _, job in beside.pairs
+            if job is not None and job.next_fire_at is not None and job.next_fire_at <= now + AT_ONCE
+        ]
+        channels = {name for name, _ in documents.channels}
+        herd = None if before is not None and after is not None and before.starts >= after.starts else after
+        peak = None if herd is None else (herd.at, herd.starts)
+        warnings = await foreseen(self._store, beside.pairs, beside.calendars, channels, peak, now)
+        return Plan(
+            id=plan_id,
             changes=changes,
             fires_at_once=at_once,
             before=before,
@@ -185,8 +226,6 @@ class PlanMaking:
             warnings=warnings,
             expires_at=now + LIFE,
         )
-        await self._keep(plan, beside, now)
-        return plan
 
     async def _keep(self, plan: Plan, beside: Beside, now: Instant) -> None:
         """Store it, and forget the oldest ones. One with an error can't be applied, so its steps are not kept."""
@@ -289,22 +328,21 @@ class PlanMaking:
         action: Action = "create" if job is None else "update"
         return Change(kind="job", name=name, action=action, fields=fields or [_secret()], fires=fires)
 
-    async def _pruned(
-        self, labels: Mapping[str, str], kept: set[str], beside: Beside, now: Instant, until: Instant
-    ) -> list[Change]:
-        changes: list[Change] = []
+    async def _pruned(self, labels: Mapping[str, str], kept: set[str]) -> list[Job]:
+        """The jobs with these labels that are not among those kept."""
+        found: list[Job] = []
         after: str | None = None
         while True:
             page = await self._store.list_jobs(JobFilter(labels=labels), after, PAGE_MAX)
-            for job in page.items:
-                if job.name in kept or not _reaches(job):
-                    continue
-                beside.steps.append(Step("job", job.name, None, digest_of_job(job, None)))
-                beside.pairs.append((job, None))
-                fires = await evaluate(partial(_fires, job, None, now, until), LIST_STEPS)
-                changes.append(Change(kind="job", name=job.name, action="delete", fires=fires))
+            found += (job for job in page.items if job.name not in kept and _reaches(job))
             if (after := page.next_after) is None:
-                return changes
+                return found
+
+    async def _deleted(self, job: Job, beside: Beside, now: Instant, until: Instant) -> Change:
+        beside.steps.append(Step("job", job.name, None, digest_of_job(job, None)))
+        beside.pairs.append((job, None))
+        fires = await evaluate(partial(_fires, job, None, now, until), LIST_STEPS)
+        return Change(kind="job", name=job.name, action="delete", fires=fires)
 
     async def _peaks(self, beside: Beside, now: Instant) -> tuple[Peak | None, Peak | None]:
         first, origin = now - now % MINUTE + MINUTE, who_acts()

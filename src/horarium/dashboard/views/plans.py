@@ -1,0 +1,277 @@
+"""Plans: what definitions would change, read before it is done; and applied from here."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from horarium.access.roles import Scope
+from horarium.api.plans import PLAN_ID, read_planned_job
+from horarium.api.reading import decode_any
+from horarium.clock import DAY, Instant, to_instant
+from horarium.dashboard.formats import counted, day_text, in_words, local
+from horarium.dashboard.marks import Mark
+from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.views.calendar import midnight
+from horarium.dashboard.views.jobs import read_search
+from horarium.errors import InvalidRequest, NotFound, PlanStale
+from horarium.operations.facade import Operations
+from horarium.operations.plans.documents import read_documents
+from horarium.operations.plans.making import Change, FireDifferences, Plan
+from horarium.rules.differing import FieldChange
+from horarium.triggers import parse_trigger
+
+CHANGES_SHOWN = 100
+FIELDS_SHOWN = 12
+APPLIED_IN_ONE_MAX = 20
+"""Calls of one request, each of which makes up to 1,000 changes."""
+AXIS_DAYS = 14
+LEFT = 9.0
+"""Where the axis of fire times begins, in percent."""
+ACTIONS = {
+    "update": Mark("changed", "Update"),
+    "create": Mark("added", "Create"),
+    "delete": Mark("removed", "Delete"),
+    "invalid": Mark("failed", "Invalid"),
+}
+
+
+class Axis(Struct, frozen=True):
+    """Fire times before and after on one axis of 14 days; in percent. `moves`: lines from one row to the other."""
+
+    before: tuple[tuple[float, str], ...]
+    after: tuple[tuple[float, str], ...]
+    moves: tuple[tuple[float, float], ...]
+    weekends: tuple[tuple[float, float], ...]
+    days: tuple[tuple[float, str], ...]
+
+
+class Plans:
+    """The pages at `/plans`."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+
+    def pages(self) -> list[Page]:
+        """The table."""
+        place, write = "plans", Scope.JOBS_WRITE
+        return [
+            Page(path="/plans", name="plans", handle=self.show_all, place=place),
+            Page(path="/plans", name="plan-made", handle=self.make, method="POST", place=place),
+            Page(path="/plans/{id}", name="plan", handle=self.show, place=place),
+            Page(
+                path="/plans/{id}/apply", name="plan-apply", handle=self.apply, method="POST", scope=write, place=place
+            ),
+        ]
+
+    async def show_all(self, visit: Visit) -> Answer:
+        given = visit.text("id").strip()
+        if given:
+            return Went(f"/plans/{_checked(given)}")
+        return Shown("plans.html", {"documents": "", "labels": "", "problem": ""})
+
+    async def make(self, visit: Visit) -> Answer:
+        text, labels = visit.text("documents"), read_search(visit.text("labels"))[0]
+        try:
+            given = _documents(text)
+            documents = await read_documents(*given, read_planned_job)
+            plan = await self._operations.planned_changes.make(documents, labels or None)
+        except InvalidRequest as error:
+            values = {"documents": text, "labels": visit.text("labels"), "problem": error.message}
+            return Shown("plans.html", values, 422)
+        if any(change.action == "invalid" for change in plan.changes):
+            return Shown("plan.html", _shown(plan, [], visit), 422)
+        return Went(f"/plans/{plan.id}")
+
+    async def show(self, visit: Visit) -> Answer:
+        looked = await self._operations.planned_changes.look(_id(visit))
+        if any(change.kind == "channel" for change in looked.plan.changes):
+            visit.principal.require(Scope.ADMIN)
+        values = _shown(looked.plan, looked.stale, visit)
+        return Shown("plan.html", values)
+
+    async def apply(self, visit: Visit) -> Answer:
+        plan_id, done = _id(visit), 0
+        try:
+            for _ in range(APPLIED_IN_ONE_MAX):
+                applied = await self._operations.applying.apply(plan_id)
+                done += applied.applied
+                if not applied.left:
+                    break
+        except PlanStale:
+            return Went(f"/plans/{plan_id}", "Nothing was applied: the plan is stale.")
+        left = f" {counted(applied.left, 'change')} of it wait: apply it again." if applied.left else ""
+        return Went(f"/plans/{plan_id}", f"{counted(done, 'change')} applied.{left}")
+
+
+def _id(visit: Visit) -> str:
+    return _checked(str(visit.request.path_params["id"]))
+
+
+def _checked(plan_id: str) -> str:
+    if not PLAN_ID.fullmatch(plan_id):
+        raise NotFound(f"there is no plan {plan_id[:100]!r}; its id, from `horarium plan`, is its key too")
+    return plan_id
+
+
+def _documents(text: str) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
+    """Jobs, calendars and channels of a JSON text. Raises InvalidRequest."""
+    found = decode_any(text.encode())
+    if isinstance(found, list) or (isinstance(found, dict) and "name" in found):
+        found = {"jobs": found if isinstance(found, list) else [found]}
+    if not isinstance(found, dict) or not found.keys() <= {"jobs", "calendars", "channels"}:
+        message = "documents: give a job, a list of jobs, or an object with jobs, calendars and channels"
+        raise InvalidRequest(message, field="documents")
+    parts = [found.get(kind, []) for kind in ("jobs", "calendars", "channels")]
+    if not all(isinstance(part, list) and all(isinstance(each, dict) for each in part) for part in parts):
+        raise InvalidRequest("documents: jobs, calendars and channels are lists of objects", field="documents")
+    return parts[0], parts[1], parts[2]
+
+
+def _shown(plan: Plan, stale: Sequence[str], visit: Visit) -> dict[str, Any]:
+    order = {"invalid": 0, "update": 1, "create": 2, "delete": 3, "unchanged": 4}
+    counts: Counter[str] = Counter(change.action for change in plan.changes)
+    differing = sorted(
+        (change for change in plan.changes if change.action != "unchanged"), key=lambda change: order[change.action]
+    )
+    rows = [_row(change, change.name in stale, visit) for change in differing[:CHANGES_SHOWN]]
+    fires = [change.fires for change in differing if change.fires is not None]
+    heading, summary = _heading(len(differing), counts["invalid"], plan.fires_at_once, stale)
+    return {
+        "plan": plan,
+        "heading": heading,
+        "summary": summary,
+        "stale": stale,
+        "rows": rows,
+        "number": len(differing),
+        "more": len(differing) - len(rows),
+        "unchanged": counts["unchanged"],
+        "wrong": counts["invalid"],
+        "kinds": ", ".join(
+            f"{counts[action]:,} {word}"
+            for action, word in (("create", "new"), ("update", "changed"), ("delete", "deleted"))
+            if counts[action]
+        )
+        or "none",
+        "deleted": counts["delete"],
+        "come": sum(len(each.added) for each in fires),
+        "go": sum(len(each.removed) for each in fires),
+        "move": sum(len(each.moved) for each in fires),
+        "cut": any(each.truncated for each in fires),
+        "warnings": plan.warnings,
+    }
+
+
+def _heading(number: int, wrong: int, at_once: Sequence[str], stale: Sequence[str]) -> tuple[str, str]:
+    if wrong:
+        return f"{counted(wrong, 'definition')} {_is(wrong)} invalid", "Nothing of this plan can be applied."
+    if stale:
+        has = "has" if len(stale) == 1 else "have"
+        said = f"{counted(len(stale), 'definition')} of it {has} changed since it was made. Nothing was applied."
+        return "This plan is stale", said
+    if not number:
+        return "Nothing is left to do", "What the plan says is as it is stored: it was applied, or nothing differed."
+    fires = f"{counted(len(at_once), 'job')} would fire at once" if at_once else "nothing fires at once"
+    said = "Worked out against what is stored now. Nothing is written before it is applied."
+    return f"{in_words(number)} {'change' if number == 1 else 'changes'}, {fires}", said
+
+
+def _is(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _row(change: Change, stale: bool, visit: Visit) -> dict[str, Any]:
+    return {
+        "change": change,
+        "mark": ACTIONS[change.action],
+        "stale": stale,
+        "link": f"/jobs/{change.name}" if change.kind == "job" and change.action in ("update", "delete") else "",
+        "fields": [_field(field) for field in change.fields[:FIELDS_SHOWN]],
+        "more": max(len(change.fields) - FIELDS_SHOWN, 0),
+        "rule": _rule(change),
+        "axis": None if change.fires is None else _axis(change.fires, visit),
+        "sentence": "" if change.fires is None else _sentence(change.fires, visit.zone),
+    }
+
+
+def _rule(change: Change) -> str:
+    """The rule of a new job in words."""
+    trigger = {
+        field.field.removeprefix("trigger."): field.after for field in change.fields if "trigger." in field.field
+    }
+    if change.action != "create" or any("." in name for name in trigger) or not trigger:
+        return ""
+    try:
+        return str(parse_trigger(trigger))
+    except ValueError:
+        return ""
+
+
+def _field(field: FieldChange) -> tuple[str, str, str]:
+    return field.field, _text(field.before), _text(field.after)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _instant(text: str) -> Instant:
+    return to_instant(datetime.fromisoformat(text))
+
+
+def _sentence(fires: FireDifferences, zone: str) -> str:
+    said = [
+        counted(len(some), f"fire time {one}", f"fire times {many}")
+        for some, one, many in (
+            (fires.moved, "moves", "move"), (fires.removed, "goes", "go"), (fires.added, "comes", "come"),
+        )
+        if some
+    ]  # fmt: skip
+    if not said:
+        return "No fire time changes."
+    first = ""
+    if fires.moved:
+        move = fires.moved[0]
+        before, after = _instant(move.before), _instant(move.after)
+        first = f" Next: {day_text(after, zone)} instead of {day_text(before, zone)}."
+    elif fires.added:
+        first = f" First: {day_text(_instant(fires.added[0]), zone)}."
+    elif fires.removed:
+        first = f" The next was {day_text(_instant(fires.removed[0]), zone)}."
+    return f"{', '.join(said)}{', and more' if fires.truncated else ''}.{first}"
+
+
+def _axis(fires: FireDifferences, visit: Visit) -> Axis | None:
+    if not (fires.added or fires.removed or fires.moved):
+        return None
+    day = local(visit.now, visit.zone).date()
+    begin = midnight(day, visit.zone)
+
+    def place(instant: Instant) -> float:
+        return round(LEFT + (100 - LEFT) * (instant - begin) / (AXIS_DAYS * DAY), 2)
+
+    def within(texts: Sequence[str]) -> list[float]:
+        return [x for x in map(place, map(_instant, texts)) if x <= 100]
+
+    moves = [(place(_instant(move.before)), place(_instant(move.after))) for move in fires.moved]
+    moves = [(old, new) for old, new in moves if max(old, new) <= 100]
+    days = [day + timedelta(days=number) for number in range(AXIS_DAYS)]
+    width = round((100 - LEFT) / AXIS_DAYS, 2)
+    return Axis(
+        before=(*((x, "removed") for x in within(fires.removed)), *((old, "planned") for old, _ in moves)),
+        after=(*((x, "added") for x in within(fires.added)), *((new, "planned") for _, new in moves)),
+        moves=tuple(moves),
+        weekends=tuple((place(midnight(each, visit.zone)), width) for each in days if each.weekday() >= 5),
+        days=tuple(
+            (place(midnight(each, visit.zone)), f"{each:%a} {each.day}")
+            for number, each in enumerate(days)
+            if number in (0, 7)
+        ),
+    )

@@ -1,0 +1,151 @@
+"""What lies ahead: the forecast, plans, and the calendar of many jobs."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from horarium.clock import DAY, HOUR, MINUTE
+from horarium.model import Run, State, uuid7
+from tests.api.conftest import Api, a_definition
+from tests.dashboard.visitor import Visitor
+
+pytestmark = pytest.mark.slow
+
+DAILY = {"type": "cron", "expression": "30 5 * * *"}
+
+
+@pytest.fixture
+def api() -> Api:
+    return Api(pages=True)
+
+
+@pytest.fixture
+def visitor(api: Api) -> Visitor:
+    return Visitor(api)
+
+
+async def many(api: Api, count: int) -> None:
+    for number in range(count):
+        await api.add_job(f"job-{number:03}", trigger=DAILY)
+
+
+async def test_the_calendar_counts_what_it_has_no_room_to_name(api: Api, visitor: Visitor) -> None:
+    await many(api, 300)
+    for span in ("week", "day", "month"):
+        day = "2027-03-27"
+        await visitor.open(f"/calendar?span={span}&day={day}")
+        assert "300 fires" in visitor.page if span != "month" else "300" in visitor.text, span
+    await visitor.open("/calendar?span=week&day=2027-03-27")
+    marked = re.findall(r"(\w+ 05:00), 300 fires", visitor.page)
+    assert len(marked) >= 3, "each day that is still to come has them"
+
+
+async def test_failures_of_jobs_that_fire_often_are_drawn(api: Api, visitor: Visitor) -> None:
+    await api.add_job("often", trigger={"type": "cron", "expression": "*/2 * * * *"})
+    (job,) = await api.store.get_jobs(["often"])
+    assert job is not None
+    now = api.clock.now()
+    runs = []
+    for number in range(650):
+        at = now - number * 2 * MINUTE - MINUTE
+        state = State.FAILED if number == 640 else State.COMPLETED
+        runs.append(Run(
+            id=uuid7(at, number.to_bytes(10, "big")), queue=job.queue, job="often", job_id=job.id, fire_at=at,
+            due_at=at, created_at=at, state=state, attempt=1, token=1, started_at=at, finished_at=at, error="no",
+        ))  # fmt: skip
+    await api.store.add_runs(runs)
+    await visitor.open("/calendar")
+    assert "1 job that fire" in visitor.text.replace("jobs", "job")
+    assert "1 failed" in visitor.page
+    await visitor.open("/calendar?often=1")
+    assert "Leave out jobs that fire hourly" in visitor.text
+
+
+async def test_the_forecast_counts_each_hour_and_names_its_jobs(api: Api, visitor: Visitor) -> None:
+    await many(api, 30)
+    await visitor.open("/forecast?count=starts")
+    assert re.search(r"05:00: 30 starts", visitor.page)
+    assert "Worst:" in visitor.text
+    assert "30 of them at 05:30" in visitor.text
+    assert "job-011" in visitor.text
+    await visitor.open("/forecast?week=2027-01-04")
+    assert "This week is over" in visitor.text
+    for wrong in ("week=never", "places=no", "cell=never"):
+        assert (await visitor.open(f"/forecast?{wrong}")).status == 422
+
+
+async def test_places_say_which_hours_need_too_much(api: Api, visitor: Visitor) -> None:
+    await many(api, 3)
+    for name in ("job-000", "job-001", "job-002"):
+        (job,) = await api.store.get_jobs([name])
+        assert job is not None
+        at = api.clock.now() - DAY
+        await api.store.add_runs([Run(
+            id=uuid7(at, name.encode().ljust(10, b"0")), queue=job.queue, job=name, job_id=job.id, fire_at=at,
+            due_at=at, created_at=at, state=State.COMPLETED, attempt=1, token=1, started_at=at, finished_at=at + HOUR,
+        )])  # fmt: skip
+    await visitor.open("/forecast?places=1")
+    assert "need more than there is" in visitor.text, visitor.text
+    await visitor.open("/forecast?places=50")
+    assert "There is room in every hour" in visitor.text
+
+
+async def test_jobs_that_begin_together_are_spread_by_a_plan(api: Api, visitor: Visitor) -> None:
+    await many(api, 5)
+    await visitor.open("/forecast?count=starts")
+    at = re.search(r'name="at" value="([^"]+)"', visitor.page)
+    assert at is not None
+    reply = await visitor.post("/forecast", at=at[1])
+    assert reply.status == 303, visitor.text
+    plan = reply.headers["location"]
+    await visitor.open(plan)
+    assert "Five changes, nothing fires at once" in visitor.text, visitor.text
+    assert "jitter_seconds" in visitor.text
+    reply = await visitor.post(f"{plan}/apply")
+    assert reply.status == 303
+    assert (await api.get("/jobs/job-003")).json["jitter_seconds"] == 1800
+    await visitor.open(plan)
+    assert "Nothing is left to do" in visitor.text
+    reply = await visitor.open("/plans?id=" + plan.removeprefix("/plans/"))
+    assert reply.headers["location"] == plan
+
+
+async def test_a_plan_says_what_comes_goes_and_is_deleted(api: Api, visitor: Visitor) -> None:
+    await api.add_job("moves", trigger=DAILY, labels={"app": "shop"})
+    await api.add_job("leaves", trigger=DAILY, labels={"app": "shop"})
+    secret = {"type": "http", "url": "https://example.com/", "headers": {"Authorization": "Bearer of-nobody"}}
+    documents = [
+        {**a_definition("moves"), "trigger": {**DAILY, "expression": "0 6 * * *"}, "labels": {"app": "shop"}},
+        {**a_definition("comes"), "trigger": DAILY, "target": secret},
+    ]
+    await visitor.open("/plans")
+    reply = await visitor.post("/plans", documents=json.dumps(documents), labels="app=shop")
+    assert reply.status == 303, visitor.text
+    plan = reply.headers["location"]
+    await visitor.open(plan)
+    assert "Three changes, nothing fires at once" in visitor.text, visitor.text
+    assert "1 new, 1 changed, 1 deleted" in visitor.text
+    assert "of-nobody" not in visitor.page
+    assert "Apply 3 changes, and delete 1 job?" in visitor.text
+    await api.send("PATCH", "/jobs/moves", {"priority": 3})
+    await visitor.open(plan)
+    assert "This plan is stale" in visitor.text
+    assert "moves is not as it was when the plan was made" in visitor.text
+    assert f"{plan}/apply" not in visitor.page
+    assert (await api.get("/jobs/leaves")).status == 200
+
+
+async def test_a_plan_of_wrong_definitions_says_each(api: Api, visitor: Visitor) -> None:
+    await visitor.open("/plans")
+    wrong = {"name": "wrong", "trigger": {"type": "cron", "expression": "never"}, "target": {"type": "queue"}}
+    await visitor.post("/plans", documents=json.dumps([wrong]))
+    assert "1 definition is invalid" in visitor.text
+    for text in ("no json", "7", '{"jobs": 3}', '{"runs": []}'):
+        await visitor.open("/plans")
+        reply = await visitor.post("/plans", documents=text)
+        assert reply.status == 422
+        assert "documents-error" in visitor.page
+    assert (await visitor.open("/plans/none")).status == 404

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 
 from horarium import Scheduler, every
 from horarium.access.audit import AuditFilter, page
 from horarium.access.roles import Scope
-from horarium.clock import to_datetime
+from horarium.clock import DAY, to_datetime
 from horarium.dashboard.fields import NEW
 from horarium.delivery.signing import new_secret
 from horarium.errors import InvalidRequest
@@ -216,6 +217,7 @@ def test_the_api_has_no_other_changes() -> None:
 # ---- the pages --------------------------------------------------------------------------------------------------
 
 FORM = {**NEW, "name": "b", "kind": "cron", "rule": "0 3 * * *", "target": "queue", "queue": "work"}
+PLANNED = msgspec.json.encode(a_definition("planned", **RULE)).decode()
 PAGES = [
     Case("POST /jobs/{name}/run", "job.trigger", "job/a"),
     Case("POST /approvals/{id}/approve", "approval.approve", "run/{run}", before=True),
@@ -224,6 +226,9 @@ PAGES = [
     Case("POST /approvals/{id}/reject", "approval.reject", "run/{run}", before=True),
     Case("POST /new-job", "job.create", "job/b", form=FORM),
     Case("POST /jobs/{name}/edit", "job.update", "job/a", before=True, form={**FORM, "name": "a", "attempts": "7"}),
+    Case("POST /forecast", "plan.create", "plan/{plan}", form={"at": f"{to_datetime(NOW + DAY):%Y-%m-%d}T03:00:00Z"}),
+    Case("POST /plans", "plan.create", "plan/{plan}", form={"documents": PLANNED}),
+    Case("POST /plans/{id}/apply", "job.create", "job/planned"),
     Case("POST /jobs/{name}/pause", "job.pause", "job/a", before=True, form={"reason": "moving"}),
     Case("POST /jobs/{name}/resume", "job.resume", "job/a", before=True),
     Case("POST /jobs/{name}/skip", "job.skip", "job/a", before=True, form={"at": "2030-01-01T03:00:00Z"}),

@@ -70,8 +70,14 @@ def _jobs(asked: Arguments) -> Request:
 def _runs(asked: Arguments) -> Request:
     if "id" in asked:
         return Request("GET", f"/runs/{_segment(asked['id'])}")
+    if asked.get("wait_for_approval"):
+        return Request("GET", _query("/approvals", **_page(asked)))
     names = ("job", "state", "queue", "since", "until")
     return Request("GET", _query("/runs", **{name: asked.get(name) for name in names}, **_page(asked)))
+
+
+def _approve(asked: Arguments) -> Request:
+    return Request("POST", f"/approvals/{_segment(asked['id'])}", {key: asked[key] for key in asked if key != "id"})
 
 
 def _page(asked: Arguments) -> dict[str, Any]:
@@ -167,6 +173,7 @@ TOOLS = (
             "job": _text("Runs of this job."),
             "state": {"type": "string", "enum": _STATES, "description": "Runs in this state."},
             "queue": _text("Runs of this queue."),
+            "wait_for_approval": {"type": "boolean", "description": "Only those that wait for a person's decision."},
             "since": _instant("Fire times from here on."),
             "until": _instant("Fire times before this."),
             "limit": _LIMIT,
@@ -212,7 +219,7 @@ TOOLS = (
         "apply",
         "Carry out a plan that `plan` made, as a whole or not at all. Refused (409) where something changed since.",
         lambda asked: Request("POST", f"/plans/{_segment(asked['id'])}/apply", {}),
-        {"id": _text("The plan's id.", 64)},
+        {"id": _text("The plan's id.")},
         ("id",),
         writes=True,
     ),
@@ -236,6 +243,19 @@ TOOLS = (
             },
         },
         ("scope", "until", "reason"),
+        writes=True,
+    ),
+    Tool(
+        "approve",
+        "Decide whether a run that waits for approval begins, where your role may. It waits for a person's judgement: "
+        "ask one, and decide as you were told.",
+        _approve,
+        {
+            "id": _text("The run.", 64),
+            "decision": {"type": "string", "enum": ["approve", "reject"], "description": "`reject`: it is skipped."},
+            "reason": _text("Why, for those who read it later.", 1_000),
+        },
+        ("id", "decision"),
         writes=True,
     ),
 )

@@ -52,10 +52,10 @@ def test_queues_bind() -> None:
 
 def test_a_bound_caller_reaches_its_pulled_queues_and_nothing_else() -> None:
     bound = principal("x", "x", "key", [Role.EDITOR], queues=["a"])
-    assert [queue for queue in ("pull/a", "pull/b", "a", "handler/a", "bus/a", "http") if bound.may_reach(queue)] == [
-        "pull/a"
-    ]
-    assert all(LOCAL.may_reach(queue) for queue in ("pull/a", "handler/a", "http"))
+    assert [
+        queue for queue in ("pull/a", "pull/b", "a", "handler/a", "bus/a", "http") if bound.may_reach(queue, {})
+    ] == ["pull/a"]
+    assert all(LOCAL.may_reach(queue, {}) for queue in ("pull/a", "handler/a", "http"))
 
 
 def test_what_is_missing_is_named() -> None:

@@ -1,4 +1,4 @@
-"""A key that is bound to queues sees and touches these alone: each route is asked, with all that others have.
+"""A key that is bound to queues or labels sees and touches these alone: each route is asked, with all that others have.
 
 The table of routes is the one of the code; a route that changes something and has no request here fails the test. What
 others have is full of a word, which may appear in no answer: not in a place to go on from, either.
@@ -37,9 +37,11 @@ SOME_ID = "01939a00-0000-7000-8000-000000000000"
 
 
 class Two:
-    """A system with two queues, each of which has jobs and runs in every state, and the key of one."""
+    """A system with two queues, each of which has jobs and runs in every state, and the key of one: bound to its queue,
+    or to its label."""
 
-    def __init__(self) -> None:
+    def __init__(self, by: str = "queues") -> None:
+        self.by = by
         self.api = Api(api_keys=["first-key-1234"], pages=True)
         self.runs: dict[str, str] = {}
         self.key: dict[str, str] = {}
@@ -53,27 +55,31 @@ class Two:
     async def set_up(self) -> None:
         for queue, word in ((THEIRS, SECRET), (OURS, "plain")):
             await self._fill(queue, word)
-        moved = a_definition("moved", target=_target(THEIRS, SECRET), trigger=_every(3600), labels={"a": SECRET})
+        labels = {"a": SECRET, "team": f"{SECRET}-team"}
+        moved = a_definition("moved", target=_target(THEIRS, SECRET), trigger=_every(3600), labels=labels)
         await self.admin("POST", "/jobs", moved)
         self.api.clock.advance(3600)
         run = await self.admin("POST", "/jobs/moved/trigger", {"payload": {SECRET: 1}})
         self.runs["of a job that was moved"] = run["id"]
         await self._claim(THEIRS, 20)
-        late = await self.admin("POST", "/runs", {"target": _target(THEIRS, SECRET), "payload": SECRET})
-        self.runs["late"] = late["id"]
+        late = {"target": _target(THEIRS, SECRET), "payload": SECRET, "labels": labels}
+        self.runs["late"] = (await self.admin("POST", "/runs", late))["id"]
         await self.admin("PUT", "/jobs/moved", a_definition("moved", target=_target(OURS, "p"), trigger=_every(3600)))
-        asked = {"name": "bound", "roles": EVERY_ROLE, "queues": [OURS]}
+        asked: dict[str, Any] = {"name": "bound", "roles": EVERY_ROLE, "queues": [OURS]}
+        if self.by == "labels":
+            asked = {"name": "bound", "roles": EVERY_ROLE[:-1], "labels": {"team": "plain-team"}}
         self.token = (await self.admin("POST", "/keys", asked))["key"]
         self.key = {"authorization": f"Bearer {self.token}"}
 
     async def _fill(self, queue: str, word: str) -> None:
-        shared = {"concurrency": {"key": "shared", "max": 1}, "labels": {word: word}, "title": f"The {word}"}
+        labels = {word: word, "team": f"{word}-team"}
+        shared = {"concurrency": {"key": "shared", "max": 1}, "labels": labels, "title": f"The {word}"}
         for number in range(3):
             job = a_definition(f"{word}-{number}", target=_target(queue, word), trigger=_every(600 + number), **shared)
             await self.admin("POST", "/jobs", job)
         await self.admin("PATCH", f"/jobs/{word}-1", {"labels": {"then": word}, "priority": 3})
         await self.admin("POST", f"/jobs/{word}-2/pause", {"reason": word})
-        one = {"target": _target(queue, word), "payload": {word: word}, "unique_key": f"{word}-key"}
+        one = {"target": _target(queue, word), "payload": {word: word}, "labels": labels}
         for state in ("pending", "failed", "completed", "cancelled"):
             run = await self.admin("POST", "/runs", {**one, "unique_key": f"{word}-{state}"})
             self.runs[f"{queue} {state}"] = run["id"]
@@ -116,21 +122,29 @@ async def two() -> Two:
     return made
 
 
+@pytest.fixture(params=["queues", "labels"])
+async def either(request: pytest.FixtureRequest) -> Two:
+    made = Two(request.param)
+    await made.set_up()
+    return made
+
+
 PAST = {"fire_at": "2026-01-01T00:00:00Z", "finished_at": "2026-01-01T00:00:01Z", "state": "completed"}
 
 
-def bodies(what: str, name: str, run: str) -> list[Any]:
+def bodies(what: str, name: str, run: str, by: str) -> list[Any]:
     """What is sent to a route, to see and to change as much as one can."""
-    theirs, ours = _target(THEIRS, "x"), _target(OURS, "x")
+    ours = _target(OURS, "x")
+    theirs = {"target": _target(THEIRS, "x")} if by == "queues" else {"labels": {"team": f"{SECRET}-team"}}
     follows = {"completed": [{"trigger": f"{SECRET}-0", "payload": "result"}]}
     job = {"trigger": _every(60), "target": ours}
-    ids = {"ids": [run]}
+    ids, new_run = {"ids": [run]}, {"target": ours, **theirs}
     sent: dict[str, list[Any]] = {
-        "POST /jobs": [{"name": name, **job}, {"name": "n", **job, "target": theirs},
+        "POST /jobs": [{"name": name, **job}, {"name": "n", **job, **theirs},
                        {"name": "n2", **job, "on": follows},
                        {"name": "n3", **job, "on": {"failed": [{"trigger": "-"}]}}],
-        "PUT /jobs/{name}": [job, {**job, "target": theirs}, {**job, "on": follows}],
-        "PATCH /jobs/{name}": [{"enabled": False}, {"target": theirs}, {"on": follows}],
+        "PUT /jobs/{name}": [job, {**job, **theirs}, {**job, "on": follows}],
+        "PATCH /jobs/{name}": [{"enabled": False}, theirs, {"on": follows}],
         "DELETE /jobs/{name}": [None],
         "POST /jobs/{name}/trigger": [{}],
         "POST /jobs/{name}/backfill": [{"start": "2026-01-01T00:00:00Z", "end": "2030-01-01T00:00:00Z"}],
@@ -142,7 +156,7 @@ def bodies(what: str, name: str, run: str) -> list[Any]:
         "POST /jobs/{name}/revert": [{"version": 1}],
         "POST /import": [{"jobs": [{"name": name, **job}, {"name": "m", **job, "on": follows}]}],
         "POST /plans": [
-            {"documents": {"jobs": [{"name": name, **job}, {"name": "m", **job, "target": theirs}]}},
+            {"documents": {"jobs": [{"name": name, **job}, {"name": "m", **job, **theirs}]}},
             {"documents": {"jobs": [{"name": "m", **job}]}, "prune": {"labels": {SECRET: SECRET}}},
             {"documents": {"calendars": [{"name": "c"}]}},
         ],
@@ -150,8 +164,8 @@ def bodies(what: str, name: str, run: str) -> list[Any]:
         "POST /feeds": [{"name": name, "jobs": [name]}, {"name": "f"}],
         "DELETE /feeds/{name}": [None],
         "POST /preview": [{"trigger": _every(60)}],
-        "POST /runs": [{"target": theirs}, {"target": ours, "unique_key": f"{SECRET}-pending"}],
-        "POST /runs/batch": [{"runs": [{"target": theirs}, {"target": ours, "unique_key": f"{SECRET}-failed"}]}],
+        "POST /runs": [new_run, {"target": ours, "unique_key": f"{SECRET}-pending"}],
+        "POST /runs/batch": [{"runs": [new_run, {"target": ours, "unique_key": f"{SECRET}-failed"}]}],
         "POST /runs/retry": [ids, {"state": ["failed"]}, {"queue": THEIRS}, {"job": name}],
         "POST /runs/cancel": [ids, {"state": ["pending", "running"]}, {"queue": THEIRS}, {"job": name}],
         "POST /runs/{id}/cancel": [{"reason": "x"}],
@@ -166,13 +180,12 @@ def bodies(what: str, name: str, run: str) -> list[Any]:
         "POST /keys": [{"name": "k", "roles": ["admin"]}],
         "DELETE /keys/{name}": [None],
         "PUT /calendars/{name}": [{}, {"holidays": ["2027-01-01"]}],
-        "DELETE /calendars/{name}": [None],
+        "DELETE /calendars/{name}": [None], "DELETE /rates/{key}": [None],
         "POST /holds": [{"scope": {"all": True}, "reason": "x"}, {"scope": {"queue": THEIRS}, "reason": "x"},
                         {"scope": {"job": name}, "reason": "x"}],
         "PATCH /holds/{id}": [{"reason": "x"}],
         "DELETE /holds/{id}": [None],
         "PUT /rates/{key}": [{"max": 5, "per_seconds": 1}],
-        "DELETE /rates/{key}": [None],
         "PUT /channels/{name}": [{"type": "webhook", "url": "https://example.org/"}],
         "DELETE /channels/{name}": [None],
         "POST /channels/{name}/test": [None],
@@ -191,13 +204,13 @@ QUERIES = {
 }
 
 
-def requests(what: str, run_ids: dict[str, str]) -> Iterator[tuple[str, Any]]:
+def requests(what: str, run_ids: dict[str, str], by: str) -> Iterator[tuple[str, Any]]:
     """The addresses of a route and what to send to each."""
     method, _, path = what.partition(" ")
     for name in (f"{SECRET}-0", f"{SECRET}-1", f"{SECRET}-2", "moved", "plain-0") if "{name}" in path else ("",):
         for run in run_ids.values() if "{id}" in path or "/runs" in path else (SOME_ID,):
             at = path.replace("{name}", name).replace("{id}", run).replace("{instant}", "2029-01-01T00:00:00Z")
-            for body in [None] if method == "GET" else bodies(what, name or f"{SECRET}-0", run):
+            for body in [None] if method == "GET" else bodies(what, name or f"{SECRET}-0", run, by):
                 for query in QUERIES.get(what, ("",)):
                     yield at + query, body
 
@@ -235,18 +248,19 @@ def table(api: Api) -> list[str]:
 
 
 @pytest.mark.slow
-async def test_no_route_shows_or_changes_what_others_have(two: Two) -> None:
-    before = await two.theirs()
+async def test_no_route_shows_or_changes_what_others_have(either: Two) -> None:
+    before = await either.theirs()
     assert len(before[0]) == 3
     assert {State.PENDING, State.RUNNING, State.COMPLETED, State.FAILED} <= {run.state for run in before[1]}
     asked = 0
     # Those that change what is ours come last, so that there is something to see.
-    for what in sorted(table(two.api), key=lambda what: (not what.startswith("GET"), what.startswith("DELETE"), what)):
+    for what in sorted(
+        table(either.api), key=lambda what: (not what.startswith("GET"), what.startswith("DELETE"), what)
+    ):
         method, _, _ = what.partition(" ")
-        for url, body in requests(what, two.runs):
-            for reply in await follow(two, method, url, body):
+        for url, body in requests(what, either.runs, either.by):
+            for reply in await follow(either, method, url, body):
                 asked += 1
-                # What the caller says itself comes back to it.
                 known = re.findall(rf"{SECRET}-\w+", f"{url} {body}")
                 told = shown(reply).replace(HANDED_OVER, "")
                 for word in known:
@@ -254,8 +268,8 @@ async def test_no_route_shows_or_changes_what_others_have(two: Two) -> None:
                 assert SECRET not in told, (what, url, body, reply.status, told)
                 assert reply.status < 500, (what, url, body, reply.body)
     assert asked > 500
-    assert await two.theirs() == before
-    jobs = {name for job in (await two.api.store.list_jobs(JobFilter(), None, 200)).items for name in [job.name]}
+    assert await either.theirs() == before
+    jobs = {name for job in (await either.api.store.list_jobs(JobFilter(), None, 200)).items for name in [job.name]}
     assert not jobs & {"n", "n2", "n3", "m"}
 
 
@@ -292,6 +306,66 @@ async def test_what_is_its_own_is_there(two: Two) -> None:
         "PATCH", "/jobs/new", {"priority": 5}, headers={**two.key, "content-type": "application/merge-patch+json"}
     )
     assert reply.status == 200, reply.body
+
+
+async def test_what_has_its_labels_is_there_and_gets_them() -> None:
+    two = Two("labels")
+    await two.set_up()
+
+    async def get(path: str) -> Any:
+        reply = await two.api.get(path, headers=two.key)
+        assert reply.status == 200, reply.body
+        return reply.json
+
+    ours = {"plain-0", "plain-1", "plain-2"}
+    assert {job["name"] for job in (await get("/jobs"))["items"]} == ours
+    assert (await get("/me"))["labels"] == [{"team": "plain-team"}]
+    runs = (await get("/runs"))["items"]
+    states = [f"{OURS} {state}" for state in ("pending", "failed", "completed", "cancelled", "claimed ")]
+    assert {two.runs[state] for state in states} <= {run["id"] for run in runs}
+    assert all(run["job"] in ours or run["labels"]["team"] == "plain-team" for run in runs)
+    stats = await get("/stats")
+    assert ([queue["queue"] for queue in stats["queues"]], stats["jobs"]) == ([f"pull/{OURS}"], 3)
+    counted = stats["queues"][0]
+    assert counted["due"] + counted["scheduled"] + counted["running"] == sum(
+        run["state"] in ("pending", "running") for run in runs
+    )
+    assert {item["job"] for item in (await get("/upcoming?until=2030-01-01T00:00:00Z"))["items"]} == ours - {"plain-2"}
+
+    async def post(path: str, body: Any, status: int) -> Any:
+        reply = await two.api.post(path, body, headers=two.key)
+        assert reply.status == status, reply.body
+        return reply.json
+
+    job = {"name": "new", "trigger": _every(60), "target": _target(THEIRS, "x")}
+    assert (await post("/jobs", job, 201))["labels"] == {"team": "plain-team"}
+    assert (await post("/runs", {"target": _target(THEIRS, "x")}, 201))["labels"] == {"team": "plain-team"}
+    assert (
+        "bound to the labels team=plain-team"
+        in (await post("/runs", {"target": _target(OURS, "x"), "labels": {"team": "other"}}, 403))["detail"]
+    )
+    put = await two.api.send("PUT", "/jobs/new", {**job, "priority": 2}, headers=two.key)
+    assert put.json["labels"] == {"team": "plain-team"}
+    hold = await post("/holds", {"scope": {"labels": {"of": "ours"}}, "reason": "x"}, 201)
+    assert hold["scope"]["labels"] == {"of": "ours", "team": "plain-team"}
+    await two.admin("POST", "/holds", {"scope": {"labels": {"team": f"{SECRET}-team"}}, "reason": SECRET})
+    assert [each["id"] for each in (await get("/holds"))["items"]] == [hold["id"]]
+    await post("/holds", {"scope": {"all": True}, "reason": "x"}, 403)
+    again = await post("/jobs/plain-0/trigger", None, 201)
+    assert (await get(f"/runs/{again['id']}"))["job"] == "plain-0"
+    await post("/jobs/moved/trigger", None, 404)
+    refused = await two.api.post("/import", {"jobs": [{**job, "name": "moved"}]}, headers=two.key)
+    assert refused.json[0]["problem"]["code"] == "forbidden"
+
+
+async def test_keys_that_can_not_be_bound(two: Two) -> None:
+    for asked in (
+        {"roles": ["admin"], "labels": {"team": "a"}},
+        {"roles": ["worker"], "labels": {"team": "a"}},
+        {"roles": ["viewer"], "labels": {}},
+    ):
+        reply = await two.api.post("/keys", {"name": "k", **asked}, headers=ADMIN)
+        assert reply.status == 422, reply.body
 
 
 @pytest.mark.parametrize("limit", [1, 2, 200])

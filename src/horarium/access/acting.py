@@ -4,6 +4,9 @@ An edge (a request, a call of the library with `actor`) says who acts for as lon
 the audit entries of what they are about to write, and hand them to the store with it. So no operation can forget to
 pass the actor on, and background loops (planner, rescuer, ...) have no origin and is not audited.
 
+A caller that is bound, and only reads, is set apart from that: while it does, the store shows what it may see, and
+nothing else (`operations.bounds.reaching`).
+
 Work that is handed to another task takes the origin along as a value: a task that serves many callers acts for none.
 """
 
@@ -12,7 +15,9 @@ from __future__ import annotations
 from contextvars import ContextVar
 
 from horarium.access.audit import Origin
+from horarium.access.roles import Principal
 
+_READING: ContextVar[Principal | None] = ContextVar("horarium_reading", default=None)
 _ACTING: ContextVar[Origin | None] = ContextVar("horarium_acting", default=None)
 
 
@@ -38,3 +43,31 @@ act_for, act_no_more = _ACTING.set, _ACTING.reset
 def who_acts() -> Origin | None:
     """Whose doing a change is."""
     return _ACTING.get()
+
+
+class reading:  # noqa: N801 - read as a word: `with reading(caller):`
+    """What is read within is what this caller may see (None: all)."""
+
+    __slots__ = ("_caller", "_token")
+
+    def __init__(self, caller: Principal | None) -> None:
+        self._caller = caller if caller is not None and caller.bound else None
+
+    def __enter__(self) -> None:
+        self._token = _READING.set(self._caller)
+
+    def __exit__(self, *raised: object) -> None:
+        _READING.reset(self._token)
+
+
+def who_reads() -> Principal | None:
+    """The bound caller whose reads these are."""
+    return _READING.get()
+
+
+def bound_caller() -> Principal | None:
+    """Who reads or acts, if it is bound."""
+    reader, origin = _READING.get(), _ACTING.get()
+    if reader is None and origin is not None and origin.principal.bound:
+        return origin.principal
+    return reader

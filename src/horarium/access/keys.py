@@ -47,12 +47,13 @@ class Key(Struct, frozen=True, kw_only=True):
     roles: tuple[Role, ...]
     created_at: Instant
     queues: tuple[str, ...] | None = None
+    labels: dict[str, str] | None = None
     expires_at: Instant | None = None
     last_used_at: Instant | None = None
 
     def principal(self) -> Principal:
         """Who bears it."""
-        return principal(self.name, self.name, "key", self.roles, queues=self.queues)
+        return principal(self.name, self.name, "key", self.roles, queues=self.queues, labels=self.labels)
 
 
 class Known(Struct, frozen=True):
@@ -193,7 +194,14 @@ def _check(key: Key, now: Instant) -> None:
         raise InvalidRequest(f"roles: give at least one of {', '.join(Role)}", field="roles")
     if key.queues is not None and not 0 < len(key.queues) <= QUEUES_MAX:
         raise InvalidRequest(f"queues: give 1 to {QUEUES_MAX}, or leave it out for all", field="queues")
-    if key.queues is not None and Role.ADMIN in key.roles:
-        raise InvalidRequest("queues: they bind a key to them, and an admin can't be bound", field="queues")
+    for field, given in (("queues", key.queues), ("labels", key.labels)):
+        if given is not None and Role.ADMIN in key.roles:
+            raise InvalidRequest(f"{field}: they bind a key to them, and an admin can't be bound", field=field)
+    if key.labels is not None and not key.labels:
+        raise InvalidRequest("labels: give at least one, or leave it out for all", field="labels")
+    if key.labels is not None and key.queues is None and Role.WORKER in key.roles:
+        raise InvalidRequest(
+            "queues: runs are claimed by queue, so a worker that is bound names its queues", field="queues"
+        )
     if key.expires_at is not None and key.expires_at <= now:
         raise InvalidRequest("expires_at: it is past", field="expires_at")

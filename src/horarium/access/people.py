@@ -21,8 +21,16 @@ import msgspec
 from msgspec import Struct
 
 from horarium.access.issuer import Issuer, ask, has_same_safety
-from horarium.access.roles import Principal, principal
-from horarium.access.tokens import ACCESS_TYPES, TokenPolicy, TokenRefused, Tokens, check_claims, to_principal
+from horarium.access.roles import Principal
+from horarium.access.tokens import (
+    ACCESS_TYPES,
+    TokenPolicy,
+    TokenRefused,
+    Tokens,
+    check_claims,
+    joined,
+    to_principal,
+)
 from horarium.clock import Clock
 from horarium.errors import IssuerUnavailable
 
@@ -137,7 +145,7 @@ class People:
         if allowed.subject != told.subject:
             raise TokenRefused("its two tokens are of two people")
         name = told.name if told.name != told.subject else allowed.name
-        return principal(told.subject, name, "oidc", (*told.roles, *allowed.roles), scopes=allowed.scopes)
+        return joined(told, allowed, name)
 
     async def _exchange(self, attempt: Attempt, code: str, redirect_uri: str) -> dict[str, Any]:
         form = {

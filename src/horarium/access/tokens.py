@@ -13,15 +13,16 @@ from __future__ import annotations
 import warnings
 from base64 import urlsafe_b64decode
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from horarium.access.issuer import Issuer
-from horarium.access.roles import Principal, Role, Scope, principal
+from horarium.access.roles import SCOPES, Grant, Principal, Role, Scope, principal, with_grants
 from horarium.clock import SECOND, Clock, Instant
 
 TOKEN_BYTES_MAX = 16 * 1024
@@ -53,6 +54,20 @@ class OtherIssuer(TokenRefused):
     """It is signed by our issuer's keys, and says that it is another's."""
 
 
+class BoundRole(Struct, frozen=True):
+    """A role, and the labels to which it is bound."""
+
+    role: Role
+    labels: dict[str, str]
+
+
+def role_of(text: str) -> Role | BoundRole:
+    """What `ROLE`, or `ROLE;LABEL=TEXT;...`, says."""
+    role, *labels = text.split(";")
+    pairs = (label.partition("=") for label in labels)
+    return BoundRole(Role(role), {name: value for name, _, value in pairs}) if labels else Role(role)
+
+
 class TokenPolicy(Struct, frozen=True, kw_only=True):
     """The requirements for a token. `role_map`: what a value of the claim `roles_claim` means here (empty: our names).
     `scopes_only`: what it may open is said by `scope` alone, so that a token without one opens nothing; whom it names
@@ -60,7 +75,7 @@ class TokenPolicy(Struct, frozen=True, kw_only=True):
 
     audience: str
     roles_claim: str = "roles"
-    role_map: Mapping[str, Role] = {}
+    role_map: Mapping[str, Role | BoundRole] = {}
     scopes_only: bool = False
 
 
@@ -217,17 +232,37 @@ def to_principal(claims: Mapping[str, Any], policy: TokenPolicy) -> Principal:
     names = (claims.get(name) for name in ("preferred_username", "name", "email"))
     name = next((name for name in names if isinstance(name, str) and name), subject)
     scopes = [Scope(text) for text in _words(claims.get("scope")) + _words(claims.get("scp")) if text in set(Scope)]
-    roles = [] if policy.scopes_only else _roles(claims, policy)
-    return principal(subject, name[:NAME_CHARS_MAX], "oidc", roles, scopes=scopes)
+    given = [] if policy.scopes_only else list(_roles(claims, policy))
+    free = [each for each in given if isinstance(each, Role)]
+    bound = [each for each in given if isinstance(each, BoundRole)]
+    found = principal(subject, name[:NAME_CHARS_MAX], "oidc", free, scopes=scopes)
+    grants = [Grant(SCOPES[each.role], each.labels) for each in bound]
+    roles = tuple(sorted({*free, *(each.role for each in bound)}))
+    return with_grants(replace(found, roles=roles), grants) if grants else found
 
 
-def _roles(claims: Mapping[str, Any], policy: TokenPolicy) -> Iterable[Role]:
+def joined(first: Principal, second: Principal, name: str) -> Principal:
+    """One person, by what two tokens say of it."""
+    both = principal(first.subject, name, first.kind, (), scopes=())
+    grants = (*_grants_of(first), *_grants_of(second))
+    roles = tuple(sorted({*first.roles, *second.roles}))
+    return with_grants(replace(both, roles=roles), grants)
+
+
+def _grants_of(found: Principal) -> tuple[Grant, ...]:
+    if not found.scopes:
+        return ()
+    bounds: Sequence[dict[str, str] | None] = [None] if found.labels is None else found.labels
+    return found.grants or tuple(Grant(found.scopes, labels) for labels in bounds)
+
+
+def _roles(claims: Mapping[str, Any], policy: TokenPolicy) -> Iterable[Role | BoundRole]:
     value: Any = claims.get(policy.roles_claim)
     if value is None:
         value = claims
         for part in policy.roles_claim.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
-    known: Mapping[str, Role] = policy.role_map or {role.value: role for role in Role}
+    known: Mapping[str, Role | BoundRole] = policy.role_map or {role.value: role for role in Role}
     return [known[text] for text in _words(value) if text in known]
 
 

@@ -96,7 +96,8 @@ class AccessApi:
         caller = call.principal
         queues = None if caller.queues is None else sorted(caller.queues)
         scopes = [scope.value for scope in Scope if scope in caller.scopes]
-        return answer(Me(caller.subject, caller.name, caller.kind, list(caller.roles), scopes, queues))
+        labels = UNSET if caller.labels is None else list(caller.labels)
+        return answer(Me(caller.subject, caller.name, caller.kind, list(caller.roles), scopes, queues, labels))
 
     async def create_key(self, call: Call) -> Answer:
         asked: KeyRequest = call.body
@@ -106,6 +107,7 @@ class AccessApi:
             digest=digest_of(token),
             roles=tuple(asked.roles),
             queues=None if asked.queues is None else tuple(asked.queues),
+            labels=asked.labels,
             expires_at=_instant(asked.expires_at),
             created_at=now,
         )
@@ -216,6 +218,7 @@ def _view(key: Key) -> KeyView:
         name=key.name,
         roles=list(key.roles),
         queues=None if key.queues is None else list(key.queues),
+        labels=UNSET if key.labels is None else key.labels,
         created_at=to_datetime(key.created_at),
         expires_at=moment(key.expires_at),
         last_used_at=moment(key.last_used_at),

@@ -11,7 +11,7 @@ from horarium.access.keys import QUEUES_MAX
 from horarium.access.roles import Kind, Role
 from horarium.api.schemas import PageQuery
 from horarium.model import Name
-from horarium.wire.definitions import Moment
+from horarium.wire.definitions import Labels, Moment
 
 Asked = Annotated[str, Meta(min_length=1, max_length=500, pattern=r"^[^\x00]*(?!\n)$")]
 Actor = Annotated[Asked, Meta(description="Only what this subject did.")]
@@ -22,7 +22,8 @@ AuditUntil = Annotated[datetime, Meta(tz=True, description="Entries before this 
 
 
 class Me(Struct):
-    """Who asks. `queues`: those to which the caller is bound; null: it is not."""
+    """Who asks. `queues`: those to which the caller is bound; null: it is not. `labels`: the sets of labels of which
+    all that it sees has one."""
 
     subject: str
     name: str
@@ -30,6 +31,7 @@ class Me(Struct):
     roles: list[Role]
     scopes: list[str]
     queues: list[str] | None
+    labels: list[dict[str, str]] | UnsetType = UNSET
 
 
 class ProtectedResource(Struct):
@@ -45,11 +47,13 @@ class ProtectedResource(Struct):
 
 
 class KeyRequest(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A key to make. `queues` bind it to the jobs and runs of these; a key with the role `admin` takes none."""
+    """A key to make. `queues` bind it to the jobs and runs of these, `labels` to those that have these; a key with the
+    role `admin` takes neither."""
 
     name: Name
     roles: Annotated[list[Role], Meta(min_length=1, max_length=10)]
     queues: Annotated[list[Name], Meta(min_length=1, max_length=QUEUES_MAX)] | None = None
+    labels: Annotated[Labels, Meta(min_length=1)] | None = None
     expires_at: Moment | None = None
 
 
@@ -59,6 +63,7 @@ class KeyView(Struct, kw_only=True):
     name: str
     roles: list[Role]
     queues: list[str] | None
+    labels: dict[str, str] | UnsetType = UNSET
     created_at: datetime
     expires_at: datetime | None
     last_used_at: datetime | None

@@ -43,7 +43,6 @@ from horarium.api.system import Health, System, Telemetry
 from horarium.api.versions import JobVersions
 from horarium.api.work import Work
 from horarium.model.version import release
-from horarium.operations.bounds.reaching import Places
 from horarium.operations.facade import Operations
 from horarium.operations.writing.contention import Entropy
 from horarium.services.polling.claims import Claims
@@ -108,9 +107,9 @@ def create_app(
     keys = Keys(api_keys, Callers(named, tokens), sign_ins, refused, telemetry.refused)
     heard = news or News(operations.stats, operations.signal, lambda: 0)
     system = System(operations, claims, health, telemetry, trusted=keys.open, news=heard, siblings=siblings)
-    places, feeds, rates = Places(operations.context), FeedsApi(operations, public_url), RatesApi(operations)
+    feeds, rates = FeedsApi(operations, public_url), RatesApi(operations)
     guarded = [
-        *Jobs(operations, places, public_url).endpoints(), *Work(operations, claims).endpoints(),
+        *Jobs(operations, public_url).endpoints(), *Work(operations, claims).endpoints(),
         *Runs(operations).endpoints(), *BulkRuns(operations).endpoints(), *system.endpoints(), *feeds.endpoints(),
         *JobVersions(operations).endpoints(), *AccessApi(operations, named, entropy).endpoints(), *rates.endpoints(),
         *Explanations(operations).endpoints(), *ChannelsApi(operations).endpoints(), *PlansApi(operations).endpoints(),

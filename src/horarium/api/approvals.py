@@ -45,7 +45,7 @@ class Approvals:
         page = await self._approving.page(call.principal, None if after is None else OPEN + after, query.limit)
         items = [approval_view(each.run, each.job, each.question.by_name, each.why_not) for each in page.items]
         more = None if page.next_after is None else page.next_after.removeprefix(OPEN)
-        hidden = more is not None and call.principal.queues is not None
+        hidden = more is not None and call.principal.bound
         return answer(ApprovalPage(items, None if hidden else write_cursor("approvals", more)))
 
     async def decide(self, call: Call) -> Answer:

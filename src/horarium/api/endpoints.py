@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from starlette.responses import Response
 
-from horarium.access.acting import acting
+from horarium.access.acting import acting, reading
 from horarium.access.audit import Origin
 from horarium.access.roles import Principal, Scope
 from horarium.api.answers import JSON, NO_CONTENT, Ready
@@ -141,7 +141,7 @@ def route(endpoint: Endpoint, check: Check, refused: Note, prefix: str = "", gua
         scope = request.scope
         try:
             caller: Principal | None = scope.get("user")
-            if caller is not None and caller.queues is not None:
+            if caller is not None and caller.bound:
                 await check(endpoint, request)
             query = None if endpoint.query is None else read_query(request, endpoint.query)
             body = None
@@ -149,7 +149,11 @@ def route(endpoint: Endpoint, check: Check, refused: Note, prefix: str = "", gua
                 text = await read_body(request, endpoint.body_types, endpoint.body_bytes_max)
                 body = endpoint.read(text) if text or not endpoint.optional_body else None
             call = Call(request, query, body, refused)
-            with acting(call.origin if changes else None), asked_under(header(scope, b"traceparent")):
+            with (
+                acting(call.origin if changes else None),
+                reading(caller if endpoint.method == "GET" else None),
+                asked_under(header(scope, b"traceparent")),
+            ):
                 return await endpoint.handle(call)
         except Forbidden as refusal:
             refused(request, refusal, None)

@@ -64,7 +64,7 @@ def _is_instant(text: str) -> bool:
 
 def _view(told: Explanation, reader: Principal) -> ExplanationView:
     run = told.run
-    if run is not None and (Scope.RUNS_READ not in reader.scopes or not reader.may_reach(run.queue)):
+    if run is not None and Scope.RUNS_READ not in reader.scopes:
         told = told._replace(
             run=None, disposition=None, reason=f"there is a run of that instant, which {reader.name} may not see"
         )

@@ -92,6 +92,7 @@ class Keys:
             self._count("forbidden")
             self.refuse(connection, refusal)
             raise
+        connection.scope["user"] = caller.narrowed(scope)
 
     def refuse(self, connection: Connection, refusal: Forbidden, part: Part | None = None) -> None:
         """A caller who is known asked for what it may not do: audited, where that would have changed something. `part`:

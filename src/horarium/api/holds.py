@@ -91,7 +91,7 @@ class HoldsApi:
         return [
             Endpoint(
                 method="GET", path="/holds", name="listHolds", tag="holds", handle=self.list_all, query=HoldsQuery,
-                scope=read, summary="Holds, oldest first", answers={200: (HoldPage, "One page")},
+                scope=read, bound=True, summary="Holds, oldest first", answers={200: (HoldPage, "One page")},
                 problems=("invalid_cursor",),
             ),
             Endpoint(
@@ -103,7 +103,7 @@ class HoldsApi:
                 answers={201: (HoldView, "The new hold")}, problems=("invalid_trigger", "too_expensive", "conflict"),
             ),
             Endpoint(
-                method="GET", path="/holds/{id}", name="getHold", tag="holds", handle=self.get, scope=read,
+                method="GET", path="/holds/{id}", name="getHold", tag="holds", handle=self.get, scope=read, bound=True,
                 summary="Show a hold", answers={200: (HoldView, "The hold")}, problems=("not_found",),
             ),
             Endpoint(

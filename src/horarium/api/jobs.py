@@ -48,7 +48,7 @@ from horarium.model import Job, encode_payload
 from horarium.model.overrides import OVERRIDES_MAX
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.bounds.listing import Slices
-from horarium.operations.bounds.reaching import Places, is_sealed
+from horarium.operations.bounds.reaching import is_sealed
 from horarium.operations.facade import Operations
 from horarium.operations.jobs.importing import Put
 from horarium.ports import JobFilter
@@ -65,9 +65,8 @@ INVALID_JOB = ("invalid_job", "invalid_trigger", "too_expensive")
 class Jobs:
     """Handlers; what they do is in `Operations`."""
 
-    def __init__(self, operations: Operations, places: Places, public_url: str | None = None) -> None:
+    def __init__(self, operations: Operations, public_url: str | None = None) -> None:
         self._operations = operations
-        self._places = places
         self._shown = Shown(operations, public_url)
 
     async def create(self, call: Call) -> Answer:
@@ -109,12 +108,8 @@ class Jobs:
             name_prefix=None if query.prefix is UNSET else query.prefix or None,
             finished={"false": False, "true": True, "any": None}[query.finished],
         )
-        if call.principal.queues is None:
-            after = read_cursor("jobs", query.cursor, is_name)
-            page = await self._operations.jobs.list_jobs(where, after, query.limit)
-        else:
-            after = read_cursor("jobs", query.cursor, _is_place)
-            page = await self._places.list_jobs(call.principal, where, after, query.limit)
+        after = read_cursor("jobs", query.cursor, _is_place if call.principal.bound else is_name)
+        page = await self._operations.jobs.list_jobs(where, after, query.limit)
         seen = await self._shown.each(call, page.items)
         return answer(JobPage(seen, write_cursor("jobs", page.next_after)))
 

@@ -1,16 +1,16 @@
-"""What a caller that is bound to queues sees: the jobs and runs of these, and nothing of any other.
+"""What a caller that is bound to queues or labels sees: their jobs and runs, and nothing of any other.
 
-Judged by the route, before its handler: a job or run of another queue is not there; a list is open only where its
-handler says that it leaves out the others. What such a caller changes is judged by the operations, in the write.
+Judged by the route, before its handler: a job or run of others is not there; a list is open only where it says that
+it leaves out the others. What such a caller changes is judged by the operations, in the write.
 """
 
 from __future__ import annotations
 
+from horarium.access.acting import reading
 from horarium.access.roles import Principal, Scope
 from horarium.api.endpoints import Endpoint
 from horarium.api.routing import AnyRequest
 from horarium.errors import Forbidden, NotFound
-from horarium.model import Job, Run
 from horarium.operations.facade import Operations
 
 BY_NAME, BY_ID = "/jobs/{name}", "/runs/{id}"
@@ -28,16 +28,22 @@ class Reach:
         caller: Principal = request.scope["user"]
         if endpoint.scope is Scope.WORK:
             return
-        found: Job | Run | None = None
+        with reading(caller):
+            await self._find(endpoint, request, caller)
+
+    async def _find(self, endpoint: Endpoint, request: AnyRequest, caller: Principal) -> None:
         if endpoint.path.startswith(BY_NAME):
             name = str(request.path_params["name"])[:CHARS_MAX]
-            (found,) = await self._store.get_jobs([name])
-            what = f"job named {name!r}"
+            if (await self._store.get_jobs([name])) == [None] and not await self._is_free(name):
+                raise NotFound(f"there is no job named {name!r}")
         elif endpoint.path.startswith(BY_ID):
             run_id = str(request.path_params["id"])[:CHARS_MAX]
-            (found,) = await self._store.get_runs([run_id])
-            what = f"run {run_id!r}"
+            if (await self._store.get_runs([run_id])) == [None]:
+                raise NotFound(f"there is no run {run_id!r}")
         elif endpoint.method == "GET" and endpoint.scope is not None and not endpoint.bound:
-            raise Forbidden(f"{caller.name} is bound to queues, and this tells of all")
-        if found is not None and not caller.may_reach(found.queue):
-            raise NotFound(f"there is no {what}")
+            raise Forbidden(f"{caller.name} is bound {caller.bounds}, and this tells of all")
+
+    async def _is_free(self, name: str) -> bool:
+        """Whether no one has a job of that name: one may be made, or brought back."""
+        with reading(None):
+            return (await self._store.get_jobs([name])) == [None]

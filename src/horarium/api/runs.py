@@ -17,7 +17,6 @@ from horarium.api.schemas import CancelRequest, RetryRequest, RunPage, RunQuery
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, Instant, to_datetime, to_instant
 from horarium.model import encode_payload
 from horarium.model.targets import PLAIN_QUEUES
-from horarium.operations.bounds.reaching import list_runs
 from horarium.operations.facade import Operations
 from horarium.ports import RunFilter
 from horarium.wire.views import RunView, run_view
@@ -70,7 +69,7 @@ class Runs:
         )
         prefix = "" if query.id is UNSET else query.id.replace("-", "")[:32]
         after = read_cursor("runs", query.cursor, is_run_id) or (_beyond(prefix) if prefix else None)
-        page = await list_runs(self._operations.runs.list_runs, call.principal, where, after, query.limit)
+        page = await self._operations.runs.list_runs(where, after, query.limit)
         found = [run for run in page.items if run.id.replace("-", "").startswith(prefix)]
         runs = [run_view(run) for run in found]
         more = page.next_after if len(found) == len(page.items) else None

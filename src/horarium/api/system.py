@@ -7,7 +7,7 @@ from typing import Protocol
 
 from msgspec import UNSET
 
-from horarium.access.roles import Scope
+from horarium.access.roles import NO_LABELS, Scope
 from horarium.api.answers import Ready
 from horarium.api.endpoints import Answer, Call, Endpoint, answer
 from horarium.api.events import EVENT_STREAM, event_stream
@@ -93,14 +93,13 @@ class System:
 
     async def stats(self, call: Call) -> Answer:
         stats, caller = await self._operations.stats(), call.principal
-        workers = (await self._claims.waiting_everywhere()).workers(caller.may_reach)
+        workers = (await self._claims.waiting_everywhere()).workers(lambda queue: caller.may_reach(queue, NO_LABELS))
         queues = [
             QueueView(one.queue, one.due, one.scheduled, one.running, moment(one.oldest_due_at), one.unserved, one.hold)
             for one in stats.queues
-            if caller.may_reach(one.queue)
         ]
         everything = any(hold.scope.all for hold in await self._operations.holds.in_force())
-        if caller.queues is not None:
+        if caller.bound and caller.labels is None:
             return answer(StatsView(queues, workers, hold=everything))
         return answer(StatsView(queues, workers, stats.queues_left_out, everything, stats.jobs, stats.jobs_enabled))
 
@@ -112,7 +111,7 @@ class System:
         until = since + DAY if until is None else until
         if until < since:
             raise InvalidContent([Fault("until", "must not be earlier than since")])
-        found = await upcoming(self._operations.store, since, until, query.limit, reader=call.principal)
+        found = await upcoming(self._operations.store, since, until, query.limit)
         items = [
             AheadView(one.job, to_datetime(one.fire_at), UNSET if one.moved is None else override_view(one.moved))
             for one in found.items

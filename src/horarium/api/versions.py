@@ -13,9 +13,9 @@ from horarium.api.endpoints import Answer, Call, Endpoint, answer
 from horarium.api.reading import BodyReader, job_name, read_cursor, write_cursor
 from horarium.api.schemas import PageQuery
 from horarium.clock import to_datetime
-from horarium.model import queue_of
+from horarium.operations.bounds.reaching import may_reach_definition
 from horarium.operations.facade import Operations
-from horarium.operations.jobs.versions import VERSION_MAX, Version, never_was
+from horarium.operations.jobs.versions import VERSION_MAX, Version
 from horarium.rules.calendars import without_days
 from horarium.wire.definitions import JobDefinition, without_defaults
 from horarium.wire.masking import shown_target
@@ -61,9 +61,7 @@ class JobVersions:
             page = await versions.of_deleted(name, after, query.limit)
         else:
             page = await versions.page(job, after, query.limit)
-        if job is None and not all(call.principal.may_reach(queue_of(each.definition.target)) for each in page.items):
-            raise never_was(name)
-        seen = [each for each in page.items if call.principal.may_reach(queue_of(each.definition.target))]
+        seen = [each for each in page.items if may_reach_definition(call.principal, each.definition)]
         return answer(VersionPage([_view(each) for each in seen], write_cursor("versions", page.next_after)))
 
     async def revert(self, call: Call) -> Answer:

@@ -173,10 +173,10 @@ class Work:
         )
 
     async def _refuse_others(self, call: Call, ids: Sequence[str]) -> None:
-        """A caller that is bound to queues may not touch runs of others."""
-        if call.principal.queues is not None:
+        """A caller that is bound to queues may not touch runs of others. (Work is given by queue, not by label.)"""
+        if call.principal.bound:
             runs = await self._operations.store.get_runs(ids)
-            if not all(call.principal.may_reach(run.queue) for run in runs if run is not None):
+            if not all(call.principal.may_work(run.queue) for run in runs if run is not None):
                 raise Forbidden(
                     f"{call.principal.name} is bound to queues, and this run is in none of them", [Scope.WORK]
                 )
@@ -188,7 +188,7 @@ class Work:
 
     async def settle(self, call: Call) -> Answer:
         reports: Sequence[Report] = call.body
-        if call.principal.queues is not None:
+        if call.principal.bound:
             await self._refuse_others(call, [report.id for report in reports])
         if len(reports) == 1:
             return answer([await self._settled(reports[0])])

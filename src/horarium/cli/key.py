@@ -11,8 +11,9 @@ from horarium.cli.shell import Lazy, Server, on_server
 
 ROLES = ("viewer", "operator", "producer", "editor", "worker", "admin")
 COLUMNS = (
-    Column("name", whole=True), Column("roles"), Column("queues"), Column("created_at", when=True, title="made"),
-    Column("last_used_at", when=True, title="used"), Column("expires_at", when=True, title="ends"),
+    Column("name", whole=True), Column("roles"), Column("queues"), Column("labels"),
+    Column("created_at", when=True, title="made"), Column("last_used_at", when=True, title="used"),
+    Column("expires_at", when=True, title="ends"),
 )  # fmt: skip
 
 key = Lazy(
@@ -33,6 +34,7 @@ key = Lazy(
 Examples:
   horarium key create ci --role operator
   horarium key create images-worker --role worker --queue images --expires 90d
+  horarium key create billing-ops --role operator --label team=billing
 """
 )
 @click.argument("name", metavar="NAME")
@@ -42,14 +44,29 @@ Examples:
 @click.option(
     "--queue", "queues", multiple=True, metavar="QUEUE", help="Bind it to the jobs and runs of this queue; repeatable."
 )
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Bind it to what has this label; repeatable.",
+)
 @click.option("--expires", metavar="WHEN", help="When it ends: an instant, or after a time such as 90d.")
 @on_server
-def create(server: Server, name: str, roles: tuple[str, ...], queues: tuple[str, ...], expires: str | None) -> None:
-    from horarium.cli.fields import until_moment
+def create(
+    server: Server,
+    name: str,
+    roles: tuple[str, ...],
+    queues: tuple[str, ...],
+    labels: tuple[str, ...],
+    expires: str | None,
+) -> None:
+    from horarium.cli.fields import pairs, until_moment
     from horarium.clock import SystemClock, to_datetime
 
     ends = None if expires is None else until_moment(expires, to_datetime(SystemClock().now()))
-    made = server.client.create_key(name, roles, queues=queues or None, expires_at=ends)
+    bound = pairs("--label", labels, "=") or None
+    made = server.client.create_key(name, roles, queues=queues or None, labels=bound, expires_at=ends)
     if server.as_json:
         print_json(made)
         return
@@ -69,7 +86,11 @@ def _row(key: dict[str, Any]) -> tuple[Any, ...]:
 
     moments = (key[name] and datetime.fromisoformat(key[name]) for name in ("created_at", "last_used_at", "expires_at"))
     queues = "all" if key["queues"] is None else " ".join(key["queues"])
-    return key["name"], " ".join(key["roles"]), queues, *moments
+    return key["name"], " ".join(key["roles"]), queues, _labels(key.get("labels") or {}), *moments
+
+
+def _labels(labels: dict[str, str]) -> str:
+    return " ".join(f"{name}={text}" for name, text in labels.items())
 
 
 @click.command(

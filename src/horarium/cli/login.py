@@ -193,9 +193,14 @@ def whoami(server: Server) -> None:
             ("roles", _roles(me)),
             ("scopes", ", ".join(me["scopes"])),
             ("queues", queues),
+            *([("labels", " or ".join(map(_pairs, me["labels"])))] if me.get("labels") else []),
         ]
     )
 
 
 def _roles(me: dict[str, Any]) -> str:
     return ", ".join(me["roles"]) or ", ".join(me["scopes"]) or "may do nothing"
+
+
+def _pairs(labels: dict[str, str]) -> str:
+    return ", ".join(f"{name}={text}" for name, text in labels.items())

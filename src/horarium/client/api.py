@@ -295,10 +295,11 @@ class Client(Watching, ManyRuns):
         roles: Sequence[str],
         *,
         queues: Sequence[str] | None = None,
+        labels: Mapping[str, str] | None = None,
         expires_at: datetime | None = None,
     ) -> dict[str, Any]:
-        """A new named key. Its field `key` is shown only this once."""
-        body = {"name": name, "roles": list(roles), "queues": queues, "expires_at": expires_at}
+        """A new named key, bound to `queues` and `labels`. Its field `key` is shown only this once."""
+        body = {"name": name, "roles": list(roles), "queues": queues, "labels": labels, "expires_at": expires_at}
         given = {field: value for field, value in body.items() if value is not None}
         return self._transport.call("POST", "/keys", dict[str, Any], body=given, repeatable=False)
 

@@ -261,7 +261,7 @@ class Site:
 
     def _standing(self, visit: Visit) -> list[tuple[str, str]]:
         """The holds that are in force; who is bound to queues sees what is held there with its runs."""
-        bound = visit.principal.queues is not None
+        bound = visit.principal.bound
         return [] if bound else standing(self._operations.reconciler.holding.known, visit.now)
 
     def _going(self, visit: Visit, went: Went) -> Response:
@@ -310,10 +310,10 @@ def _admit(visitor: Principal, page: Page) -> None:
     missing = [each for scope in (page.scope, page.also) if scope is not None for each in visitor.missing(scope)]
     if missing:
         raise Forbidden(f"{visitor.name} may not do this; it takes the scope {', '.join(missing)}", missing)
-    if visitor.queues is not None and page.scope is not None:
+    if visitor.bound and page.scope is not None:
         raise Forbidden(
-            f"{visitor.name} is bound to queues, and these pages tell of all; use it at the API and the command line, "
-            "or sign out and in again with a key that is bound to none"
+            f"{visitor.name} is bound {visitor.bounds}, and these pages tell of all; use it at the API and the "
+            "command line, or sign out and in again with a key that is bound to none"
         )
 
 

@@ -135,13 +135,13 @@ class Routes:
             return await route.handle(asked)
 
     def _keep_to_queues(self, caller: Principal | None) -> None:
-        """A caller that is bound to queues sees and touches these alone; a door shows all that is behind it. Raises
+        """A caller that is bound sees and touches its own alone; a door shows all that is behind it. Raises
         Forbidden."""
-        if caller is None or caller.queues is None:
+        if caller is None or not caller.bound:
             return
         queue: str | None = getattr(self._door, "queue", None)
-        if queue is None or not caller.may_reach(queue):
-            raise Forbidden(f"{caller.name} is bound to queues, and this door leads to others")
+        if queue is None or caller.labels is not None or not caller.may_reach(queue, {}):
+            raise Forbidden(f"{caller.name} is bound to queues or labels, and this door leads to others")
 
     def _origin(self, asked: DoorRequest) -> Origin:
         """Who asks: as the guards know it, or the door itself, where it is open to all or has tokens of its own."""

@@ -13,10 +13,12 @@ KEY_LABEL = "key"
 
 
 class Feed(Struct, frozen=True, omit_defaults=True):
-    """Jobs of these names, or with all of these labels (neither: all). `queues`: those to which its maker is bound."""
+    """Jobs of these names, or with all of these labels (neither: all). `queues`, `bound`: queues and
+    labels to which its maker is bound."""
 
     name: str
     created_at: Instant
     labels: dict[str, str] = {}
     jobs: tuple[str, ...] = ()
     queues: tuple[str, ...] | None = None
+    bound: tuple[dict[str, str], ...] | None = None

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
+from horarium.access.acting import who_reads
 from horarium.clock import SECOND, Clock
 from horarium.model import Health, Job, Node, Run
+from horarium.operations.bounds.reaching import reaching
 from horarium.operations.calendars import CalendarOperations
 from horarium.operations.channels import ChannelCheck, ChannelOperations
 from horarium.operations.deciding.approving import Approving
@@ -27,6 +29,7 @@ from horarium.operations.looking.counting import Counting, with_holds
 from horarium.operations.looking.explaining import Explaining
 from horarium.operations.looking.feeds import Feeds
 from horarium.operations.looking.forecasting import Forecasting
+from horarium.operations.looking.serving import with_unserved
 from horarium.operations.plans.applying import PlanApplying
 from horarium.operations.plans.making import PlanMaking
 from horarium.operations.rates import RateOperations
@@ -66,6 +69,7 @@ class Operations:
         check_channel: ChannelCheck = lambda channel: None,
         tracing: Tracing | None = None,
     ) -> None:
+        store = reaching(store, entropy)
         self.context = context = Context(store, clock, signal, entropy)
         self.store, self.clock = store, clock
         following, versions = Following(store), Versions(store)
@@ -178,6 +182,8 @@ class Operations:
 
     async def stats(self) -> Stats:
         """Counts by queue, and which queues no worker serves; where they are large, some seconds old."""
-        stats = await self._counting.stats()
+        now = self.clock.now()
+        mine = None if who_reads() is None else await self.store.stats(now)
+        stats = await self._counting.stats() if mine is None else await with_unserved(self.store, mine, now)
         holds = await self.reconciler.holding.look()
         return with_holds(stats, holds, self.clock.now()) if holds else stats

@@ -11,14 +11,16 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from horarium.access.acting import who_acts
+from horarium.access.acting import bound_caller, who_acts
+from horarium.access.roles import Principal
 from horarium.errors import Conflict, Forbidden, InvalidRequest, InvalidTrigger, NotFound
 from horarium.model.holds import Hold, HoldRepeat, HoldScope
 from horarium.model.records import Record, RecordChange
 from horarium.operations.bounds.evaluating import evaluate
+from horarium.operations.bounds.reaching import may_reach_job
 from horarium.operations.calendars import known_days
 from horarium.operations.settling.holding import PREFIX, Holding, decode_hold
-from horarium.operations.writing.auditing import require_reach, told
+from horarium.operations.writing.auditing import refusal_of, told
 from horarium.operations.writing.contention import RACES_MAX, contended
 from horarium.operations.writing.context import Context
 from horarium.ports import APPLY, HOLDS, Page
@@ -59,7 +61,10 @@ class HoldOperations:
 
     async def get(self, id: str) -> Hold:
         """The hold of that id, ended or not. Raises NotFound."""
-        return (await self._read(id))[1]
+        hold = (await self._read(id))[1]
+        if not await self._may_see(hold.scope):
+            raise NotFound(f"there is no hold {id[:200]!r}")
+        return hold
 
     async def page(self, active: bool | None, after: str | None, limit: int) -> Page[Hold]:
         """Holds by id, oldest first: those that have not ended (None), that are in force (True), or that are not
@@ -68,7 +73,7 @@ class HoldOperations:
         for hold in sorted(await self._holding.look(0), key=lambda hold: hold.id):
             in_force = stretch_at(hold, now) is not None
             wanted = not is_over(hold, now) if active is None else in_force is active
-            if wanted and (after is None or hold.id > after):
+            if wanted and (after is None or hold.id > after) and await self._may_see(hold.scope):
                 found.append(hold)
         return Page(tuple(found[:limit]), found[limit - 1].id if len(found) > limit else None)
 
@@ -138,6 +143,9 @@ class HoldOperations:
     # ---- judging
 
     async def _checked(self, definition: HoldDefinition) -> HoldDefinition:
+        caller, labels = bound_caller(), definition.scope.labels
+        if caller is not None and labels:
+            definition = replace(definition, scope=replace(definition.scope, labels=dict(caller.marked(labels))))
         check_scope(definition.scope)
         if definition.scope.job is not None:
             (job,) = await self._store.get_jobs([definition.scope.job])
@@ -150,16 +158,30 @@ class HoldOperations:
         await evaluate(lambda: _check_repeat(trigger), LIST_STEPS)
         return replace(definition, repeat=HoldRepeat(trigger, definition.repeat.seconds))
 
+    async def _may_see(self, scope: HoldScope) -> bool:
+        try:
+            await self._require_reach(scope)
+        except Forbidden:
+            return False
+        return True
+
     async def _require_reach(self, scope: HoldScope) -> None:
-        """Raises Forbidden where who acts is bound to queues, and the scope is not one of these, or a job there."""
-        origin = who_acts()
-        if origin is None or origin.principal.queues is None:
+        """Raises Forbidden where who acts is bound, and the scope is not within that."""
+        caller = bound_caller()
+        if caller is None:
             return
         jobs = [] if scope.job is None else [job for job in await self._store.get_jobs([scope.job]) if job is not None]
-        require_reach(*jobs)
-        queue = None if scope.queue is None else PULLED + scope.queue.removeprefix(PULLED)
-        if not jobs and (queue is None or not origin.principal.may_reach(queue)):
-            raise Forbidden(f"{origin.principal.name} is bound to queues; hold one of these, or a job there")
+        if not all(may_reach_job(caller, job) for job in jobs):
+            raise refusal_of(caller)
+        if not jobs and not _reaches(caller, scope):
+            raise Forbidden(f"{caller.name} is bound {caller.bounds}; hold what these name, or a job there")
+
+
+def _reaches(caller: Principal, scope: HoldScope) -> bool:
+    """Whether all that it holds is within the bounds of this caller; not said of a job."""
+    if caller.labels is None:
+        return scope.queue is not None and caller.may_reach(PULLED + scope.queue.removeprefix(PULLED), {})
+    return caller.queues is None and bool(scope.labels) and caller.may_label(scope.labels or {})
 
 
 def _check_repeat(trigger: dict[str, object]) -> None:

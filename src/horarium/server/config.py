@@ -33,6 +33,11 @@ DoorName = Literal["rrule-scheduler", "simple-scheduler", "scrape-scheduler"]
 BusUrl = Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._:@-]*=)?[a-z][a-z0-9+]*://", max_length=2_048)]
 
 
+ROLE_PATTERN = (
+    r"^[^=]+=(viewer|operator|producer|editor|worker|admin|(viewer|operator|producer|editor)(;[^=;]+=[^;]+)+)(?!\n)$"
+)
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """Every setting of a server. Durations are in seconds."""
 
@@ -176,11 +181,14 @@ class Settings(Struct, frozen=True, kw_only=True):
         Text, Meta(description="The claim of an access token that holds roles; dots lead into objects.")
     ] = "roles"
     oidc_role_map: Annotated[
-        tuple[Annotated[str, Meta(pattern=r"^[^=]+=(viewer|operator|producer|editor|worker|admin)$")], ...],
+        tuple[Annotated[str, Meta(pattern=ROLE_PATTERN)], ...],
         Meta(
-            description="Which role a value of that claim gives (`VALUE=ROLE`); none: values are the names of roles.",
+            description="Which role a value of that claim gives (`VALUE=ROLE`), bound to labels if you want "
+            "(`VALUE=ROLE;LABEL=TEXT`); none: values are the names of roles.",
             extra={
-                "expected": "VALUE=ROLE, separated by commas; roles: viewer, operator, producer, editor, worker, admin"
+                "expected": "VALUE=ROLE or VALUE=ROLE;LABEL=TEXT, separated by commas, or a mapping such as "
+                "{billing-ops: {role: operator, labels: {team: billing}}}; roles: viewer, operator, producer, editor, "
+                "worker, admin, of which the last two can't be bound"
             },
         ),
     ] = ()

@@ -32,7 +32,7 @@ from horarium.server.memory import give_back, share_arenas
 from horarium.siblings import ALONE, Siblings
 
 if TYPE_CHECKING:
-    from horarium.access.tokens import Tokens
+    from horarium.access.tokens import TokenPolicy, Tokens
     from horarium.api.app import Pages
     from horarium.api.guards import Keys
     from horarium.api.hosts import Hosts
@@ -402,18 +402,23 @@ def _doors(runtime: Runtime, settings: Settings, keys: Keys) -> Iterator[Door]:
 def _tokens(runtime: Runtime, settings: Settings) -> Tokens | None:
     """What judges access tokens, if an issuer is set."""
     from horarium.access.issuer import Issuer
-    from horarium.access.roles import Role
-    from horarium.access.tokens import TokenPolicy, Tokens
+    from horarium.access.tokens import Tokens
 
     if settings.oidc_issuer is None:
         return None
-    pairs = (text.rpartition("=") for text in settings.oidc_role_map)
-    policy = TokenPolicy(
+    return Tokens(Issuer(settings.oidc_issuer, runtime.clock), server_tokens_policy(settings), runtime.clock)
+
+
+def server_tokens_policy(settings: Settings) -> TokenPolicy:
+    """What a server with these settings asks of a token."""
+    from horarium.access.tokens import TokenPolicy, role_of
+
+    pairs = (text.partition("=") for text in settings.oidc_role_map)
+    return TokenPolicy(
         audience=settings.oidc_audience or "",
         roles_claim=settings.oidc_roles_claim,
-        role_map={value: Role(role) for value, _, role in pairs},
+        role_map={value: role_of(role) for value, _, role in pairs},
     )
-    return Tokens(Issuer(settings.oidc_issuer, runtime.clock), policy, runtime.clock)
 
 
 def server_hosts(settings: Settings) -> Hosts:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -159,12 +160,29 @@ def _convert(setting: Setting, raw: Any, place: str) -> Any:
 
 
 def _split(raw: Any) -> Any:
-    """A text, or each text of a list, parted at its commas."""
+    """A text, or each text of a list, parted at its commas; a mapping (also as JSON) as `NAME=VALUE`."""
+    if isinstance(raw, dict):
+        return [_pair(name, value) for name, value in raw.items()]
     if isinstance(raw, str):
+        if raw.lstrip().startswith("{"):
+            with suppress(msgspec.DecodeError):
+                return _split(msgspec.json.decode(raw))
         return [part.strip() for part in raw.split(",") if part.strip()]
     if isinstance(raw, list | tuple) and all(isinstance(part, str) for part in raw):
         return [part for text in raw for part in _split(text)]
     return raw
+
+
+def _pair(name: Any, value: Any) -> Any:
+    """A role, also one that is bound to labels, in one text; what is neither stays as it is, and is refused."""
+    if (
+        isinstance(value, dict)
+        and value.keys() == {"role", "labels"}
+        and isinstance(value["labels"], dict)
+        and value["labels"]
+    ):
+        return ";".join([f"{name}={value['role']}", *(f"{label}={text}" for label, text in value["labels"].items())])
+    return f"{name}={value}" if isinstance(value, str) else value
 
 
 def _refused(setting: Setting, raw: Any, place: str) -> InvalidSetting:

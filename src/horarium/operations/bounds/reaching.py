@@ -1,27 +1,35 @@
-"""Lists for callers that are bound to queues: what they may see, and nothing of any other, places to go on included.
+"""The store as a bound caller sees it: its own jobs and runs, and nothing of any other, places to go on included.
 
-Runs are listed by queue, so theirs are listed one queue after another and merged. Jobs are not: theirs are looked for
-among all, a bounded number at a time, and where that ends between jobs of others the place is sealed.
+A run belongs to whom its job belongs; one without a job has labels of its own. What a caller may see is looked for
+among all, a bounded number at a time (by queue or by label, where the store can), and where that ends between jobs of
+others the place is sealed. While no bound caller reads, this is the store itself.
+
+Writes read what there is: they are judged by `writing.auditing.require_reach`, on the reads for the very write.
 """
 
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from hashlib import sha256, shake_256
 from hmac import compare_digest
 from hmac import new as hmac
+from typing import Any, cast
 
 from msgspec.structs import replace
 
-from horarium.access.acting import who_acts
+from horarium.access.acting import bound_caller, who_reads
 from horarium.access.roles import Principal
+from horarium.clock import Instant
 from horarium.errors import Forbidden
-from horarium.model import Job, Run
+from horarium.model import UNFINISHED, Health, Job, Node, Run, State, own_labels, queue_of
 from horarium.model.records import Record, RecordChange
 from horarium.operations.bounds.listing import Slices
-from horarium.operations.writing.context import Context
-from horarium.ports import PAGE_MAX, JobFilter, Page, RunFilter, Store
+from horarium.operations.writing.auditing import refusal_of
+from horarium.operations.writing.contention import Entropy
+from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, QueueStats, RunFilter, Stats, Store
+from horarium.wire.definitions import JobDefinition
 
 PULLED = "pull/"
 SECRET = "secret/places"
@@ -30,47 +38,181 @@ STAMP_BYTES = 16
 SEALED = "~"
 """How a sealed place begins; no name of a job does."""
 JOBS_LOOKED_AT = 10_000
+RUNS_LOOKED_AT = 5_000
+"""For one page, and for counts of unfinished runs."""
 
 ListRuns = Callable[[RunFilter, str | None, int], Awaitable[Page[Run]]]
 
 
-async def list_runs(ask: ListRuns, caller: Principal, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
-    """The runs that this caller may see, as `ask` lists them."""
-    if caller.queues is None:
-        return await ask(where, after, limit)
-    queues = [PULLED + queue for queue in sorted(caller.queues)] if where.queue is None else [where.queue]
-    pages = [await ask(replace(where, queue=queue), after, limit) for queue in queues if caller.may_reach(queue)]
-    # Below where the list of one queue ends, it may have more.
-    ends = max((page.next_after for page in pages if page.next_after is not None), default=None)
-    found = sorted((run for page in pages for run in page.items), key=lambda run: run.id, reverse=True)
-    whole = [run for run in found if ends is None or run.id >= ends]
-    if len(whole) > limit:
-        return Page(tuple(whole[:limit]), whole[limit - 1].id)
-    return Page(tuple(whole), ends)
+async def reached(store: Store, caller: Principal, runs: Iterable[Run]) -> list[Run]:
+    """Those of these runs that this caller may see and touch."""
+    found = list(runs)
+    if caller.labels is None:
+        return [run for run in found if caller.may_reach(run.queue, {})]
+    ids = list({run.job_id for run in found if run.job_id is not None})
+    jobs: dict[str, Job] = {}
+    for first in range(0, len(ids), PAGE_MAX):
+        page = await store.get_jobs_by_id(ids[first : first + PAGE_MAX])
+        jobs |= {job.id: job for job in page if job is not None}
+    return [run for run in found if may_reach_run(caller, run, jobs.get(run.job_id or ""))]
 
 
-class Places:
-    """Lists of jobs, for callers that may not see all of them."""
+def may_reach_run(caller: Principal, run: Run, job: Job | None) -> bool:
+    """Whether this caller may see and touch a run. `job`: the one that it belongs to."""
+    if run.job_id is not None and job is None and caller.labels is not None:
+        return False
+    return caller.may_reach(run.queue, own_labels(run) if job is None else job.labels)
 
-    def __init__(self, context: Context) -> None:
-        self._store, self._entropy = context.store, context.entropy
+
+def may_reach_job(caller: Principal, job: Job) -> bool:
+    """Whether this caller may see and touch a job."""
+    return caller.may_reach(job.queue, job.labels)
+
+
+def may_reach_definition(caller: Principal, definition: JobDefinition) -> bool:
+    """The same of what a job was, or is to be."""
+    return caller.may_reach(queue_of(definition.target), definition.labels)
+
+
+async def require_run(store: Store, run: Run) -> None:
+    """Raises Forbidden if who acts may not touch this run."""
+    caller = bound_caller()
+    if caller is not None and not await reached(store, caller, [run]):
+        raise refusal_of(caller)
+
+
+async def within_reach(store: Store, runs: Sequence[Run]) -> Sequence[Run]:
+    """Those of these runs that who acts may see and touch."""
+    caller = bound_caller()
+    return runs if caller is None else await reached(store, caller, runs)
+
+
+class Reaching:
+    """A store, which shows a bound caller who reads what it may see. All that is not here is the store's own."""
+
+    def __init__(self, store: Store, entropy: Entropy) -> None:
+        self._store, self._entropy = store, entropy
         self._secret: bytes | None = None
 
-    async def list_jobs(self, caller: Principal, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
-        """Those of its queues, by name. `after`: a name, or a sealed one."""
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    # ---- jobs
+
+    async def get_jobs(self, names: Sequence[str]) -> list[Job | None]:
+        return _seen_jobs(await self._store.get_jobs(names))
+
+    async def get_jobs_by_id(self, ids: Sequence[str]) -> list[Job | None]:
+        return _seen_jobs(await self._store.get_jobs_by_id(ids))
+
+    async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
+        caller = who_reads()
+        if caller is None:
+            return await self._store.list_jobs(where, after, limit)
+        if caller.labels is not None and len(caller.labels) == 1:
+            both = {**where.labels, **caller.labels[0]}
+            if any(both[name] != text for name, text in where.labels.items()):
+                return Page(())
+            where = replace(where, labels=both)
         found: list[Job] = []
         place = await self._opened(after) if after is not None and after.startswith(SEALED) else after
         slices = Slices()
         for _ in range(JOBS_LOOKED_AT // PAGE_MAX):
             page = await self._store.list_jobs(where, place, PAGE_MAX)
             await slices.give_way()
-            found += (job for job in page.items if caller.may_reach(job.queue))
+            found += (job for job in page.items if may_reach_job(caller, job))
             if len(found) > limit:
                 return Page(tuple(found[:limit]), found[limit - 1].name)
             if page.next_after is None:
                 return Page(tuple(found))
             place = page.next_after
         return Page(tuple(found), None if place is None else await self._sealed(place))
+
+    async def failing_jobs(self, limit: int) -> dict[str, Health]:
+        found = await self._store.failing_jobs(limit if who_reads() is None else BATCH_MAX)
+        return found if who_reads() is None else await self._seen_by_id(found, limit)
+
+    async def _seen_by_id(self, found: dict[str, Health], limit: int) -> dict[str, Health]:
+        jobs = await self.get_jobs_by_id(list(found))
+        return {job.id: found[job.id] for job in jobs if job is not None and limit > 0}
+
+    async def due_jobs(
+        self, until: Instant, limit: int, after: Instant | None = None
+    ) -> tuple[list[Job], Instant | None]:
+        caller = who_reads()
+        if caller is None:
+            return await self._store.due_jobs(until, limit, after)
+        jobs, beyond = await self._store.due_jobs(until, max(limit, BATCH_MAX), after)
+        mine = [job for job in jobs if may_reach_job(caller, job)]
+        return mine[:limit], mine[limit].next_fire_at if len(mine) > limit else beyond
+
+    # ---- runs
+
+    async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
+        runs = await self._store.get_runs(ids)
+        if (caller := who_reads()) is None:
+            return runs
+        seen = {run.id for run in await reached(self._store, caller, (run for run in runs if run is not None))}
+        return [run if run is not None and run.id in seen else None for run in runs]
+
+    async def get_run_by_key(self, unique_key: str) -> Run | None:
+        run = await self._store.get_run_by_key(unique_key)
+        if (caller := who_reads()) is None or run is None:
+            return run
+        return run if await reached(self._store, caller, [run]) else None
+
+    async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
+        caller = who_reads()
+        if caller is None:
+            return await self._store.list_runs(where, after, limit)
+        if caller.queues is not None and caller.labels is None:
+            return await _of_queues(self._store.list_runs, caller, where, after, limit)
+        found: list[Run] = []
+        slices = Slices()
+        for _ in range(RUNS_LOOKED_AT // PAGE_MAX):
+            page = await self._store.list_runs(where, after, PAGE_MAX)
+            await slices.give_way()
+            found += await reached(self._store, caller, page.items)
+            if len(found) > limit:
+                return Page(tuple(found[:limit]), found[limit - 1].id)
+            if (after := page.next_after) is None:
+                break
+        return Page(tuple(found), after)
+
+    async def last_runs(self, jobs: Sequence[str], since: Instant, until: Instant, limit: int) -> dict[str, list[Run]]:
+        found = await self._store.last_runs(jobs, since, until, limit)
+        if (caller := who_reads()) is None:
+            return found
+        return {name: await reached(self._store, caller, runs) for name, runs in found.items()}
+
+    # ---- the rest
+
+    async def list_nodes(self, since: Instant) -> list[Node]:
+        """Nodes serve all, so a bound caller sees none of them."""
+        return [] if who_reads() is not None else await self._store.list_nodes(since)
+
+    async def stats(self, now: Instant) -> Stats:
+        """For a bound caller the counts of what it may see, as far as it is looked at."""
+        caller = who_reads()
+        if caller is None:
+            return await self._store.stats(now)
+        if caller.labels is None:
+            stats = await self._store.stats(now)
+            return Stats(0, 0, tuple(one for one in stats.queues if caller.may_reach(one.queue, {})))
+        queues: dict[str, QueueStats] = {}
+        after: str | None = None
+        for _ in range(RUNS_LOOKED_AT // PAGE_MAX):
+            page = await self.list_runs(RunFilter(states=UNFINISHED), after, PAGE_MAX)
+            for run in page.items:
+                one = queues.get(run.queue) or QueueStats(run.queue, 0, 0, 0, None)
+                queues[run.queue] = _with(one, run, now)
+            if (after := page.next_after) is None:
+                break
+        jobs = await self.list_jobs(JobFilter(), None, BATCH_MAX)
+        for job in jobs.items:
+            queues.setdefault(job.queue, QueueStats(job.queue, 0, 0, 0, None))
+        counted = Counter(job.active for job in jobs.items)
+        return Stats(counted.total(), counted[True], tuple(queues[name] for name in sorted(queues)))
 
     # ---- places between what others have
 
@@ -116,23 +258,54 @@ def _veiled(secret: bytes, stamp: bytes, text: bytes) -> bytes:
     return bytes(one ^ other for one, other in zip(text, stream, strict=True))
 
 
+def reaching(store: Store, entropy: Entropy) -> Store:
+    """The store as it is shown to those who read."""
+    return cast(Store, Reaching(store, entropy))
+
+
 # ---- what jobs may set off
 
 
 async def require_followed(store: Store, after: Job, before: Job | None = None) -> None:
-    """Raises Forbidden if who acts is bound to queues, and makes runs of a job follow that is in none of these, or not
+    """Raises Forbidden if who acts is bound, and makes runs of a job follow that it may not touch, or that is not
     there."""
-    origin = who_acts()
-    if origin is None or origin.principal.queues is None:
+    caller = bound_caller()
+    if caller is None:
         return
     names = sorted(_followed(after) - (frozenset() if before is None else _followed(before)) - {after.name})
     found = await store.get_jobs(names) if names else []
-    others = [
-        name for name, job in zip(names, found, strict=True) if job is None or not origin.principal.may_reach(job.queue)
-    ]
+    others = [name for name, job in zip(names, found, strict=True) if job is None or not may_reach_job(caller, job)]
     if others:
-        raise Forbidden(f"{origin.principal.name} is bound to queues, and has no job {', '.join(others)} there")
+        raise Forbidden(f"{caller.name} is bound {caller.bounds}, and has no job {', '.join(others)} there")
 
 
 def _followed(job: Job) -> frozenset[str]:
     return frozenset(each.trigger for follows in job.on.values() for each in follows if each.trigger is not None)
+
+
+async def _of_queues(ask: ListRuns, caller: Principal, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
+    """Runs are listed by queue, so those of several are listed one queue after another and merged."""
+    mine: Collection[str] = caller.queues or ()
+    queues = [PULLED + queue for queue in sorted(mine)] if where.queue is None else [where.queue]
+    pages = [await ask(replace(where, queue=queue), after, limit) for queue in queues if caller.may_reach(queue, {})]
+    # Below where the list of one queue ends, it may have more.
+    ends = max((page.next_after for page in pages if page.next_after is not None), default=None)
+    found = sorted((run for page in pages for run in page.items), key=lambda run: run.id, reverse=True)
+    whole = [run for run in found if ends is None or run.id >= ends]
+    if len(whole) > limit:
+        return Page(tuple(whole[:limit]), whole[limit - 1].id)
+    return Page(tuple(whole), ends)
+
+
+def _seen_jobs(jobs: list[Job | None]) -> list[Job | None]:
+    caller = who_reads()
+    return jobs if caller is None else [job if job is not None and may_reach_job(caller, job) else None for job in jobs]
+
+
+def _with(one: QueueStats, run: Run, now: Instant) -> QueueStats:
+    if run.state is not State.PENDING:
+        return replace(one, running=one.running + 1)
+    if run.due_at > now:
+        return replace(one, scheduled=one.scheduled + 1)
+    oldest = run.due_at if one.oldest_due_at is None else min(one.oldest_due_at, run.due_at)
+    return replace(one, due=one.due + 1, oldest_due_at=oldest)

@@ -18,9 +18,10 @@ from horarium.errors import AlreadyDecided, Forbidden, InvalidRequest, NotFound
 from horarium.model import Job, Run, RunChange, State
 from horarium.model.overrides import REASON_CHARS_MAX
 from horarium.model.records import RecordChange, RecordFilter, instant_key
+from horarium.operations.bounds.reaching import may_reach_run, within_reach
 from horarium.operations.jobs.versions import Versions
 from horarium.operations.settling.settling import Settling
-from horarium.operations.writing.auditing import told, within_reach
+from horarium.operations.writing.auditing import told
 from horarium.operations.writing.contention import RACES_MAX, contended
 from horarium.operations.writing.context import Context
 from horarium.ports import PAGE_MAX, Page
@@ -57,7 +58,7 @@ class Approving:
         found: list[Waiting] = []
         for question, run in zip(questions, runs, strict=True):
             job = None if run is None else jobs.get(run.job_id or "")
-            if run is not None and job is not None and is_waiting(run) and _may_see(reader, run):
+            if run is not None and job is not None and is_waiting(run) and _may_see(reader, run, job):
                 found.append(Waiting(run, job, question, await self._why_not(reader, job, question)))
         return Page(tuple(found), page.next_after)
 
@@ -97,7 +98,7 @@ class Approving:
     async def _asked(self, id: str) -> tuple[Run, Job]:
         """The run of that id, which waits, and its job."""
         (run,) = await self._store.get_runs([id])
-        if run is None or last_word(run) is None or not within_reach(run):
+        if run is None or last_word(run) is None or not await within_reach(self._store, [run]):
             raise NotFound(f"no run {id!r} was asked about")
         last = last_word(run)
         jobs = await self._jobs([run])
@@ -138,5 +139,5 @@ class Approving:
         return {job.id: job for job in found if job is not None}
 
 
-def _may_see(reader: Principal | None, run: Run) -> bool:
-    return reader is None or reader.may_reach(run.queue)
+def _may_see(reader: Principal | None, run: Run, job: Job) -> bool:
+    return reader is None or may_reach_run(reader, run, job)

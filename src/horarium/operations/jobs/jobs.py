@@ -14,14 +14,14 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from horarium.access.acting import who_acts
+from horarium.access.acting import bound_caller, who_acts
 from horarium.clock import INSTANT_MAX, Instant, to_datetime, to_instant
-from horarium.errors import AlreadyExists, Conflict, InvalidRequest, NotFound, TooExpensive
+from horarium.errors import AlreadyExists, Conflict, Forbidden, InvalidRequest, NotFound, TooExpensive
 from horarium.model import PAYLOAD_BYTES_MAX, Cause, Job, Plan, Run, trigger_key, uuid7
 from horarium.model import run_id as run_id_of
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.bounds.limits import check_size
-from horarium.operations.bounds.reaching import require_followed
+from horarium.operations.bounds.reaching import may_reach_definition, require_followed, require_run
 from horarium.operations.bounds.telling import require_channels
 from horarium.operations.calendars import NOT_STORED, known_days, with_known_days
 from horarium.operations.jobs.backfilling import Backfilling
@@ -123,7 +123,7 @@ class JobOperations:
         """A new job, not stored yet. `beside`: calendars that are about to be stored. Raises InvalidJob or
         InvalidTrigger."""
         id = uuid7(now, self._entropy(10))
-        definition = await with_known_days(self._store, definition, beside)
+        definition = await with_known_days(self._store, _marked(definition), beside)
         return await _evaluate_job(lambda: job_from(definition, id=id, now=now, check_target=self._check_target))
 
     async def put_job(self, definition: JobDefinition) -> tuple[Job, bool]:
@@ -155,6 +155,8 @@ class JobOperations:
                 raise contended(name)
             return made
         kept = await self.versions.get(job, version)
+        if (caller := bound_caller()) is not None and not may_reach_definition(caller, kept):
+            raise Forbidden(f"{caller.name} may not see what job {name!r} was at version {version}")
 
         def content(now_stored: Job) -> JobDefinition:
             if now_stored.id != job.id:
@@ -187,7 +189,7 @@ class JobOperations:
         self, job: Job, definition: JobDefinition, now: Instant, beside: Mapping[str, Content] = NOT_STORED
     ) -> Job:
         """The stored job with this content; an equal one if there is nothing to change."""
-        definition = await with_known_days(self._store, definition, beside)
+        definition = await with_known_days(self._store, _marked(definition), beside)
         return await _evaluate_job(lambda: with_definition(job, definition, now=now, check_target=self._check_target))
 
     # ---- looked at
@@ -280,7 +282,7 @@ class JobOperations:
         cause = Cause.MANUAL if follows is None else Cause.FOLLOW_UP
         unique_key = follows if key is None else trigger_key(name, key)
         if unique_key is not None and (found := await self._store.get_run_by_key(unique_key)) is not None:
-            require_reach(found)
+            await require_run(self._store, found)
             (job,) = [None] if key is None else await self._store.get_jobs([name])
             if job is not None and job.id != found.job_id:
                 raise Conflict(f"the key {key!r} was used for run {found.id} of a job {name!r} that was deleted since")
@@ -411,3 +413,11 @@ async def _evaluate_job(make: Callable[[], Job]) -> Job:
 def _check_count(count: int) -> None:
     if not 0 <= count <= FIRES_MAX:
         raise InvalidRequest(f"count: must be from 0 to {FIRES_MAX}", field="count")
+
+
+def _marked(definition: JobDefinition) -> JobDefinition:
+    """With the labels to which its author is bound."""
+    caller = bound_caller()
+    if caller is None or caller.may_label(definition.labels):
+        return definition
+    return replace(definition, labels=dict(caller.marked(definition.labels)))

@@ -16,11 +16,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from horarium.access.acting import who_acts
+from horarium.access.acting import bound_caller, who_acts
 from horarium.clock import Instant
 from horarium.errors import InvalidRequest, NotFound
-from horarium.model import Job, Plan, queue_of
+from horarium.model import Job, Plan
 from horarium.model.records import Record, RecordChange, RecordFilter, instant_key
+from horarium.operations.bounds.reaching import may_reach_definition
 from horarium.operations.writing.auditing import told_job
 from horarium.ports import Along, Page, Store
 from horarium.rules.watching import is_watched, watch_record
@@ -171,9 +172,8 @@ class Versions:
         prefix = f"{PREFIX}{found.items[0].name.rpartition('/')[2].partition('-')[2]}/"
         below = None if after is None else prefix + after
         page = await self._list(RecordFilter(prefix, descending=True), below, limit)
-        origin = who_acts()
-        caller = None if origin is None else origin.principal
-        if caller is not None and not all(caller.may_reach(queue_of(each.definition.target)) for each in page.items):
+        caller = bound_caller()
+        if caller is not None and not all(may_reach_definition(caller, each.definition) for each in page.items):
             raise never_was(name)
         return Page(page.items, page.next_after and page.next_after.removeprefix(prefix))
 

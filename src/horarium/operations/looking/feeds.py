@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
 import msgspec
+from msgspec.structs import replace
 
 from horarium.access.acting import who_acts
-from horarium.access.roles import Principal
+from horarium.access.roles import Principal, principal
 from horarium.clock import DAY, Instant
 from horarium.errors import AlreadyExists, InvalidRequest, NotFound, TooExpensive
 from horarium.model import Job
@@ -17,6 +18,7 @@ from horarium.model.feeds import FEED, KEY_LABEL, Feed
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.bounds.listing import Slices
+from horarium.operations.bounds.reaching import may_reach_job
 from horarium.operations.writing.auditing import told
 from horarium.operations.writing.contention import RACES_MAX, contended
 from horarium.operations.writing.context import Context
@@ -50,9 +52,9 @@ class Feeds:
         if labels and jobs:
             raise InvalidRequest("jobs: give labels or names of jobs, not both", field="jobs")
         origin, now = who_acts(), self._clock.now()
-        queues = None if origin is None else origin.principal.queues
-        bound = None if queues is None else tuple(sorted(queues))
-        feed = Feed(name, now, dict(labels), tuple(jobs), bound)
+        caller = principal("", "", "local", []) if origin is None else origin.principal
+        bound = None if caller.queues is None else tuple(sorted(caller.queues))
+        feed = Feed(name, now, dict(labels), tuple(jobs), bound, caller.labels)
         key = urlsafe_b64encode(self._entropy(KEY_BYTES)).decode().rstrip("=")
         record = Record(name=FEED + name, body=msgspec.json.encode(feed), labels={KEY_LABEL: _digest(key)})
         line = told("feed.create", f"feed/{name}", now, after={"labels": feed.labels, "jobs": feed.jobs})
@@ -108,8 +110,7 @@ class Feeds:
                 found += page.items
                 if (after := page.next_after) is None:
                     break
-        reachable = None if feed.queues is None else {f"pull/{queue}" for queue in feed.queues}
-        return [job for job in found[:JOBS_MAX] if reachable is None or job.queue in reachable]
+        return [job for job in found[:JOBS_MAX] if may_reach_job(_reader_of(feed), job)]
 
     async def _behind(self, jobs: Sequence[Job], now: Instant) -> list[Event]:
         by_name = {job.name: job for job in jobs}
@@ -136,10 +137,16 @@ async def _ahead(job: Job, now: Instant) -> list[Event]:
 
 
 def _is_for(feed: Feed, reader: Principal | None) -> bool:
-    """Whether this caller may see and revoke it: one that is bound to queues those of the same ones alone."""
-    if reader is None or reader.queues is None:
+    """Whether this caller may see and revoke it: one that is bound those alone that show no more than it may see."""
+    if reader is None:
         return True
-    return feed.queues is not None and set(feed.queues) <= reader.queues
+    queues = reader.queues is None or (feed.queues is not None and set(feed.queues) <= reader.queues)
+    return queues and (reader.labels is None or (feed.bound is not None and all(map(reader.may_label, feed.bound))))
+
+
+def _reader_of(feed: Feed) -> Principal:
+    """Who sees what its maker might see when it was made."""
+    return replace(principal("", "", "local", [], queues=feed.queues), labels=feed.bound)
 
 
 def _digest(key: str) -> str:

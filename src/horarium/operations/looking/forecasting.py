@@ -16,6 +16,7 @@ from horarium.errors import InvalidRequest, TooExpensive
 from horarium.model import HttpTarget, Job, State
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.bounds.listing import Slices
+from horarium.operations.bounds.reaching import may_reach_job
 from horarium.operations.writing.context import Context
 from horarium.ports import JobFilter, Store
 from horarium.rules.forecasting import (
@@ -175,7 +176,7 @@ async def weigh_all(store: Store, counts: StartCounts, reader: Principal | None)
     while True:
         page = await store.list_jobs(JobFilter(finished=False), after, JOBS_AT_ONCE)
         for job in page.items:
-            if reader is None or reader.may_reach(job.queue):
+            if reader is None or may_reach_job(reader, job):
                 key = await counts.key(job)
                 if key is not None:
                     found.append((job, key))

@@ -10,14 +10,12 @@ from functools import partial
 
 from msgspec import Struct
 
-from horarium.access.roles import LOCAL, Principal
 from horarium.clock import DAY, Instant
 from horarium.errors import TooExpensive
 from horarium.model import Job, State
 from horarium.model.overrides import Override
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.bounds.listing import Slices
-from horarium.operations.bounds.reaching import list_runs
 from horarium.ports import PAGE_MAX, RunFilter, Store
 from horarium.rules.overridden import moved_to, moves
 from horarium.rules.windows import fires_in_window
@@ -57,22 +55,18 @@ async def upcoming(
     limit: int,
     per_job: int | None = None,
     jobs_max: int = UPCOMING_MAX,
-    reader: Principal | None = None,
 ) -> Upcoming:
     """Fire times in [since, until), the earliest first, at most `limit`: of runs that are planned already, and of rules
     beyond them. `per_job`: jobs with more fire times than this are named, not listed. `jobs_max`: how many jobs are
-    looked at. `reader`: who may see what, where that is not all. Rules that take too long to evaluate are left out; a
+    looked at. Rules that take too long to evaluate are left out; a
     span is cut off after SPAN_MAX, and the look after FIRES_LOOKED_AT fire times or the steps that its caller has."""
     whole, until = until <= since + SPAN_MAX, min(until, since + SPAN_MAX)
     limit = min(limit, UPCOMING_MAX)
-    bound = reader is not None and reader.queues is not None
-    jobs_max = min(jobs_max, UPCOMING_MAX if bound else limit)
+    jobs_max = min(jobs_max, limit)
     jobs, _ = await store.due_jobs(until - 1, jobs_max + 1)
     more = len(jobs) > jobs_max or not whole
-    if reader is not None:
-        jobs = [job for job in jobs if reader.may_reach(job.queue)]
     slices = Slices()
-    planned = {*await _planned(store, since, until, limit + 1, reader)}
+    planned = {*await _planned(store, since, until, limit + 1)}
     found = sorted(planned)
     crowded: list[str] = []
     looked_at = 0
@@ -102,10 +96,10 @@ async def upcoming(
     return Upcoming(items, len(found) > limit or more, tuple(crowded))
 
 
-async def _planned(store: Store, since: Instant, until: Instant, limit: int, reader: Principal | None) -> list[Fire]:
+async def _planned(store: Store, since: Instant, until: Instant, limit: int) -> list[Fire]:
     """Runs of jobs that are planned, and whose fire time has not come."""
     where = RunFilter(states=PENDING, since=since, until=until)
-    page = await list_runs(store.list_runs, reader or LOCAL, where, None, min(limit, PAGE_MAX))
+    page = await store.list_runs(where, None, min(limit, PAGE_MAX))
     return [(run.fire_at, run.job) for run in page.items if run.job is not None]
 
 

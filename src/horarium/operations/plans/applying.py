@@ -282,5 +282,6 @@ def _check_caller(steps: Sequence[Step]) -> None:
         return
     if "channel" in kinds:
         origin.principal.require(Scope.ADMIN)
-    if origin.principal.queues is not None and kinds - {"job"}:
-        raise Forbidden(f"{origin.principal.name} is bound to queues, and calendars and channels are for all")
+    if origin.principal.bound and kinds - {"job"}:
+        bounds = origin.principal.bounds
+        raise Forbidden(f"{origin.principal.name} is bound {bounds}, and calendars and channels are for all")

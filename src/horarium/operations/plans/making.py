@@ -13,17 +13,17 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from horarium.access.acting import who_acts
+from horarium.access.acting import bound_caller, who_acts
 from horarium.clock import DAY, MINUTE, SECOND, Instant
 from horarium.errors import CallerError, Forbidden, HorariumError, InvalidJob, InvalidRequest
-from horarium.model import Job, queue_of, uuid7
+from horarium.model import Job, uuid7
 from horarium.model.calendars import Calendar
 from horarium.model.channels import CHANNEL, AnyChannel
 from horarium.model.plans import KEY_BYTES, PLAN, PlanKind, Step, StoredPlan, sealed
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.bounds.listing import Slices
-from horarium.operations.bounds.reaching import require_followed
+from horarium.operations.bounds.reaching import may_reach_job, require_followed
 from horarium.operations.calendars import PREFIX as CALENDAR
 from horarium.operations.calendars import CalendarOperations, decode_calendar
 from horarium.operations.channels import ChannelOperations, decode_channel
@@ -411,15 +411,12 @@ def _peak(total: Sequence[float], first: Instant) -> Peak | None:
 
 
 def _reaches(job: Job) -> bool:
-    origin = who_acts()
-    return origin is None or origin.principal.may_reach(queue_of(job.target))
+    caller = bound_caller()
+    return caller is None or may_reach_job(caller, job)
 
 
 def _check_caller(documents: Documents) -> None:
-    """Calendars and channels are for all queues; channels for admins."""
-    origin = who_acts()
-    if origin is None:
-        return
-    caller = origin.principal
-    if caller.queues is not None and (documents.calendars or documents.channels):
-        raise Forbidden(f"{caller.name} is bound to queues, and calendars and channels are for all")
+    """Calendars and channels are for all; channels for admins."""
+    caller = bound_caller()
+    if caller is not None and (documents.calendars or documents.channels):
+        raise Forbidden(f"{caller.name} is bound {caller.bounds}, and calendars and channels are for all")

@@ -22,13 +22,14 @@ from horarium.clock import SECOND, Instant
 from horarium.errors import Forbidden, NotFound
 from horarium.model import CLAIMED, Job, Plan, Run, RunChange, State, uuid7s
 from horarium.model import run_id as run_id_of
+from horarium.operations.bounds.reaching import within_reach
 from horarium.operations.jobs.changes import Changes, Seen, always
 from horarium.operations.jobs.grouping import Reach
 from horarium.operations.jobs.triggering import Request, Triggered, Triggering
 from horarium.operations.runs.runs import RETRIED, fresh_run
 from horarium.operations.settling.rating import Rating
 from horarium.operations.settling.settling import Settling
-from horarium.operations.writing.auditing import told_asked, told_cancel, told_runs, within_reach
+from horarium.operations.writing.auditing import told_asked, told_cancel, told_runs
 from horarium.operations.writing.contention import RACES_MAX, pause_after
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce_runs
@@ -98,7 +99,8 @@ class Bulk:
         found: list[Run] = []
         for _ in range(0, LOOKED_MAX, BATCH_MAX):
             page = await self._store.list_runs(where, after, min(BATCH_MAX, limit - len(found)))
-            found += (run for run in _reached(page.items, states) if _has_error(run, selection.error_contains))
+            seen = await self._reached(page.items, states)
+            found += (run for run in seen if _has_error(run, selection.error_contains))
             after = page.next_after
             if after is None or len(found) >= limit:
                 break
@@ -110,7 +112,11 @@ class Bulk:
         ids = sorted({given for given in ids if after is None or given < after}, reverse=True)
         taken = ids[:limit]
         runs = [run for run in await self._store.get_runs(taken) if run is not None]
-        return _reached(runs, states), taken[-1] if len(ids) > limit else None
+        return [*await self._reached(runs, states)], taken[-1] if len(ids) > limit else None
+
+    async def _reached(self, runs: Sequence[Run], states: frozenset[State]) -> Sequence[Run]:
+        """Those in these states that the caller may touch."""
+        return await within_reach(self._store, [run for run in runs if run.state in states])
 
     # ---- retry
 
@@ -262,11 +268,6 @@ class Bulk:
         ids = list({run.job_id for run in runs if run.job_id is not None})
         found = await self._store.get_jobs_by_id(ids) if ids else []
         return {job.id: job for job in found if job is not None}
-
-
-def _reached(runs: Sequence[Run], states: frozenset[State]) -> list[Run]:
-    """Those in these states that the caller may touch."""
-    return [run for run in runs if run.state in states and within_reach(run)]
 
 
 def _has_error(run: Run, text: str | None) -> bool:

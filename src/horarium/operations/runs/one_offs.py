@@ -8,13 +8,14 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from horarium.access.acting import who_acts
+from horarium.access.acting import bound_caller
 from horarium.errors import CallerError, Conflict, Forbidden
 from horarium.model import Run, key_as_given, request_key, uuid7
 from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.operations.bounds.reaching import require_run
 from horarium.operations.runs.runs import RunOperations
 from horarium.operations.settling.holding import Holding
-from horarium.operations.writing.auditing import out_of_reach, require_reach
+from horarium.operations.writing.auditing import require_reach
 from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.tracing import Tracing, asked_trace
@@ -122,7 +123,7 @@ class OneOffs:
                 if record.version > 1:  # it may have been forgotten meanwhile
                     await self._store.put_records([RecordChange(record, 0)])
                 return Added(wanted, "created")
-            require_reach(holder)
+            await require_run(self._store, holder)
             now = self._clock.now()
             if not holds(holder, rule, now):
                 following = replace(record, version=record.version + 1)
@@ -152,7 +153,9 @@ class OneOffs:
         return (await self._store.get_records([name]))[0] or Record(name=name, body=b"")
 
     def _run(self, definition: RunDefinition, key: str | None) -> Run:
-        now = self._clock.now()
+        now, caller = self._clock.now(), bound_caller()
+        if caller is not None and caller.labels is not None:
+            definition = replace(definition, labels=dict(caller.marked(definition.labels)))
         run = run_of(definition, id=uuid7(now, self._entropy(10)), now=now, check_target=self._check_target)
         if run.unique_key is None and key is not None:
             run = replace(run, unique_key=request_key(key))
@@ -173,7 +176,13 @@ class OneOffs:
     async def _holder(self, run: Run) -> Added | Forbidden | None:
         """The run that holds this one's unique key, if it is to be found and may be seen."""
         holder = None if run.unique_key is None else await self._store.get_run_by_key(run.unique_key)
-        return None if holder is None else out_of_reach(who_acts(), holder) or Added(holder, "exists")
+        if holder is None:
+            return None
+        try:
+            await require_run(self._store, holder)
+        except Forbidden as refusal:
+            return refusal
+        return Added(holder, "exists")
 
 
 def _rule_of(definition: RunDefinition) -> Unique | Debounce | None:

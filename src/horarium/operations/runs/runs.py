@@ -27,6 +27,7 @@ from horarium.model import (
     uuid7,
 )
 from horarium.operations.bounds.limits import check_size
+from horarium.operations.bounds.reaching import require_run
 from horarium.operations.jobs.jobs import JobOperations
 from horarium.operations.runs.waiting import Waiting
 from horarium.operations.runs.wrong_future import list_runs
@@ -97,8 +98,7 @@ class RunOperations:
         if origin is None:
             added = await self._store.add_runs(runs)
         else:
-            if origin.principal.queues is not None:
-                require_reach(run)
+            require_reach(run)
             told = told_asked(origin, asked.get(run.id) or f"run.create run/{run.id}", run, self._clock.now())
             added = await self._store.add_runs(runs, {run.id: told})
         if added[0]:
@@ -150,7 +150,7 @@ class RunOperations:
             if race:
                 await pause_after(race, self._entropy)
             run = await self.get_run(run_id)
-            require_reach(run)
+            await require_run(self._store, run)
             if run.state is State.CANCELLING and not ends_overdue(run):
                 return run
             now, job = self._clock.now(), await self._job_of(run)
@@ -169,7 +169,7 @@ class RunOperations:
         finished, or that completed."""
         check_size("payload", payload, PAYLOAD_BYTES_MAX)
         run = await self.get_run(run_id)
-        require_reach(run)
+        await require_run(self._store, run)
         if run.state not in RETRIED:
             raise StateConflict(f"run {run_id} is {run.state}; only a failed, cancelled or skipped run can be retried")
         if run.job is not None:

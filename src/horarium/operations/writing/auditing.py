@@ -3,8 +3,8 @@
 Each function gives records, or none where no caller acts: writes of the services themselves, and of programs that name
 no actor, are not audited. Jobs are shown as readers see them, so no secret enters the audit.
 
-A caller that is bound to queues is kept to them here too: whether it may touch a job or a run is judged on the reads
-for the very write, so no change of the job can come between.
+A caller that is bound to queues or labels is kept to them here too: whether it may touch a job or a run is judged on
+the reads for the very write, so no change of the job can come between.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from msgspec.structs import replace
 from horarium.access import audit
 from horarium.access.acting import who_acts
 from horarium.access.audit import Origin
+from horarium.access.roles import Principal
 from horarium.clock import Instant, to_datetime
 from horarium.errors import Forbidden
-from horarium.model import Job, Plan, Run, key_as_given
+from horarium.model import Job, Plan, Run, key_as_given, own_labels
 from horarium.model.records import Record
 from horarium.wire.views import job_text
 
@@ -96,6 +97,7 @@ def summary(run: Run) -> dict[str, Any]:
         "state": run.state,
         "due_at": to_datetime(run.due_at),
         "unique_key": key_as_given(run.unique_key),
+        **({"labels": labels} if (labels := own_labels(run)) else {}),
     }
 
 
@@ -103,21 +105,26 @@ def summary(run: Run) -> dict[str, Any]:
 
 
 def require_reach(*touched: Job | Run) -> None:
-    """Raises Forbidden if who acts is bound to other queues than those of these jobs and runs."""
+    """Raises Forbidden if who acts may not touch these jobs, and runs that belong to none."""
     refusal = out_of_reach(who_acts(), *touched)
     if refusal is not None:
         raise refusal
 
 
-def within_reach(run: Run) -> bool:
-    """Whether who acts may see and touch this run."""
-    return out_of_reach(who_acts(), run) is None
-
-
 def out_of_reach(origin: Origin | None, *touched: Job | Run) -> Forbidden | None:
-    """Why this caller may not touch all of these."""
-    if origin is None or origin.principal.queues is None:
+    """Why this caller may not touch all of these jobs, and runs that belong to none."""
+    if origin is None or not origin.principal.bound:
         return None
-    if all(origin.principal.may_reach(each.queue) for each in touched):
+    if all(origin.principal.may_reach(each.queue, _labels_of(each)) for each in touched):
         return None
-    return Forbidden(f"{origin.principal.name} is bound to queues, and this is in none of them")
+    return refusal_of(origin.principal)
+
+
+def _labels_of(each: Job | Run) -> Mapping[str, str]:
+    return each.labels if isinstance(each, Job) else own_labels(each)
+
+
+def refusal_of(caller: Principal) -> Forbidden:
+    """The error of a bound caller who would touch what others have."""
+    where = "in none of them" if caller.labels is None else "outside of them"
+    return Forbidden(f"{caller.name} is bound {caller.bounds}, and this is {where}")

@@ -215,11 +215,12 @@ type Fault struct {
 	Message string `json:"message"`
 }
 
-// Fires: Instants at which a job runs, earliest first, and its rule in plain words. `overrides`: fire times that a person skipped, which are not among them, or moved, which are there as the instants they were moved to.
+// Fires: Instants at which a job runs, earliest first, and its rule in plain words. `overrides`: fire times that a person skipped, which are not among them, or moved, which are there as the instants they were moved to. `warnings`: of a preview, what another scheduler would read otherwise in the same rule.
 type Fires struct {
 	Fires     []time.Time    `json:"fires"`
 	Words     string         `json:"words"`
 	Overrides []OverrideView `json:"overrides,omitempty"`
+	Warnings  []string       `json:"warnings,omitempty"`
 }
 
 // Follow: A follow-up: a notification to the channel `notify`, or a run of the job `trigger`, with its own payload or with the one given here (`result`: what the run returned). `after`: from the n-th in a row on. `seconds`: of `late` and `overdue`, how long after its time a run begins, or ends.

@@ -341,6 +341,9 @@ async def test_a_trigger_is_previewed_without_a_job(api: Api) -> None:
     reply = await api.post("/preview", {"trigger": trigger, "after": "2026-06-01T00:00:00+02:00", "count": 2})
     assert reply.json["fires"] == ["2026-06-01T10:00:00Z", "2026-06-02T10:00:00Z"]
     assert (await api.post("/preview", {"trigger": trigger})).json["fires"][0] == "2027-01-15T11:00:00Z"
+    quartz = {"trigger": {"type": "cron", "expression": "0 0 3 ? * 6", "timezone": "UTC"}}
+    assert (await api.post("/preview", quartz)).json["warnings"][0].startswith("day 6 of the week is Saturday here")
+    assert "warnings" not in reply.json
 
 
 @pytest.mark.parametrize("after", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00+14:00"])

@@ -319,6 +319,11 @@ def test_a_preview_needs_no_server(call: Call) -> None:
     assert len(lines) == 3
     assert "never" in call("preview", "2020-01-01T00:00:00Z").stdout
     assert call("preview", "every sunshine", status=1).stderr.startswith("Error: ")
+    quartz = ("preview", "--cron", "0 0 3 ? * 2-6", "--after", "2027-01-01T00:00:00Z", "--json")
+    assert as_json(call(*quartz))["warnings"][0].startswith("day 2 of the week is Tuesday here")
+    translated = as_json(call(*quartz, "--dialect", "quartz"))
+    assert (translated["fires"][0], "warnings" in translated) == ("2027-01-01T03:00:00Z", False)
+    assert "--dialect belongs to --cron" in call("preview", "--every", "5m", "--dialect", "quartz", status=2).stderr
 
 
 def test_upcoming_fire_times_of_all_jobs(call: Call) -> None:

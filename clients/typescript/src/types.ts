@@ -182,6 +182,7 @@ export interface Fires {
   fires: string[];
   words: string;
   overrides?: OverrideView[];
+  warnings?: string[];
 }
 
 export interface Follow {

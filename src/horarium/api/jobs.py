@@ -53,6 +53,7 @@ from horarium.operations.facade import Operations
 from horarium.operations.jobs.importing import Put
 from horarium.ports import JobFilter
 from horarium.triggers.budget import PLAN_STEPS
+from horarium.triggers.dialects import warnings_of
 from horarium.wire.definitions import JobDefinition, definition_of, with_definition
 from horarium.wire.faults import find_faults
 from horarium.wire.overrides import override_views
@@ -196,7 +197,7 @@ class Jobs:
         asked: PreviewRequest = call.body
         check_rule(asked.trigger)
         fires, words = await self._operations.jobs.preview(asked.trigger, asked.after, asked.count)
-        return answer(Fires(fires, words))
+        return answer(Fires(fires, words, warnings=warnings_of(asked.trigger) or UNSET))
 
     def endpoints(self) -> list[Endpoint]:
         """The route table."""

@@ -385,11 +385,13 @@ class BulkAnswer(Struct, omit_defaults=True):
 
 class Fires(Struct):
     """Instants at which a job runs, earliest first, and its rule in plain words. `overrides`: fire times that a person
-    skipped, which are not among them, or moved, which are there as the instants they were moved to."""
+    skipped, which are not among them, or moved, which are there as the instants they were moved to. `warnings`: of a
+    preview, what another scheduler would read otherwise in the same rule."""
 
     fires: list[datetime]
     words: str
     overrides: list[OverrideView] | UnsetType = UNSET
+    warnings: list[str] | UnsetType = UNSET
 
 
 class PulseView(Struct):

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from horarium.cli.entry import Entry
-from horarium.errors import InvalidJob
+from horarium.errors import InvalidJob, InvalidTrigger
 from horarium.policies import ATTEMPTS_MAX, RETRY_AGE_SECONDS_MAX
+from horarium.triggers.dialects import from_dialect
 
 CONCURRENCY = {"Allow": "allow", "Forbid": "skip", "Replace": "cancel_other"}
 BACKOFF_LIMIT, BACKOFF_SECONDS, BACKOFF_MAX_SECONDS = 6, 10, 360
@@ -197,17 +198,7 @@ def aws_trigger(expression: str, timezone: str) -> dict[str, Any]:
         except (ValueError, ZoneInfoNotFoundError) as error:
             raise InvalidJob(f"{expression}: {error}") from None
         return {"type": "once", "at": instant.isoformat()}
-    fields = expression.removeprefix("cron(").removesuffix(")").split()
-    if not expression.startswith("cron(") or len(fields) != 6:
-        raise InvalidJob(f"{expression!r} is none of rate(...), cron(...) with six fields, and at(...)")
-    *times, days, year = fields
-    plain = " ".join([*times, ",".join(_day(part) for part in days.split(","))])
-    return {
-        "type": "cron", "expression": plain if year in "*?" else f"0 {plain} {year}", "timezone": timezone,
-    }  # fmt: skip
-
-
-def _day(part: str) -> str:
-    """A day of the week, a range or `6L` and `2#1`, counted from 0 = Sunday instead of 1."""
-    days, mark, rest = re.fullmatch(r"([^/#]*)([/#]?)(.*)", part).groups()  # type: ignore[union-attr]
-    return re.sub(r"\d+", lambda match: str(int(match[0]) - 1), days) + mark + rest
+    try:
+        return {"type": "cron", "expression": from_dialect(expression, "eventbridge"), "timezone": timezone}
+    except InvalidTrigger as error:
+        raise InvalidJob(f"{expression!r} is none of rate(...), cron(...) and at(...): {error.message}") from None

@@ -135,6 +135,8 @@ def _plain_trigger(flags: Mapping[str, Any]) -> dict[str, Any] | None:
     timezone = flags.get("timezone")
     if flags.get("from_end") and given != ["every"]:
         raise click.UsageError("--from-end belongs to --every")
+    if flags.get("dialect") and given != ["cron"]:
+        raise click.UsageError("--dialect belongs to --cron")
     if not given:
         if timezone is not None:
             raise click.UsageError("--timezone belongs to a trigger; give --cron, --when, --rrule or --at too")
@@ -146,7 +148,9 @@ def _plain_trigger(flags: Mapping[str, Any]) -> dict[str, Any] | None:
     zone = {} if timezone is None else {"timezone": timezone}
     match kind:
         case "cron":
-            return {"type": "cron", "expression": text, **zone}
+            from horarium.triggers.dialects import from_dialect
+
+            return {"type": "cron", "expression": from_dialect(text, flags.get("dialect") or "cron"), **zone}
         case "when":
             return {"type": "phrase", "text": text, **zone}
         case "rrule":

@@ -12,6 +12,7 @@ from horarium.cli.output import moment_text, print_json, say
 from horarium.cli.shell import json_option
 from horarium.clock import INSTANT_MAX, SystemClock, to_datetime, to_instant
 from horarium.triggers import FIRES_MAX, parse_trigger
+from horarium.triggers.dialects import DIALECTS, warnings_of
 
 EXAMPLES = """
 \b
@@ -31,6 +32,11 @@ CONVENTIONS = (
 TRIGGER_OPTIONS = [
     click.option("--rrule", metavar="RULE", help="RFC 5545: FREQ=..., or lines of DTSTART, RRULE, EXDATE, ..."),
     click.option("--cron", metavar="EXPRESSION", help="Cron expression of 5, 6 or 7 fields, or @daily etc."),
+    click.option(
+        "--dialect",
+        type=click.Choice(DIALECTS),
+        help="Whose cron it is: Quartz and EventBridge count days from 1 = SUN.",
+    ),
     click.option("--every", metavar="DURATION", help="Interval: 250ms, 30s, 5m, 1h30m, 2d."),
     click.option("--from-end", is_flag=True, default=None, help="Interval: counted from the end of the last run."),
     click.option("--at", metavar="INSTANT", help="Once: RFC 3339, or a wall time with --timezone."),
@@ -64,9 +70,13 @@ def preview(trigger: str | None, count: int, after: str | None, as_json: bool, *
     start = to_instant(_after(after)) if after is not None else SystemClock().now()
     rule = parse_trigger(spec).anchored(start)
     fires = [to_datetime(fire) for fire in rule.list_fires(start, INSTANT_MAX, count)]
+    warnings = [] if flags.get("dialect") else warnings_of(spec)
     if as_json:
-        print_json({"fires": fires, "words": rule.words(), "trigger": rule.spec()})
+        told = {"fires": fires, "words": rule.words(), "trigger": rule.spec()}
+        print_json({**told, "warnings": warnings} if warnings else told)
         return
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
     say(rule.words())
     for fire in fires:
         say(f"  {moment_text(fire)}{_local(fire, spec.get('timezone'))}")

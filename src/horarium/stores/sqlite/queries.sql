@@ -581,17 +581,6 @@ WHERE runs.num = (SELECT num FROM runs AS stored WHERE stored.namespace_id = ? A
     AND runs.token = given.token_read AND runs.state = given.state_read
     AND (given.held IS NULL OR (runs.lease_expires_at > ?) IS given.held);
 
--- name: settle_alike
--- As above, where all but these few values are the same for the whole batch.
-WITH given (id, token, due_at, attempt, started_at, result, prune_at) AS (VALUES (?, ?, ?, ?, ?, ?, ?))
-UPDATE runs SET state = ?, worker_id = ?, lease_expires_at = ?, deadline = ?, finished_at = ?, progress = ?, error = ?,
-    disposition = ?, history = ?, start_by = ?, due_at = given.due_at, attempt = given.attempt,
-    started_at = given.started_at, result = given.result, prune_at = given.prune_at
-FROM given
-WHERE runs.num = (SELECT num FROM runs AS stored WHERE stored.namespace_id = ? AND stored.id = given.id)
-    AND runs.token = given.token AND runs.state = ?
-    AND (? IS NULL OR (runs.lease_expires_at > ?) IS ?);
-
 -- name: settle_kind
 -- As above, where all but the ids is the same for the whole batch, and what each run was due at stays as it is.
 UPDATE runs SET state = ?9, worker_id = ?10, lease_expires_at = ?11, deadline = ?12, finished_at = ?13,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any
 
 import apsw
@@ -168,35 +168,6 @@ def end_values(session: Session, kind: Sequence[RunChange], steady: Instant) -> 
         run.deadline,
         *end_of_attempt(run),
     )
-
-
-_own = attrgetter("token", "due_at", "attempt", "started_at", "result", "prune_at")
-
-
-def alike_rows(session: Session, changes: Sequence[RunChange], steady: Instant) -> tuple[list[Row], Row]:
-    """The values of the query `settle_alike`: the rows, and what follows them. For changes that are alike."""
-    runs = [change.run for change in changes]
-    ids = encode_ids([run.id for run in runs])
-    rows: list[Row] = [(id, *own) for id, own in zip(ids, map(_own, runs), strict=True)]
-    run, held = runs[0], changes[0].held
-    values = (
-        STATE_NUMBERS[run.state],
-        None if run.worker is None else session.worker_number(run.worker),
-        run.lease_expires_at,
-        run.deadline,
-        run.finished_at,
-        run.progress,
-        encode_text(run.error),
-        DISPOSITION_NUMBERS[run.disposition],
-        encode_history(run),
-        run.start_by,
-        session.namespace_id,
-        STATE_NUMBERS[changes[0].state],
-        held,
-        steady,
-        held,
-    )
-    return rows, values
 
 
 # ---- runs: from columns -----------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from horarium.ports import Along, Beat, Pulse
 from horarium.stores.encoding import are_alike, as_written, comes_alone, encode_id, kinds_of_end
 from horarium.stores.sqlite.health import count_ends
 from horarium.stores.sqlite.records import add_along, add_records
-from horarium.stores.sqlite.rows import alike_rows, change_rows, end_values, load_runs, run_rows
+from horarium.stores.sqlite.rows import change_rows, end_values, load_runs, run_rows
 from horarium.stores.sqlite.session import Row, Session, carray
 
 RUNNING, CANCELLING = 1, 2
@@ -55,7 +55,7 @@ def _settle_runs(session: Session, changes: Sequence[RunChange], steady: Instant
     if changes and changes[0].replaces:
         return [_replace_run(session, change) for change in changes]
     alone = all(map(comes_alone, changes))
-    if alone and len(changes) > 1 and are_alike(changes) and _settle_alike(session, changes, steady):
+    if alone and len(changes) > 1 and are_alike(changes) and _settle_kinds(session, changes, steady):
         return [True] * len(changes)
     rows = change_rows(session, changes)
     if alone:
@@ -66,13 +66,12 @@ def _settle_runs(session: Session, changes: Sequence[RunChange], steady: Instant
     return [_settle_run(session, change, row, steady) for change, row in zip(changes, rows, strict=True)]
 
 
-def _settle_alike(session: Session, changes: Sequence[RunChange], steady: Instant) -> bool:
-    """Write all of these, which are alike, or none."""
-    if kinds := kinds_of_end(changes):
-        ends = [end_values(session, kind, steady) for kind in kinds]
-        return _all_or_none(session, len(changes), lambda: sum(session.change("settle_kind", *end) for end in ends))
-    rows, values = alike_rows(session, changes, steady)
-    return _all_or_none(session, len(changes), lambda: session.change_rows("settle_alike", rows, *values))
+def _settle_kinds(session: Session, changes: Sequence[RunChange], steady: Instant) -> bool:
+    """Write all of these, which are alike, if they are of few kinds, or none."""
+    ends = [end_values(session, kind, steady) for kind in kinds_of_end(changes)]
+    if not ends:
+        return False
+    return _all_or_none(session, len(changes), lambda: sum(session.change("settle_kind", *end) for end in ends))
 
 
 def _settle_run(session: Session, change: RunChange, row: Row, steady: Instant) -> bool:

@@ -8,10 +8,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from horarium.access.roles import Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, answer, no_content
-from horarium.api.reading import BodyReader, is_name, read_cursor, write_cursor
+from horarium.api.reading import BodyReader, is_name, job_name, new_name, read_cursor, write_cursor
 from horarium.api.schemas import PageQuery
 from horarium.clock import DAY
-from horarium.errors import InvalidRequest, NotFound
+from horarium.errors import InvalidRequest
 from horarium.model.calendars import Calendar, DateText
 from horarium.operations.facade import Operations
 from horarium.rules.calendars import FireChange, content_of, holiday_names, text_of_day
@@ -99,12 +99,7 @@ class CalendarsApi:
         self._calendars, self._clock = operations.calendars, operations.clock
 
     async def put(self, call: Call) -> Answer:
-        name: str = call.request.path_params["name"]
-        if not is_name(name):
-            raise InvalidRequest(
-                f"name: {name[:200]!r} is not 1 to 200 letters, digits or . _ : @ -, beginning with a letter or digit",
-                field="name",
-            )
+        name = new_name(call.request)
         asked: Calendar = call.body
         query: PutQuery = call.query
         if query.dry_run:
@@ -115,7 +110,7 @@ class CalendarsApi:
         return answer(_view(name, calendar), 201 if created else 200, location)
 
     async def get(self, call: Call) -> Answer:
-        name = _name(call)
+        name = job_name(call.request, "calendar")
         return answer(_view(name, await self._calendars.get(name)))
 
     async def list_all(self, call: Call) -> Answer:
@@ -125,11 +120,11 @@ class CalendarsApi:
         return answer(CalendarPage(items, write_cursor("calendars", page.next_after)))
 
     async def delete(self, call: Call) -> Answer:
-        await self._calendars.delete(_name(call))
+        await self._calendars.delete(job_name(call.request, "calendar"))
         return no_content()
 
     async def days(self, call: Call) -> Answer:
-        calendar = await self._calendars.get(_name(call))
+        calendar = await self._calendars.get(job_name(call.request, "calendar"))
         query: DaysQuery = call.query
         since = self._clock.now() // DAY if query.since is UNSET else _day(query.since, "since")
         until = min(since + A_YEAR - 1, LAST_DAY) if query.until is UNSET else _day(query.until, "until")
@@ -179,14 +174,6 @@ class CalendarsApi:
                 answers={200: (DayPage, "The days")}, problems=("not_found",),
             ),
         ]  # fmt: skip
-
-
-def _name(call: Call) -> str:
-    """The calendar that the path names. Raises NotFound for what no calendar can be called."""
-    name: str = call.request.path_params["name"]
-    if not is_name(name):
-        raise NotFound(f"there is no calendar named {name[:200]!r}")
-    return name
 
 
 def _day(text: str, field: str) -> int:

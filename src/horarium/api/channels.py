@@ -6,9 +6,8 @@ from msgspec import Struct
 
 from horarium.access.roles import Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, answer, no_content
-from horarium.api.reading import BodyReader, is_name, read_cursor, write_cursor
+from horarium.api.reading import BodyReader, is_name, job_name, new_name, read_cursor, write_cursor
 from horarium.api.schemas import PageQuery
-from horarium.errors import InvalidRequest, NotFound
 from horarium.model.channels import AnyChannel
 from horarium.model.secrets import MaybeSecret
 from horarium.operations.facade import Operations
@@ -49,19 +48,14 @@ class ChannelsApi:
         self._channels = operations.channels
 
     async def put(self, call: Call) -> Answer:
-        name: str = call.request.path_params["name"]
-        if not is_name(name):
-            raise InvalidRequest(
-                f"name: {name[:200]!r} is not 1 to 200 letters, digits or . _ : @ -, beginning with a letter or digit",
-                field="name",
-            )
+        name = new_name(call.request)
         asked: AnyChannel = call.body
         channel, created = await self._channels.put(name, asked)
         location = [("location", f"/api/v1/channels/{name}")] if created else []
         return answer(_view(name, channel), 201 if created else 200, location)
 
     async def get(self, call: Call) -> Answer:
-        name = _name(call)
+        name = job_name(call.request, "channel")
         return answer(_view(name, await self._channels.get(name)))
 
     async def list_all(self, call: Call) -> Answer:
@@ -71,11 +65,11 @@ class ChannelsApi:
         return answer(ChannelPage(items, write_cursor("channels", page.next_after)))
 
     async def delete(self, call: Call) -> Answer:
-        await self._channels.delete(_name(call))
+        await self._channels.delete(job_name(call.request, "channel"))
         return no_content()
 
     async def test(self, call: Call) -> Answer:
-        return answer(run_view(await self._channels.test(_name(call))), 202)
+        return answer(run_view(await self._channels.test(job_name(call.request, "channel"))), 202)
 
     def endpoints(self) -> list[Endpoint]:
         """The route table."""
@@ -109,14 +103,6 @@ class ChannelsApi:
                 answers={202: (RunView, "The run that sends the message")}, problems=("not_found",),
             ),
         ]  # fmt: skip
-
-
-def _name(call: Call) -> str:
-    """The channel that the path names. Raises NotFound for what no channel can be called."""
-    name: str = call.request.path_params["name"]
-    if not is_name(name):
-        raise NotFound(f"there is no channel named {name[:200]!r}")
-    return name
 
 
 def _view(name: str, channel: AnyChannel) -> ChannelView:

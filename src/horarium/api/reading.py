@@ -28,7 +28,7 @@ from horarium.api.problems import (
     MalformedRequest,
     UnsupportedMediaType,
 )
-from horarium.errors import InvalidTrigger, NotFound
+from horarium.errors import InvalidRequest, InvalidTrigger, NotFound
 from horarium.wire.definitions import JobDefinition
 from horarium.wire.faults import fault_of, find_faults, numbers_too_long
 from horarium.wire.numbers import has_whole, whole_numbers
@@ -370,11 +370,23 @@ def is_run_id(text: str) -> bool:
     return _RUN_ID.fullmatch(text) is not None
 
 
-def job_name(request: Request[Any]) -> str:
-    """The job that the path names. Raises NotFound for what no job can be called: the store need not be asked."""
+def job_name(request: Request[Any], noun: str = "job") -> str:
+    """The job, or other thing, that the path names. Raises NotFound for what none can be called: the store need not be
+    asked."""
     name: str = request.path_params["name"]
     if not is_name(name):
-        raise NotFound(f"there is no job named {name[:200]!r}")
+        raise NotFound(f"there is no {noun} named {name[:200]!r}")
+    return name
+
+
+def new_name(request: Request[Any]) -> str:
+    """The name in the path of what is to be defined. Raises InvalidRequest."""
+    name: str = request.path_params["name"]
+    if not is_name(name):
+        raise InvalidRequest(
+            f"name: {name[:200]!r} is not 1 to 200 letters, digits or . _ : @ -, beginning with a letter or digit",
+            field="name",
+        )
     return name
 
 

@@ -38,291 +38,235 @@ ROLE_PATTERN = (
 )
 
 
+def said(description: str, *, ge: float | None = None, le: float | None = None, **extra: str) -> Meta:
+    """The line of a setting in the table. `extra`: its `flag`, what is `expected`, and whether it is `secret`, where
+    these are not as its name and its type say."""
+    return Meta(description=description, ge=ge, le=le, extra=extra)
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """Every setting of a server. Durations are in seconds."""
 
     store: Annotated[
         Annotated[str, Meta(pattern=r"^[a-z][a-z0-9+]*://", max_length=2_048)],
-        Meta(
-            description="URL of the store: memory://, sqlite:///path.db, postgresql://, cockroachdb://, redis:// "
-            "or mongodb://.",
-            extra={"secret": "password", "expected": "a store URL such as sqlite:///horarium.db"},
+        said(
+            "URL of the store: memory://, sqlite:///path.db, postgresql://, cockroachdb://, redis:// or mongodb://.",
+            secret="password",
+            expected="a store URL such as sqlite:///horarium.db",
         ),
     ] = "sqlite:///horarium.db"
     namespace: Annotated[
         Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")],
-        Meta(
-            description="Namespace within the store; namespaces do not see each other.",
-            extra={"expected": "1 to 63 letters, digits, - or _"},
+        said(
+            "Namespace within the store; namespaces do not see each other.", expected="1 to 63 letters, digits, - or _"
         ),
     ] = "default"
-    host: Annotated[
-        Text, Meta(description="Address on which the API listens. Beyond loopback it needs an API key.")
-    ] = "127.0.0.1"
-    port: Annotated[int, Meta(ge=0, le=65_535, description="Port on which the API listens; 0 takes any free one.")] = (
-        8080
-    )
-    roles: Annotated[Annotated[tuple[Role, ...], Meta(min_length=1)], Meta(description="What this process does.")] = (
-        ROLES
-    )
+    host: Annotated[Text, said("Address on which the API listens. Beyond loopback it needs an API key.")] = "127.0.0.1"
+    port: Annotated[int, said("Port on which the API listens; 0 takes any free one.", ge=0, le=65_535)] = 8080
+    roles: Annotated[Annotated[tuple[Role, ...], Meta(min_length=1)], said("What this process does.")] = ROLES
     processes: Annotated[
         Annotated[int, Meta(ge=1, le=256)] | Literal["auto"],
-        Meta(
-            description="How many processes serve on the one port and store; auto: one for each processor.",
-            extra={"expected": "a whole number from 1 to 256, or auto"},
+        said(
+            "How many processes serve on the one port and store; auto: one for each processor.",
+            expected="a whole number from 1 to 256, or auto",
         ),
     ] = 1
     node_name: Annotated[
         Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,199}$")] | None,
-        Meta(
-            description="Name of this node, unique among the nodes of a store; left out: host and process id. "
+        said(
+            "Name of this node, unique among the nodes of a store; left out: host and process id. "
             "Several processes are NAME-1, NAME-2, ...",
-            extra={"expected": "1 to 200 letters, digits or . _ : @ -"},
+            expected="1 to 200 letters, digits or . _ : @ -",
         ),
     ] = None
-    log_format: Annotated[Literal["text", "json"], Meta(description="How log lines look.")] = "text"
+    log_format: Annotated[Literal["text", "json"], said("How log lines look.")] = "text"
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], Meta(description="The least severe log lines that are written.")
+        Literal["debug", "info", "warning", "error"], said("The least severe log lines that are written.")
     ] = "info"
     api_keys: Annotated[
         tuple[Key, ...],
-        Meta(
-            description="Keys that open the API, each sent as `Authorization: Bearer KEY`; none: it is open.",
-            extra={
-                "secret": "all",
-                "flag": "--api-key",
-                "expected": "keys of visible ASCII characters, separated by commas",
-            },
+        said(
+            "Keys that open the API, each sent as `Authorization: Bearer KEY`; none: it is open.",
+            secret="all",
+            flag="--api-key",
+            expected="keys of visible ASCII characters, separated by commas",
         ),
     ] = ()
     signing_secret: Annotated[
         Text | None,
-        Meta(
-            description="Secret that signs requests to HTTP targets (`whsec_...`); a job's own wins.",
-            extra={"secret": "all", "expected": "whsec_ followed by base64"},
+        said(
+            "Secret that signs requests to HTTP targets (`whsec_...`); a job's own wins.",
+            secret="all",
+            expected="whsec_ followed by base64",
         ),
     ] = None
-    secrets_env_prefix: Annotated[
-        Text, Meta(description="What the variables begin with that hold the secrets `env:NAME`.")
-    ] = ENV_PREFIX_DEFAULT
-    secrets_dir: Annotated[Text, Meta(description="The folder of the files that hold the secrets `file:NAME`.")] = (
-        DIR_DEFAULT
+    secrets_env_prefix: Annotated[Text, said("What the variables begin with that hold the secrets `env:NAME`.")] = (
+        ENV_PREFIX_DEFAULT
     )
+    secrets_dir: Annotated[Text, said("The folder of the files that hold the secrets `file:NAME`.")] = DIR_DEFAULT
     secrets_allowed: Annotated[
         tuple[Text, ...],
-        Meta(
-            description="Which secrets a definition may name.",
-            extra={"expected": "patterns such as env:CRM_*, separated by commas"},
-        ),
+        said("Which secrets a definition may name.", expected="patterns such as env:CRM_*, separated by commas"),
     ] = ALLOWED_DEFAULT
     smtp_url: Annotated[
         Annotated[str, Meta(pattern=r"^smtps?://[^\s]+$", max_length=2_048)] | None,
-        Meta(
-            description="Mail server for channels of type email; `?from=ADDRESS` says who writes.",
-            extra={"secret": "password", "expected": "a URL such as smtps://USER:PASSWORD@mail.example.org"},
+        said(
+            "Mail server for channels of type email; `?from=ADDRESS` says who writes.",
+            secret="password",
+            expected="a URL such as smtps://USER:PASSWORD@mail.example.org",
         ),
     ] = None
-    allow_private_targets: Annotated[bool, Meta(description="Let HTTP targets be private or loopback addresses.")] = (
-        False
-    )
+    allow_private_targets: Annotated[bool, said("Let HTTP targets be private or loopback addresses.")] = False
     public_url: Annotated[
         Annotated[str, Meta(pattern=r"^https?://[^\s]+$", max_length=2_048)] | None,
-        Meta(
-            description="Base of the URLs to which endpoints report; left out: http://HOST:PORT.",
-            extra={"expected": "an http:// or https:// URL"},
+        said(
+            "Base of the URLs to which endpoints report; left out: http://HOST:PORT.",
+            expected="an http:// or https:// URL",
         ),
     ] = None
     allowed_hosts: Annotated[
         tuple[HostName, ...],
-        Meta(
-            description="Names under which the server may be addressed, beside loopback names, its own `host` and the "
+        said(
+            "Names under which the server may be addressed, beside loopback names, its own `host` and the "
             "host of `public_url`; beyond loopback every literal address is allowed too.",
-            extra={
-                "flag": "--allowed-host",
-                "expected": "host names such as jobs.example.com or *.example.com, separated by commas",
-            },
+            flag="--allowed-host",
+            expected="host names such as jobs.example.com or *.example.com, separated by commas",
         ),
     ] = ()
     trusted_proxies: Annotated[
         tuple[ProxyNetwork, ...],
-        Meta(
-            description="Proxies in front of this server: behind them, the last foreign address of `X-Forwarded-For` "
+        said(
+            "Proxies in front of this server: behind them, the last foreign address of `X-Forwarded-For` "
             "or `Forwarded` is that of the client, in the audit and wherever addresses are counted.",
-            extra={
-                "flag": "--trusted-proxy",
-                "expected": "addresses or networks such as 10.0.0.0/8, separated by commas",
-            },
+            flag="--trusted-proxy",
+            expected="addresses or networks such as 10.0.0.0/8, separated by commas",
         ),
     ] = ()
-    dashboard: Annotated[bool, Meta(description="Serve the dashboard at `/`.")] = True
+    dashboard: Annotated[bool, said("Serve the dashboard at `/`.")] = True
     oidc_issuer: Annotated[
         Annotated[str, Meta(pattern=r"^https?://[^\s]+$", max_length=2_048)] | None,
-        Meta(
-            description="URL of an OpenID Connect issuer, exactly as in `iss`: its access tokens are accepted.",
-            extra={"expected": "an http:// or https:// URL"},
+        said(
+            "URL of an OpenID Connect issuer, exactly as in `iss`: its access tokens are accepted.",
+            expected="an http:// or https:// URL",
         ),
     ] = None
     oidc_audience: Annotated[
-        Text | None,
-        Meta(description="What `aud` of an access token must hold; `any`: it is not checked."),
+        Text | None, said("What `aud` of an access token must hold; `any`: it is not checked.")
     ] = None
     oidc_client_id: Annotated[
-        Text | None,
-        Meta(description="Client at the issuer for the sign-in of people, in the dashboard and with `horarium login`."),
+        Text | None, said("Client at the issuer for the sign-in of people, in the dashboard and with `horarium login`.")
     ] = None
     oidc_client_secret: Annotated[
         Text | None,
-        Meta(
-            description="Secret of that client, if it has one; it stays in the server.",
-            extra={"secret": "all", "expected": "the secret as the issuer shows it"},
+        said(
+            "Secret of that client, if it has one; it stays in the server.",
+            secret="all",
+            expected="the secret as the issuer shows it",
         ),
     ] = None
     oidc_roles_claim: Annotated[
-        Text, Meta(description="The claim of an access token that holds roles; dots lead into objects.")
+        Text, said("The claim of an access token that holds roles; dots lead into objects.")
     ] = "roles"
     oidc_role_map: Annotated[
         tuple[Annotated[str, Meta(pattern=ROLE_PATTERN)], ...],
-        Meta(
-            description="Which role a value of that claim gives (`VALUE=ROLE`), bound to labels if you want "
+        said(
+            "Which role a value of that claim gives (`VALUE=ROLE`), bound to labels if you want "
             "(`VALUE=ROLE;LABEL=TEXT`); none: values are the names of roles.",
-            extra={
-                "expected": "VALUE=ROLE or VALUE=ROLE;LABEL=TEXT, separated by commas, or a mapping such as "
-                "{billing-ops: {role: operator, labels: {team: billing}}}; roles: viewer, operator, producer, editor, "
-                "worker, admin, of which the last two can't be bound"
-            },
+            expected="VALUE=ROLE or VALUE=ROLE;LABEL=TEXT, separated by commas, or a mapping such as "
+            "{billing-ops: {role: operator, labels: {team: billing}}}; roles: viewer, operator, producer, editor, "
+            "worker, admin, of which the last two can't be bound",
         ),
     ] = ()
     tls_cert: Annotated[
         Text | None,
-        Meta(
-            description="File with the server's TLS certificate and its chain (PEM); with `tls_key`, HTTPS is served.",
-            extra={"expected": "the name of a PEM file"},
+        said(
+            "File with the server's TLS certificate and its chain (PEM); with `tls_key`, HTTPS is served.",
+            expected="the name of a PEM file",
         ),
     ] = None
     tls_key: Annotated[
-        Text | None,
-        Meta(
-            description="File with the private key of `tls_cert` (PEM).",
-            extra={"expected": "the name of a PEM file"},
-        ),
+        Text | None, said("File with the private key of `tls_cert` (PEM).", expected="the name of a PEM file")
     ] = None
-    plan_ahead_seconds: Annotated[
-        float, Meta(ge=0, le=86_400, description="How far ahead fire times become pending runs.")
-    ] = 1.0
+    plan_ahead_seconds: Annotated[float, said("How far ahead fire times become pending runs.", ge=0, le=86_400)] = 1.0
     execution_window_seconds: Annotated[
-        float, Meta(ge=0, le=60, description="How long before its instant a run may be claimed and held ready.")
+        float, said("How long before its instant a run may be claimed and held ready.", ge=0, le=60)
     ] = 0.0
     catch_up_per_second: Annotated[
-        int, Meta(ge=1, le=100_000, description="How many missed fire times become due each second after downtime.")
+        int, said("How many missed fire times become due each second after downtime.", ge=1, le=100_000)
     ] = 100
     jobs_max: Annotated[
         int,
-        Meta(
+        said(
+            "How many due jobs this node plans at one time; the rest is left to other nodes, or to its next look.",
             ge=1,
             le=10_000,
-            description="How many due jobs this node plans at one time; the rest is left to other nodes, or to its "
-            "next look.",
         ),
     ] = 500
-    http_concurrency: Annotated[
-        int, Meta(ge=1, le=10_000, description="How many HTTP targets are called at one time.")
-    ] = 100
+    http_concurrency: Annotated[int, said("How many HTTP targets are called at one time.", ge=1, le=10_000)] = 100
     http_breaker_failures: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=100_000,
-            description="How many requests to one host fail in a row until it is held (0: it never is).",
-        ),
+        int, said("How many requests to one host fail in a row until it is held (0: it never is).", ge=0, le=100_000)
     ] = 20
     http_breaker_seconds: Annotated[
-        float, Meta(ge=1, le=86_400, description="How long a host is held until one run is tried there.")
+        float, said("How long a host is held until one run is tried there.", ge=1, le=86_400)
     ] = 60.0
-    handler_concurrency: Annotated[int, Meta(ge=1, le=10_000, description="How many handlers run at one time.")] = 100
-    grace_seconds: Annotated[float, Meta(ge=0, le=86_400, description="How long a stop waits for runs under way.")] = (
-        30.0
-    )
+    handler_concurrency: Annotated[int, said("How many handlers run at one time.", ge=1, le=10_000)] = 100
+    grace_seconds: Annotated[float, said("How long a stop waits for runs under way.", ge=0, le=86_400)] = 30.0
     audit_retention_seconds: Annotated[
         float,
-        Meta(
-            ge=3_600,
-            le=3_155_760_000,
-            description="How long audit entries are kept, and the versions of jobs that were deleted.",
+        said(
+            "How long audit entries are kept, and the versions of jobs that were deleted.", ge=3_600, le=3_155_760_000
         ),
     ] = 31_536_000.0
     run_log_seconds: Annotated[
-        float, Meta(ge=0, le=316_224_000, description="How long the log of a run is kept, from when the run was made.")
+        float, said("How long the log of a run is kept, from when the run was made.", ge=0, le=316_224_000)
     ] = 604_800.0
     run_log_bytes_max: Annotated[
-        int, Meta(ge=0, le=2**50, description="How much the logs of all runs take; beyond, the oldest go.")
+        int, said("How much the logs of all runs take; beyond, the oldest go.", ge=0, le=2**50)
     ] = 1_073_741_824
     metrics: Annotated[
-        Literal["open", "key", "off"], Meta(description="Who may read /metrics: all, those who may read jobs, or none.")
+        Literal["open", "key", "off"], said("Who may read /metrics: all, those who may read jobs, or none.")
     ] = "open"
     metrics_jobs_max: Annotated[
-        int, Meta(ge=0, le=100_000, description="How many jobs /metrics shows by name; the rest is `_other`.")
+        int, said("How many jobs /metrics shows by name; the rest is `_other`.", ge=0, le=100_000)
     ] = 1_000
-    held: Annotated[
-        bool, Meta(description="Start under a hold on everything, as for a restored copy; a person lifts it.")
-    ] = False
-    mcp: Annotated[
-        bool, Meta(description="Serve tools for agents (Model Context Protocol) at /mcp, for the same callers.")
-    ] = False
+    held: Annotated[bool, said("Start under a hold on everything, as for a restored copy; a person lifts it.")] = False
+    mcp: Annotated[bool, said("Serve tools for agents (Model Context Protocol) at /mcp, for the same callers.")] = False
     bus_urls: Annotated[
         tuple[BusUrl, ...],
-        Meta(
-            description="Message buses to which jobs may be sent: amqp://, amqps://, nats:// or redis://, each with "
+        said(
+            "Message buses to which jobs may be sent: amqp://, amqps://, nats:// or redis://, each with "
             "the name that jobs use and an equals sign before it; a URL alone is the bus `default`.",
-            extra={
-                "secret": "password",
-                "flag": "--bus-url",
-                "expected": "URLs such as amqp://rabbit/ or orders=nats://nats:4222, separated by commas",
-            },
+            secret="password",
+            flag="--bus-url",
+            expected="URLs such as amqp://rabbit/ or orders=nats://nats:4222, separated by commas",
         ),
     ] = ()
     doors: Annotated[
         tuple[DoorName, ...],
-        Meta(
-            description="Doors that are open to clients of other schedulers.",
-            extra={
-                "flag": "--door",
-                "expected": "one or more of rrule-scheduler, simple-scheduler, scrape-scheduler, separated by commas",
-            },
+        said(
+            "Doors that are open to clients of other schedulers.",
+            flag="--door",
+            expected="one or more of rrule-scheduler, simple-scheduler, scrape-scheduler, separated by commas",
         ),
     ] = ()
-    door_open: Annotated[
-        bool, Meta(description="Ask callers of rrule-scheduler's and scrape-scheduler's doors for no key.")
-    ] = False
+    door_open: Annotated[bool, said("Ask callers of rrule-scheduler's and scrape-scheduler's doors for no key.")] = (
+        False
+    )
     simple_scheduler_enforce_concurrency: Annotated[
-        bool, Meta(description="Let `allowConcurrentRuns: false` of simple-scheduler's jobs have an effect.")
+        bool, said("Let `allowConcurrentRuns: false` of simple-scheduler's jobs have an effect.")
     ] = False
-    simple_scheduler_bus: Annotated[
-        Text, Meta(description="The bus on which the workers of simple-scheduler's jobs are.")
-    ] = "default"
-    scrape_ready_pop_seconds: Annotated[
-        float, Meta(ge=0, le=60, description="How long a scrape worker waits for a job.")
-    ] = 30.0
+    simple_scheduler_bus: Annotated[Text, said("The bus on which the workers of simple-scheduler's jobs are.")] = (
+        "default"
+    )
+    scrape_ready_pop_seconds: Annotated[float, said("How long a scrape worker waits for a job.", ge=0, le=60)] = 30.0
     scrape_jitter_seconds: Annotated[
-        float,
-        Meta(
-            ge=0,
-            le=86_400,
-            description="How far `door scrape-scheduler job` spreads runs after their fire time.",
-            extra={"flag": ""},
-        ),
+        float, said("How far `door scrape-scheduler job` spreads runs after their fire time.", ge=0, le=86_400, flag="")
     ] = 30.0
     scrape_default_interval_seconds: Annotated[
         float,
-        Meta(
-            ge=1,
-            le=315_619_200,
-            description="The interval that `door scrape-scheduler job` gives to jobs without one.",
-            extra={"flag": ""},
-        ),
+        said("The interval that `door scrape-scheduler job` gives to jobs without one.", ge=1, le=315_619_200, flag=""),
     ] = 300.0
-    uvloop: Annotated[Literal["auto", "on", "off"], Meta(description="Use uvloop; auto: where it is installed.")] = (
-        "auto"
-    )
+    uvloop: Annotated[Literal["auto", "on", "off"], said("Use uvloop; auto: where it is installed.")] = "auto"
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{s.name}={s.shown(getattr(self, s.name))!r}" for s in table())

@@ -80,6 +80,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "secrets",
             "results",
             "plans",
+            "simulate",
             "testing",
         ),
     ),

@@ -103,6 +103,61 @@ def test_what_is_invalid_is_an_error_with_its_place(call: Call, tmp_path: Path) 
     assert "can't be read" in call("plan", str(tmp_path / "none.yaml"), status=1).stderr
 
 
+def test_definitions_are_carried_out_in_virtual_time(call: Call, url: str, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.yaml"
+    hold = {
+        "scope": {"job": "report"},
+        "reason": "moving",
+        "from": "2027-03-27T07:00:00Z",
+        "until": "2027-03-27T09:00:00Z",
+    }
+    file.write_text(f"{JOBS}\nholds: [{json.dumps(hold)}]")
+    span = ("--since", "2027-03-27T00:00:00Z", "--until", "2d")
+    shown = call("simulate", str(file), *span).output
+    assert "1 runs of 1 jobs begin" in shown
+    assert "report" in shown
+    told = json.loads(call("simulate", str(file), *span, "--durations", "90", "--json").output)
+    assert [run["began_at"] for run in told["runs"]] == ["2027-03-27T09:00:00Z", "2027-03-28T07:00:00Z"]
+    with Client(url) as client:
+        target = {"type": "queue", "queue": "simulated"}
+        client.put_job({"name": "hourly", "trigger": {"type": "interval", "every_seconds": 3600}, "target": target})
+        client.calendars.put("office", {"holidays": ["2027-01-01"]})
+    down = ("--down", "2027-03-27T02:00Z/2027-03-27T06:00Z", "--slots", "pull/simulated=1")
+    told = json.loads(call("simulate", "--from-server", *span, *down, "--json").output)
+    assert told["jobs"]["hourly"]["skipped"]["missed"] in (2, 3, 4)
+    both = json.loads(call("simulate", str(file), "--from-server", *span, "--json").output)
+    assert {"hourly", "report"} <= both["jobs"].keys()
+
+
+def test_the_example_of_the_page_gives_what_the_page_says(call: Call, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "simulate.md").read_text()
+    _, definitions, *_ = page.split("```yaml\n")
+    _, console, *_ = page.split("```console\n")
+    command, _, answer = console.partition("```")[0].replace("\\\n", "").removeprefix("$ ").partition("\n")
+    (tmp_path / "night.yaml").write_text(definitions.partition("```")[0])
+    args = [str(tmp_path) if arg == "schedules/" else arg for arg in command.split()[1:]]
+    assert [line.rstrip() for line in call(*args).output.splitlines()] == answer.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (["--since", "now"], "no instant"),
+        (["--down", "2027-03-27T02:00Z"], "is not T1/T2"),
+        (["--down", "2027-03-27T02:00Z/2027-03-27T01:00Z"], "ends before it begins"),
+        (["--durations", "long"], "neither `measured` nor"),
+        (["--durations", "measured"], "belongs to --from-server"),
+        (["--slots", "q=many"], "give QUEUE=N"),
+        (["--slots", "q=0"], "needs 1 or more"),
+    ],
+)
+def test_a_wrong_use_of_simulate_is_told(call: Call, tmp_path: Path, args: list[str], text: str) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text(JOBS)
+    given = ["--since", "2027-03-27T00:00:00Z", "--until", "1d", *args]
+    assert text in call("simulate", str(file), *given, status=2).stderr
+
+
 def test_a_forecast_is_a_map_of_the_hours(call: Call, url: str) -> None:
     with Client(url) as client:
         target = {"type": "queue", "queue": "map"}

@@ -165,6 +165,24 @@ async def test_a_hold_on_everything_costs_the_planner_nothing(setting: Setting) 
     assert job.version == 1
 
 
+@pytest.mark.parametrize("seconds", [0.9, 60.0])
+async def test_a_planner_rests_before_a_hold_and_before_its_end(setting: Setting, seconds: float) -> None:
+    """What it looks at ahead of time and may not plan yet must not keep it busy."""
+    await setting.add_job()
+    begins_at = to_datetime(START + 9_800_000)
+    await hold(setting, QUEUE, 60, begins_at=begins_at)
+    operations = setting.operations
+    planner = Planner(
+        setting.store, setting.signal, operations.reconciler, operations.following, setting.telemetry,
+        ahead_seconds=seconds,
+    )  # fmt: skip
+    wakes = []
+    for second in (9.7, 30.0, 59.8):
+        setting.clock.advance(second - (setting.now - START) / SECOND)
+        wakes.append((await planner.step(setting.now) or 0) - START)
+    assert wakes == [9_800_000, 60 * SECOND, 60 * SECOND]
+
+
 async def test_a_run_that_waits_for_a_hold_is_not_given_up_as_not_started(setting: Setting) -> None:
     await setting.add_run(start_by=START + 10 * SECOND)
     made = await hold(setting, QUEUE, 60)

@@ -16,9 +16,9 @@ ENDINGS = (".yaml", ".yml", ".json")
 Documents = dict[str, list[dict[str, Any]]]
 
 
-def read_folders(paths: tuple[str, ...]) -> Documents:
+def read_folders(paths: tuple[str, ...], kinds: tuple[str, ...] = KINDS) -> Documents:
     """All definitions in these files, and in the files of these folders. Raises InvalidJob, which names the file."""
-    found: Documents = {kind: [] for kind in KINDS}
+    found: Documents = {kind: [] for kind in kinds}
     for path in paths:
         for file in _files(path):
             for document in read_yaml(read_text(file), file, InvalidJob):
@@ -37,9 +37,9 @@ def _files(path: str) -> list[str]:
 
 
 def _add(found: Documents, document: Any, file: str) -> None:
-    if isinstance(document, dict) and document.keys() & set(KINDS):
-        if unknown := sorted(str(key) for key in document if key not in KINDS):
-            raise InvalidJob(f"{file}: unknown beside {', '.join(KINDS)}: {', '.join(unknown)}")
+    if isinstance(document, dict) and document.keys() & found.keys():
+        if unknown := sorted(str(key) for key in document if key not in found):
+            raise InvalidJob(f"{file}: unknown beside {', '.join(found)}: {', '.join(unknown)}")
         sections = document
     else:
         sections = {"jobs": document if isinstance(document, list) else [document]}

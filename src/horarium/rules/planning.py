@@ -95,9 +95,9 @@ def counted_runs(job: Job) -> tuple[int, int] | None:
 
 
 def plans_when_due(job: Job) -> bool:
-    """Whether it is planned when it falls due and not ahead: it depends on how earlier runs ended, a pause ends, or
-    the next thing to do is about a fire time that was skipped or moved."""
-    if needs_unfinished(job) or after_end(job) is not None or not job.enabled:
+    """Whether it is planned when it falls due and not ahead: it depends on how earlier runs ended, a pause or a hold
+    ends, or the next thing to do is about a fire time that was skipped or moved."""
+    if needs_unfinished(job) or after_end(job) is not None or not job.enabled or job.held_until is not None:
         return True
     return bool(job.overrides) and job.next_fire_at == next_due(job)
 

@@ -160,12 +160,17 @@ class Planner(Service):
             else:
                 plans[job.id] = again
         carried_out = await self._commit(self._pacing.paced(list(plans.values()), now), now)
-        wakes += [self._plan_at(planned.job) for planned in plans.values() if planned.job.next_fire_at is not None]
+        wakes += [self._plan_at(planned.job, now) for planned in plans.values() if planned.job.next_fire_at is not None]
         return wakes, len(plans), carried_out
 
-    def _plan_at(self, job: Job) -> Instant:
-        """When to plan this job next: some part of the look-ahead before it falls due, when others do not run."""
-        return _fire(job) if plans_when_due(job) else _fire(job) - self._lead
+    def _plan_at(self, job: Job, now: Instant) -> Instant:
+        """When to plan this job next: some part of the look-ahead before it falls due, when others do not run. What
+        lies beyond the begin of a hold is not planned before."""
+        if plans_when_due(job):
+            return _fire(job)
+        at = _fire(job) - self._lead
+        begins = None if at > now else job_hold(self._reconciler.holding.known, job, now).next_at
+        return at if begins is None or begins > _fire(job) else begins
 
     async def _unfinished(self, jobs: Sequence[Job]) -> dict[str, list[Run]]:
         ids = [job.id for job in jobs if needs_unfinished(job)]

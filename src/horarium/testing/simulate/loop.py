@@ -54,12 +54,19 @@ class NodeClock:
 
 class VirtualLoop(asyncio.BaseEventLoop):
     """An asyncio loop in virtual time. `task_made` is called with every task, `fail` if something is busy while no time
-    passes: on a real clock it would use up a core."""
+    passes: on a real clock it would use up a core. `early`: how many microseconds before its time a timer may go off;
+    with half of one, what is due at a full microsecond is done in it, however times were rounded."""
 
     def __init__(
-        self, time: Time, task_made: Callable[[asyncio.Task[Any], Any], None], fail: Callable[[str], None]
+        self,
+        time: Time,
+        task_made: Callable[[asyncio.Task[Any], Any], None],
+        fail: Callable[[str], None],
+        early: float = 0.0,
     ) -> None:
         super().__init__()
+        self._early = early
+        self._clock_resolution = max(self._clock_resolution, 2 * early / SECOND)
         self._virtual = time
         self._fail = fail
         self._turns = 0
@@ -80,7 +87,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             timeout = 1.0
         if timeout > 0:
             self._turns = 0
-            self._virtual.elapsed += max(1, math.ceil(timeout * SECOND))
+            self._virtual.elapsed += max(1, math.ceil(timeout * SECOND - self._early))
         return []
 
     def _process_events(self, events: list[Any]) -> None:

@@ -1,0 +1,216 @@
+"""A rehearsal does what a server does: in order, without a server, and the same each time."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant, to_instant, to_text
+from horarium.errors import CallerError, InvalidRequest
+from horarium.rules.planning import job_fires
+from horarium.testing import rehearsing
+from horarium.testing.rehearsed import LATE, Rehearsed
+from horarium.testing.rehearsing import Scene, rehearse
+from horarium.testing.scenes import scene_of
+from horarium.testing.values import a_job
+
+SINCE = 1_806_105_600 * SECOND
+"""2027-03-27T00:00:00Z."""
+RECORDED = Path(__file__).parents[1] / "simulation" / "recorded.json"
+QUEUE = {"type": "queue", "queue": "q"}
+
+
+def a_definition(name: str, every: float = 60, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "trigger": {"type": "interval", "every_seconds": every}, "target": QUEUE, **fields}
+
+
+def scene(*jobs: dict[str, Any], until: Instant = SINCE + HOUR, **more: Any) -> Scene:
+    given = {kind: more.pop(kind, []) for kind in ("calendars", "holds", "overrides")}
+    return replace(scene_of({"jobs": jobs, **given}, SINCE, until), **more)
+
+
+def begun(found: Rehearsed) -> list[tuple[str, str]]:
+    return sorted((run["fire_at"], run["job"]) for run in found.runs if run["began_at"] is not None)
+
+
+def at(text: str) -> Instant:
+    return to_instant(datetime.fromisoformat(text))
+
+
+# ---- against what is known otherwise
+
+
+def test_it_is_what_a_real_server_did() -> None:
+    """recorded.json: a minute of the jobs that `make demo` defines, with the server killed and started again."""
+    recorded = json.loads(RECORDED.read_text())
+    given = {**scene_kinds(), "jobs": recorded["jobs"]}
+    made = scene_of(given, at(recorded["since"]), at(recorded["until"]))
+    begins, _, ends = recorded["down"].partition("/")
+    found = rehearse(replace(made, usual=(0.01,), downs=[(at(begins), at(ends))]))
+    wanted = sorted((at(run["fire_at"]), run["job"], run["cause"]) for run in recorded["runs"])
+    assert sorted((at(run["fire_at"]), run["job"], run["cause"]) for run in found.runs) == wanted
+    late = [(at(run["fire_at"]), run["job"]) for run in recorded["runs"] if begun_late(run)]
+    assert sorted((at(run["fire_at"]), run["job"]) for run in found.runs if run["late_seconds"] > 1) == sorted(late)
+    assert len(late) == 3
+
+
+def scene_kinds() -> dict[str, list[dict[str, Any]]]:
+    return {"calendars": [], "holds": [], "overrides": []}
+
+
+def begun_late(run: dict[str, Any]) -> bool:
+    return at(run["began_at"]) - at(run["fire_at"]) > LATE
+
+
+TRIGGERS = st.sampled_from(
+    [
+        {"type": "interval", "every_seconds": 37},
+        {"type": "cron", "expression": "*/7 * * * *", "timezone": "Europe/Berlin"},
+        {"type": "rrule", "rrule": "FREQ=MINUTELY;INTERVAL=11"},
+        {"type": "interval", "every_seconds": 300, "from": "end"},
+        {"type": "except", "trigger": {"type": "interval", "every_seconds": 90}, "except": [{"dates": ["2027-03-28"]}]},
+    ]
+)
+
+
+@st.composite
+def scenes(draw: st.DrawFn) -> Scene:
+    jobs = [
+        a_definition(
+            f"job-{number}",
+            trigger=draw(TRIGGERS),
+            overlap=draw(st.sampled_from(["allow", "skip", "buffer_one", "cancel_other"])),
+            jitter_seconds=draw(st.sampled_from([0, 20])),
+            fires_max=draw(st.sampled_from([None, None, 9])),
+            priority=draw(st.integers(0, 2)),
+            concurrency=draw(st.sampled_from([None, {"key": "k", "max": 2}])),
+        )
+        for number in range(draw(st.integers(1, 5)))
+    ]
+    holds = draw(
+        st.lists(
+            st.builds(
+                lambda scope, begin, length, missed: {
+                    "scope": scope, "reason": "moving", "missed": missed,
+                    "from": to_text(SINCE + begin * MINUTE), "until": to_text(SINCE + (begin + length) * MINUTE),
+                },
+                st.sampled_from([{"all": True}, {"job": "job-0"}, {"queue": "q"}]),
+                st.integers(0, 20), st.integers(1, 20), st.sampled_from(["skip", "catch_up"]),
+            ),
+            max_size=2,
+        )
+    )  # fmt: skip
+    slots = draw(st.sampled_from([{}, {"pull/q": 2}]))
+    return scene(
+        *jobs, until=SINCE + 25 * MINUTE, holds=holds, usual=(draw(st.sampled_from([1.0, 50.0, 400.0])),), slots=slots
+    )
+
+
+@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@given(scenes())
+def test_a_look_further_ahead_changes_nothing(made: Scene) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        far = rehearse(made)
+        patch.setattr(rehearsing, "AHEAD_SECONDS", 1.0)
+        near = rehearse(made)
+    assert near.totals == far.totals
+    assert near.jobs == far.jobs
+    assert sorted(near.runs, key=str) == sorted(far.runs, key=str)
+
+
+@pytest.mark.parametrize("kind", ["interval", "cron"])
+def test_without_events_each_fire_time_begins_at_its_instant(kind: str) -> None:
+    trigger = {"type": "cron", "expression": "17 */2 * * *", "timezone": "Europe/Berlin"}
+    definition = a_definition("a") if kind == "interval" else {**a_definition("a"), "trigger": trigger}
+    found = rehearse(scene(definition, until=SINCE + DAY // 4))
+    wanted = job_fires(a_job("a", trigger=definition["trigger"], anchor_at=SINCE), SINCE - 1, 400)
+    assert [at(run["began_at"]) for run in found.runs] == [fire for fire in wanted if fire < SINCE + DAY // 4]
+    assert found.totals.uneventful
+
+
+# ---- what people ask
+
+
+def test_too_few_slots_make_runs_late() -> None:
+    jobs = [a_definition(f"job-{number}") for number in range(4)]
+    enough = rehearse(scene(*jobs, usual=(20.0,), slots={"pull/q": 4}))
+    assert enough.totals.late == 0
+    few = rehearse(scene(*jobs, usual=(20.0,), slots={"pull/q": 1}))
+    assert few.totals.late > 3 * 50
+    assert few.totals.waiting > 0
+    assert few.totals.runs + few.totals.waiting == enough.totals.runs
+
+
+def test_what_a_stop_of_the_service_costs() -> None:
+    down = [(SINCE + 10 * MINUTE + SECOND, SINCE + 20 * MINUTE + 30 * SECOND)]
+    policies = {"none": None, "latest": None, "all": None}
+    jobs = [a_definition(name, catch_up={"policy": name}) for name in policies]
+    found = rehearse(scene(*jobs, downs=down, usual=(1.0,)))
+    assert {name: (of.caught_up, of.skipped) for name, of in found.jobs.items()} == {
+        "none": (0, {"missed": 10}), "latest": (1, {"missed": 9}), "all": (10, {}),
+    }  # fmt: skip
+    assert not [run for run in found.runs if run["began_at"] and down[0][0] <= at(run["began_at"]) < down[0][1]]
+
+
+def test_holds_overrides_and_time_limits_are_as_on_a_server() -> None:
+    until = SINCE + 30 * MINUTE
+    hold = {"scope": {"job": "held"}, "reason": "moving", "missed": "skip",
+            "from": to_text(SINCE + 10 * MINUTE), "until": to_text(SINCE + 15 * MINUTE)}  # fmt: skip
+    moved = {"job": "moved", "fire_at": to_text(SINCE + 5 * MINUTE), "to": to_text(SINCE + 5 * MINUTE + 7 * SECOND)}
+    found = rehearse(
+        scene(
+            a_definition("held"), a_definition("moved"), a_definition("skipped"),
+            a_definition("limited", timeouts={"execution_seconds": 5}, retry={"attempts_max": 1}),
+            until=until, holds=[hold], seconds={"limited": (9.0,)},
+            overrides=[moved, {"job": "skipped", "fire_at": to_text(SINCE + MINUTE)}],
+        )
+    )  # fmt: skip
+    assert (found.jobs["held"].held, found.jobs["held"].runs) == (5, 24)
+    assert found.jobs["skipped"].skipped == {"skipped_override": 1}
+    assert found.jobs["limited"].failed == found.jobs["limited"].runs == 29
+    (run,) = [run for run in found.runs if run["job"] == "moved" and run["due_at"] == moved["to"]]
+    assert (run["fire_at"], run["began_at"]) == (moved["fire_at"], moved["to"])
+
+
+def test_the_seed_decides_what_is_drawn() -> None:
+    made = scene(a_definition("a"), a_definition("b"), seconds={"a": (1.0, 30.0, 300.0)}, slots={"pull/q": 1})
+    first, again, other = rehearse(made), rehearse(made), rehearse(replace(made, seed=1))
+    assert first == again
+    assert first.runs != other.runs
+
+
+def test_a_job_that_exists_goes_on_in_its_phase_and_count() -> None:
+    shown = {
+        **a_definition("a", every=600, fires_max=10), "created_at": "2027-01-01T00:00:00Z",
+        "next_fire_at": to_text(SINCE - 90 * SECOND), "fires_count": 7, "version": 3, "state": "enabled",
+    }  # fmt: skip
+    found = rehearse(scene(shown))
+    assert begun(found) == [(to_text(SINCE + seconds * SECOND), "a") for seconds in (510, 1110, 1710)]
+
+
+def test_jobs_that_follow_run_when_they_are_triggered() -> None:
+    first = a_definition("first", every=600, on={"completed": [{"trigger": "second"}]})
+    second = {"name": "second", "trigger": {"type": "once", "at": "2100-01-01T00:00:00Z"}, "target": QUEUE}
+    found = rehearse(scene(first, second, usual=(5.0,), until=SINCE + HOUR + MINUTE))
+    assert Counter(run["job"] for run in found.runs) == {"first": 6, "second": 6}
+
+
+def test_what_is_wrong_is_said() -> None:
+    with pytest.raises(InvalidRequest, match="until"):
+        rehearse(scene(a_definition("a"), until=SINCE))
+    with pytest.raises(CallerError, match="every_seconds"):
+        rehearse(scene(a_definition("a", every=-1)))
+    with pytest.raises(InvalidRequest, match="twice"):
+        rehearse(scene(a_definition("a"), a_definition("a")))
+    with pytest.raises(InvalidRequest, match="there are pull/q"):
+        rehearse(scene(a_definition("a"), slots={"q": 1}))
+    with pytest.raises(InvalidRequest, match="no job named"):
+        scene(a_definition("a"), overrides=[{"job": "b", "fire_at": "2027-03-27T00:00:00Z"}])

@@ -114,7 +114,7 @@ def test_definitions_are_carried_out_in_virtual_time(call: Call, url: str, tmp_p
     file.write_text(f"{JOBS}\nholds: [{json.dumps(hold)}]")
     span = ("--since", "2027-03-27T00:00:00Z", "--until", "2d")
     shown = call("simulate", str(file), *span).output
-    assert "1 runs of 1 jobs begin" in shown
+    assert "2 runs of 1 jobs begin" in shown
     assert "report" in shown
     told = json.loads(call("simulate", str(file), *span, "--durations", "90", "--json").output)
     assert [run["began_at"] for run in told["runs"]] == ["2027-03-27T09:00:00Z", "2027-03-28T07:00:00Z"]

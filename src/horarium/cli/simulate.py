@@ -56,7 +56,7 @@ Examples:
     "--durations", metavar="measured|SECONDS",
     help="How long runs take: as the server measured, or so long (left out: measured with --from-server, else 1).",
 )  # fmt: skip
-@click.option("--slots", multiple=True, metavar="QUEUE=N", help="So many runs of a queue at a time; repeatable.")
+@click.option("--slots", multiple=True, metavar="QUEUE=N", help="At most N runs of a queue at a time; repeatable.")
 @click.option(
     "--from-server", is_flag=True, help="Jobs, calendars, holds and overrides of the server; files go before."
 )

@@ -121,7 +121,7 @@ class _Rehearsal:
         entropy = Random(scene.seed).randbytes
         self._runtime = Runtime(self._store, options, clock=clock, signal=self._signal, entropy=entropy)
         for meter in ("planned", "settled"):
-            setattr(self._runtime.telemetry, meter, lambda *runs: None)  # nobody scrapes
+            setattr(self._runtime.telemetry, meter, lambda *runs: None)  # they are not scraped
         self._operations = self._runtime.operations
         self._operations.jobs._check_target = lambda target: None  # nothing is delivered
         self._work = _Work(scene, self._witness)

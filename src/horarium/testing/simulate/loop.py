@@ -66,7 +66,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     ) -> None:
         super().__init__()
         self._early = early
-        self._clock_resolution = 2 * early / SECOND
+        if early:
+            self._clock_resolution = 2 * early / SECOND
         self._virtual = time
         self._fail = fail
         self._turns = 0

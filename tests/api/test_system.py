@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from horarium.api.app import MetricsFor
-from horarium.model import Node
+from horarium.model import Health, Node
+from horarium.ports import JobFilter
 from horarium.testing.values import NOW
 
-from .conftest import Api
+from .conftest import Api, a_definition
 
 
 async def add_node(api: Api, name: str) -> None:
@@ -75,5 +76,24 @@ async def test_metrics_are_for_all_or_for_keys_or_for_no_one() -> None:
         return [(await api.get("//metrics", headers=key)).status for key in keys]
 
     assert await statuses("open") == [200] * 5
-    assert await statuses("key") == [401, 200, 200, 403, 403]
+    assert await statuses("key") == [401, 200, 200, 403, 200]
     assert await statuses("off") == [404] * 5
+
+
+async def test_a_bound_key_reads_the_metrics_of_its_jobs_alone() -> None:
+    api = Api(api_keys=["first-key-1234"], metrics="key")
+    admin = {"authorization": "Bearer first-key-1234"}
+    for team in ("ops", "billing"):
+        await api.post("/jobs", a_definition(f"of-{team}", labels={"team": team}), headers=admin)
+    for job in (await api.store.list_jobs(JobFilter(), None, 9)).items:
+        api.telemetry.jobs.show(job.name, Health())
+    asked = {"name": "k", "roles": ["viewer"], "labels": {"team": "billing"}}
+    key = {"authorization": f"Bearer {(await api.post('/keys', asked, headers=admin)).json['key']}"}
+    every, mine = [(await api.get("//metrics", headers=each)).body.decode() for each in (admin, key)]
+    assert 'job="of-ops"' in every
+    assert 'job="of-billing"' in mine
+    lines = [line for line in mine.splitlines() if not line.startswith("#")]
+    assert lines
+    assert all('job="of-billing"' in line for line in lines)
+    # What one caller may see is not what the next one gets.
+    assert 'horarium_jobs{enabled="true"} 2.0' in (await api.get("//metrics", headers=admin)).body.decode()

@@ -315,6 +315,19 @@ def test_jobs_that_left_the_file_are_shown_and_then_deleted(load: Call, url: str
         assert {job.name for job in client.list_jobs(labels={"app": "pruned"})} == {"pruned-a"}
 
 
+def test_a_job_of_another_label_is_taken_over_only_if_that_is_said(load: Call, url: str) -> None:
+    load(json.dumps([a_job("theirs"), a_job("free")]), "--label", "team=ops")
+    with Client(url) as client:
+        client.patch_job("free", {"labels": {"team": None}})
+    both = json.dumps([a_job("theirs", priority=3), a_job("free")])
+    refused = load(both, "--label", "team=billing", "--json", status=1)
+    assert counts(refused) == (0, 1, 0, 1)
+    assert "is a job of team=ops" in json.loads(refused.stdout)["errors"][0]["error"]
+    assert counts(load(both, "--label", "team=billing", "--take-over", "--json")) == (0, 1, 1, 0)
+    with Client(url) as client:
+        assert (client.get_job("theirs").labels, client.get_job("theirs").priority) == ({"team": "billing"}, 3)
+
+
 def test_nothing_is_pruned_while_the_file_has_an_error(load: Call, url: str) -> None:
     load(json.dumps([a_job("safe-a"), a_job("safe-b")]), "--label", "app=safe")
     broken = json.dumps([a_job("safe-a"), {"name": "safe-b"}])

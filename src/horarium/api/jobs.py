@@ -18,7 +18,7 @@ from horarium.api.reading import (
     BodyReader,
     check_rule,
     idempotency_key,
-    is_name,
+    is_place,
     job_name,
     read_cursor,
     read_job,
@@ -48,7 +48,6 @@ from horarium.model import Job, encode_payload
 from horarium.model.overrides import OVERRIDES_MAX
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.bounds.listing import Slices
-from horarium.operations.bounds.reaching import is_sealed
 from horarium.operations.facade import Operations
 from horarium.operations.jobs.importing import Put
 from horarium.ports import JobFilter
@@ -109,7 +108,7 @@ class Jobs:
             name_prefix=None if query.prefix is UNSET else query.prefix or None,
             finished={"false": False, "true": True, "any": None}[query.finished],
         )
-        after = read_cursor("jobs", query.cursor, _is_place if call.principal.bound else is_name)
+        after = read_cursor("jobs", query.cursor, is_place)
         page = await self._operations.jobs.list_jobs(where, after, query.limit)
         seen = await self._shown.each(call, page.items)
         return answer(JobPage(seen, write_cursor("jobs", page.next_after)))
@@ -155,7 +154,11 @@ class Jobs:
                 answers.append(None)
             except CallerError as error:
                 answers.append(_not_imported(fields.get("name"), error))
-        put = await self._operations.importing.put_jobs(definitions, dry_run=asked.dry_run) if definitions else []
+        put = (
+            await self._operations.importing.put_jobs(definitions, dry_run=asked.dry_run, owned_by=asked.owned_by)
+            if definitions
+            else []
+        )
         warnings = await self._operations.importing.warnings(definitions)
         done = [(job.name, each, why) for job, each, why in zip(definitions, put, warnings, strict=True)]
         refused = [(each, ("job.update", f"job/{name}")) for name, each, _ in done if isinstance(each, Forbidden)]
@@ -327,11 +330,6 @@ class Jobs:
                 answers={200: (Fires, "Fire times")}, problems=("invalid_trigger", "too_expensive"),
             ),
         ]  # fmt: skip
-
-
-def _is_place(text: str) -> bool:
-    """Whether a list for a caller that is bound may go on there."""
-    return is_name(text) or is_sealed(text)
 
 
 def _not_imported(name: Any, error: HorariumError) -> Imported:

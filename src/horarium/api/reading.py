@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 from starlette.requests import Request
 
+from horarium.access.acting import bound_caller
 from horarium.api.limits import JSON_DEPTH_MAX, KEY_CHARS_MAX, QUERY_FIELDS_MAX, RULE_BYTES_MAX
 from horarium.api.problems import (
     BodyCutOff,
@@ -29,6 +30,7 @@ from horarium.api.problems import (
     UnsupportedMediaType,
 )
 from horarium.errors import InvalidRequest, InvalidTrigger, NotFound
+from horarium.operations.bounds.reaching import is_sealed
 from horarium.wire.definitions import JobDefinition
 from horarium.wire.faults import fault_of, find_faults, numbers_too_long
 from horarium.wire.numbers import has_whole, whole_numbers
@@ -363,6 +365,11 @@ def read_cursor(what: str, cursor: str | msgspec.UnsetType, fits: Callable[[str]
 def is_name(text: str) -> bool:
     """Whether a job or node can have this name."""
     return _NAME.fullmatch(text) is not None
+
+
+def is_place(text: str) -> bool:
+    """Whether a list of jobs may go on there, for who asks."""
+    return is_name(text) or (bound_caller() is not None and is_sealed(text))
 
 
 def is_run_id(text: str) -> bool:

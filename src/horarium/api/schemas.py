@@ -25,7 +25,7 @@ from horarium.api.limits import (
 from horarium.api.problems import Problem
 from horarium.model import NAME_LENGTH_MAX, Name, State
 from horarium.rules.settling import RETRY_AFTER_SECONDS_MAX
-from horarium.wire.definitions import Moment
+from horarium.wire.definitions import Labels, Moment
 from horarium.wire.history import SYSTEM_CHARS_MAX, PastRun
 from horarium.wire.overrides import OverrideView
 from horarium.wire.views import JobView, NodeView, RunOutcome, RunView
@@ -173,10 +173,12 @@ class RetryRequest(TriggerRequest, forbid_unknown_fields=True):
 
 
 class ImportRequest(Struct, forbid_unknown_fields=True):
-    """Jobs, each read as a `JobDefinition`, for itself. `dry_run`: answer the effects, and write nothing."""
+    """Jobs, each read as a `JobDefinition`, for itself. `dry_run`: answer the effects, and write nothing. `owned_by`:
+    labels of who imports; a job that has another value of one of them is another's, and is left alone."""
 
     jobs: Annotated[list[dict[str, Any]], Meta(max_length=BATCH_MAX)]
     dry_run: bool = False
+    owned_by: Labels = {}
 
 
 class HistoryRequest(Struct, forbid_unknown_fields=True):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from msgspec import UNSET
 
-from horarium.access.roles import NO_LABELS, Scope
+from horarium.access.roles import LOCAL, NO_LABELS, Scope
 from horarium.api.answers import Ready
 from horarium.api.endpoints import Answer, Call, Endpoint, answer
 from horarium.api.events import EVENT_STREAM, event_stream
@@ -30,7 +31,7 @@ from horarium.clock import DAY, Instant, to_datetime
 from horarium.errors import Outage
 from horarium.operations.facade import Operations
 from horarium.operations.looking.upcoming import upcoming
-from horarium.ports import Stats
+from horarium.ports import BATCH_MAX, JobFilter, Stats
 from horarium.services.polling.claims import Claims
 from horarium.services.polling.news import News
 from horarium.siblings import Siblings
@@ -59,6 +60,9 @@ class Telemetry(Protocol):
 
     def refused(self, reason: str) -> None:
         """A request was refused before any work."""
+
+
+JOB_LABEL = re.compile(r'[{,]job="([^"]*)"')
 
 
 class System:
@@ -131,6 +135,8 @@ class System:
         return answer(Readiness(not problems, problems), 503 if problems else 200)
 
     async def metrics(self, call: Call) -> Answer:
+        if call.request.scope.get("user", LOCAL).bound:
+            return await self._metrics_of_its_jobs()
         try:
             stats, now = await self._operations.stats(), self._operations.clock.now()
         except Outage:
@@ -139,6 +145,17 @@ class System:
         for whole in await self._siblings.ask(METRICS, text):
             text = whole
         return Ready(text, media_type=media_type)
+
+    async def _metrics_of_its_jobs(self) -> Answer:
+        """For a bound caller, those of the jobs that it may see."""
+        text, media_type = self._telemetry.render()
+        for whole in await self._siblings.ask(METRICS, text):
+            text = whole
+        names = {job.name for job in (await self._operations.store.list_jobs(JobFilter(), None, BATCH_MAX)).items}
+        lines = [
+            line for line in text.decode().splitlines(keepends=True) if line.startswith("#") or _is_of(line, names)
+        ]
+        return Ready("".join(lines).encode(), media_type=media_type)
 
     def endpoints(self) -> list[Endpoint]:
         """The route table, under /api/v1."""
@@ -190,7 +207,13 @@ class System:
         return Endpoint(
             method="GET", path="/metrics", name="metrics", tag="health", handle=self.metrics, open=open,
             scope=None if open else Scope.JOBS_READ,
-            costly=True,
+            costly=True, bound=True,
             summary="Metrics for Prometheus", media_type="text/plain",
             answers={200: (str, "The text format of Prometheus")},
         )  # fmt: skip
+
+
+def _is_of(line: str, names: Collection[str]) -> bool:
+    """Whether a line of metrics is of one of these jobs."""
+    found = JOB_LABEL.search(line)
+    return found is not None and found[1] in names

@@ -86,6 +86,7 @@ Examples:
 )
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="A label for every job; repeatable.")
 @click.option("--prune", is_flag=True, help="Delete the jobs with these labels that FILE no longer has; needs --label.")
+@click.option("--take-over", is_flag=True, help="Take jobs over that have another value of a --label.")
 @click.option("--allow-empty", is_flag=True, help="Prune although FILE has no job: all jobs with these labels go.")
 @on_server
 def import_jobs(
@@ -103,6 +104,7 @@ def import_jobs(
     overlap: str | None,
     labels: tuple[str, ...],
     prune: bool,
+    take_over: bool,
     allow_empty: bool,
 ) -> None:
     owned = pairs("--label", labels, "=") | ({SOURCE_LABEL: source} if source else {})
@@ -125,7 +127,7 @@ def import_jobs(
     if mailto and not dry_run:
         make_channels(server.client, entries)
     with _progress(len(entries), server.as_json) as advance:
-        names, errors = _import(server.client, entries, dry_run, advance)
+        names, errors = _import(server.client, entries, dry_run, {} if take_over else owned, advance)
     gone, owned_before = _prune(server.client, entries, owned, errors, dry_run) if prune else (None, 0)
     found = notes(entries, None if timezone else zone, mailto=mailto)
     if server.as_json:
@@ -178,7 +180,7 @@ def _prune(
 
 
 def _import(
-    client: Client, entries: Sequence[Entry], dry_run: bool, advance: Callable[[], None]
+    client: Client, entries: Sequence[Entry], dry_run: bool, owned: dict[str, str], advance: Callable[[], None]
 ) -> tuple[dict[str, list[str]], list[dict[str, str]]]:
     """The names of the jobs by what became of them, and the errors."""
     names: dict[str, list[str]] = {"created": [], "updated": [], "unchanged": []}
@@ -196,7 +198,7 @@ def _import(
         else:
             errors.append(_failed(entry, why))
             advance()
-    sent = client.import_jobs((entry.definition or {} for entry in good), dry_run=dry_run)
+    sent = client.import_jobs((entry.definition or {} for entry in good), dry_run=dry_run, owned_by=owned)
     for entry, imported in zip(good, sent, strict=True):
         if imported.error is None:
             names[imported.outcome].append(imported.name)

@@ -92,39 +92,44 @@ class Client(Watching, ManyRuns):
         return self._transport.put(f"/jobs/{segment(_name_of(definition))}", definition, JobView)
 
     def import_jobs(
-        self, definitions: Iterable[JobDefinition | Mapping[str, Any]], *, dry_run: bool = False
+        self,
+        definitions: Iterable[JobDefinition | Mapping[str, Any]],
+        *,
+        dry_run: bool = False,
+        owned_by: Mapping[str, str] | None = None,
     ) -> Iterator[Imported]:
         """Put many jobs, each for itself, as many in one request as fit: what became of each, in their order, as it
         comes in. Importing again changes nothing. New jobs with an interval begin spread over it. `dry_run`: nothing is
-        written."""
+        written. `owned_by`: labels of the owner; a job that has another value of one of them is left alone."""
+        asked = {"dry_run": dry_run, **({"owned_by": owned_by} if owned_by else {})}
         batch: list[msgspec.Raw] = []
         size = 0
         for definition in definitions:
             try:
                 text = msgspec.json.encode(definition)
             except (TypeError, ValueError, RecursionError) as error:
-                yield from self._import(batch, dry_run)
+                yield from self._import(batch, asked)
                 batch, size = [], 0
                 yield Imported("", "failed", InvalidRequest(f"it can't be written as JSON: {error}"))
                 continue
             if batch and (len(batch) >= IMPORT_MAX or size + len(text) > IMPORT_BYTES_MAX):
-                yield from self._import(batch, dry_run)
+                yield from self._import(batch, asked)
                 batch, size = [], 0
             batch.append(msgspec.Raw(text))
             size += len(text) + 1
-        yield from self._import(batch, dry_run)
+        yield from self._import(batch, asked)
 
-    def _import(self, batch: list[msgspec.Raw], dry_run: bool) -> Iterator[Imported]:
+    def _import(self, batch: list[msgspec.Raw], asked: Mapping[str, Any]) -> Iterator[Imported]:
         if not batch:
             return
         try:
-            body = {"jobs": batch, "dry_run": dry_run}
+            body = {"jobs": batch, **asked}
             found = self._transport.call("POST", "/import", list[ImportedLine], body=body)
         except InvalidRequest as error:
             if len(batch) > 1:
                 # One that can't be read at all keeps the others out: it is found by halving.
-                yield from self._import(batch[: len(batch) // 2], dry_run)
-                yield from self._import(batch[len(batch) // 2 :], dry_run)
+                yield from self._import(batch[: len(batch) // 2], asked)
+                yield from self._import(batch[len(batch) // 2 :], asked)
                 return
             found = []
             yield Imported(str(_named(batch[0])), "failed", error)

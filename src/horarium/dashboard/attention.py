@@ -16,6 +16,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
+from horarium.access.acting import who_reads
 from horarium.clock import DAY, MINUTE, SECOND, Instant
 from horarium.dashboard.formats import counted, duration, span
 from horarium.dashboard.marks import FAILED, LATE, LATE_AFTER, LOST, Mark, error_line, mark_of
@@ -121,7 +122,10 @@ class Watching:
         self._turn = asyncio.Lock()
 
     async def look(self, age_max: float = 1.0) -> Attention:
-        """The present faults, or those of `age_max` seconds ago at most. Raises StoreUnavailable."""
+        """The present faults, or those of `age_max` seconds ago at most; those of a bound visitor are looked for each
+        time. Raises StoreUnavailable."""
+        if who_reads() is not None:
+            return await self._look()
         async with self._turn:
             elapsed = self._operations.clock.monotonic()
             if self._found is None or not 0 <= elapsed - self._found_at < age_max:
@@ -146,7 +150,7 @@ class Watching:
             *undelivered,
             *await self._worst(failing, now),
             *_lost(nodes, now),
-            *_held(standing(operations.reconciler.holding.known, now)),
+            *_held(standing(await operations.holds.seen(operations.reconciler.holding.known), now)),
             *_unserved(unserved, late, now),
             *_late(late, {queue.queue for queue in unserved}, now),
         ]

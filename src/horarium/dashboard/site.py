@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from msgspec import Struct
 from starlette.responses import Response
 
-from horarium.access.acting import acting
+from horarium.access.acting import acting, reading
 from horarium.access.audit import Origin
 from horarium.access.people import People
 from horarium.access.roles import LOCAL, Principal, Scope
@@ -49,11 +49,13 @@ COUNTS_AGE_MAX = 10.0
 FORM_BYTES_MAX = 1_200_000
 FORM_FIELDS_MAX = 2_000
 VISIT_BYTES = 32
+NAME_CHARS_MAX = 200
 NOT_IN_QUOTES = {ord("'"): "%27", ord('"'): "%22"}
 
 
 class Visit(Struct, kw_only=True):
-    """One request of a browser. `form`: the posted fields, checked."""
+    """One request of a browser. `form`: the posted fields, checked. `scopes`: all that the visitor has; `principal` is
+    bound as those roles are that open this page."""
 
     request: AnyRequest
     principal: Principal
@@ -62,6 +64,7 @@ class Visit(Struct, kw_only=True):
     zone: str
     form: dict[str, list[str]] = {}
     cookies: list[str] = []
+    scopes: frozenset[Scope] = frozenset()
 
     @property
     def csrf(self) -> str:
@@ -70,7 +73,7 @@ class Visit(Struct, kw_only=True):
 
     def may(self, scope: str) -> bool:
         """Whether the visitor has this scope."""
-        return Scope(scope) in self.principal.scopes
+        return Scope(scope) in (self.scopes or self.principal.scopes)
 
     def text(self, name: str) -> str:
         """A field of the form, or of the query."""
@@ -112,7 +115,8 @@ Counts = dict[str, tuple[str, bool]]
 
 class Page(Struct, frozen=True, kw_only=True):
     """One address. `scope`: what the visitor must be allowed, and `also` that; `open`: answered to everyone. `place`:
-    which entry of the navigation it belongs to."""
+    which entry of the navigation it belongs to. `tells_all`: it is not for visitors that are bound. `reads`: what is
+    posted changes nothing."""
 
     path: str
     name: str
@@ -122,6 +126,8 @@ class Page(Struct, frozen=True, kw_only=True):
     method: str = "GET"
     place: str = ""
     open: bool = False
+    tells_all: bool = False
+    reads: bool = False
 
 
 def csrf_of(token: str) -> str:
@@ -212,9 +218,14 @@ class Site:
         request.scope["user"] = visit.principal
         try:
             _admit(visit.principal, page)
+            visit.scopes = visit.principal.scopes
+            visit.principal = request.scope["user"] = visit.principal.narrowed(page.scope)
             if page.method == "POST":
                 await self._read_form(visit)
-            with acting(self._origin(visit) if page.method == "POST" else None):
+            changes = page.method == "POST" and not page.reads
+            with reading(visit.principal):
+                await self._require_there(visit)
+            with acting(self._origin(visit) if changes else None), reading(None if changes else visit.principal):
                 answer = await page.handle(visit)
         except (BodyCutOff, BodyTooLarge):
             raise
@@ -223,10 +234,21 @@ class Site:
                 self._keys.refuse(request, error)
             return self._broken(visit, request, error)
         if isinstance(answer, Shown):
-            return self._page(visit, page.place, answer, await self._counts(page))
+            bound = visit.principal.bound
+            return self._page(visit, page.place, answer, {} if bound else await self._counts(page))
         if isinstance(answer, Went):
             return self._going(visit, answer)
         return answer
+
+    async def _require_there(self, visit: Visit) -> None:
+        """Raises NotFound for a job or run that a bound visitor may not see."""
+        path, parameters = str(visit.request.scope["path"]), visit.request.path_params
+        if not visit.principal.bound:
+            return
+        if path.startswith("/jobs/") and "name" in parameters:
+            await self._operations.jobs.get_job(visit.path_name[:NAME_CHARS_MAX])
+        elif "id" in parameters:
+            await self._operations.runs.get_run(str(parameters["id"])[:NAME_CHARS_MAX])
 
     async def _counts(self, page: Page) -> Counts:
         """The marks beside the navigation: a page waits for none of them, and does not fail with them."""
@@ -260,9 +282,9 @@ class Site:
         }
 
     def _standing(self, visit: Visit) -> list[tuple[str, str]]:
-        """The holds that are in force; who is bound to queues sees what is held there with its runs."""
-        bound = visit.principal.bound
-        return [] if bound else standing(self._operations.reconciler.holding.known, visit.now)
+        """The holds that are in force; a bound visitor is shown a hold on everything, and the rest with its jobs."""
+        known = self._operations.reconciler.holding.known
+        return standing([hold for hold in known if hold.scope.all or not visit.principal.bound], visit.now)
 
     def _going(self, visit: Visit, went: Went) -> Response:
         cookies = list(visit.cookies)
@@ -310,11 +332,8 @@ def _admit(visitor: Principal, page: Page) -> None:
     missing = [each for scope in (page.scope, page.also) if scope is not None for each in visitor.missing(scope)]
     if missing:
         raise Forbidden(f"{visitor.name} may not do this; it takes the scope {', '.join(missing)}", missing)
-    if visitor.bound and page.scope is not None:
-        raise Forbidden(
-            f"{visitor.name} is bound {visitor.bounds}, and these pages tell of all; use it at the API and the "
-            "command line, or sign out and in again with a key that is bound to none"
-        )
+    if page.tells_all and visitor.narrowed(page.scope).bound:
+        raise Forbidden(f"{visitor.name} is bound {visitor.bounds}, and this page tells of all")
 
 
 async def read_form(request: AnyRequest) -> dict[str, list[str]]:

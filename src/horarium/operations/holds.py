@@ -6,7 +6,7 @@ that finds it looks at the jobs and runs that the hold covers, page by page (`se
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 from msgspec.structs import replace
@@ -81,6 +81,10 @@ class HoldOperations:
         """Those that are in force, for pages and counts: a moment old at most."""
         now = self._clock.now()
         return [hold for hold in await self._holding.look() if stretch_at(hold, now) is not None]
+
+    async def seen(self, holds: Iterable[Hold]) -> list[Hold]:
+        """Those of them that who asks may see."""
+        return [hold for hold in holds if await self._may_see(hold.scope)]
 
     async def update(self, id: str, patch: HoldPatch) -> Hold:
         """Change the end or the reason. Raises NotFound, InvalidRequest, and Conflict for one that has ended."""

@@ -23,7 +23,7 @@ class Channels:
         """The table."""
         place, scope = "channels", Scope.ADMIN
         return [
-            Page(path="/channels", name="channels", handle=self.show, scope=scope, place=place),
+            Page(path="/channels", name="channels", handle=self.show, scope=scope, place=place, tells_all=True),
             Page(
                 path="/channels/{name}/test", name="channel-test", handle=self.test, method="POST", scope=scope,
                 place=place,

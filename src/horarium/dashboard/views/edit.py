@@ -81,7 +81,7 @@ class Editing:
         return [
             Page(path="/new-job", name="new-job", handle=self.new, scope=write, place=place),
             Page(path="/new-job", name="new-job-done", handle=self.create, method="POST", scope=write, place=place),
-            Page(path="/preview-job", name="preview-job", handle=self.preview, method="POST", scope=write),
+            Page(path="/preview-job", name="preview-job", handle=self.preview, method="POST", scope=write, reads=True),
             Page(
                 path="/jobs/{name}/edit", name="edit-job", handle=self.edit, scope=write, also=Scope.JOBS_READ,
                 place=place,

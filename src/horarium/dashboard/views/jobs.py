@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from horarium.access.roles import Scope
-from horarium.api.reading import is_name, is_run_id, read_cursor, write_cursor
+from horarium.api.reading import is_place, is_run_id, read_cursor, write_cursor
 from horarium.clock import INSTANT_MAX
 from horarium.dashboard.attention import LAST_RUNS, Attention, Watching, last_runs_of
 from horarium.dashboard.formats import counted
@@ -99,7 +99,7 @@ class Jobs:
             enabled=False if paused else None,
             finished=False if paused else None,
         )
-        after = read_cursor("jobs", visit.text("cursor"), is_name) if visit.text("cursor") else None
+        after = read_cursor("jobs", visit.text("cursor"), is_place) if visit.text("cursor") else None
         if visit.text("within"):
             return await self._holding(prefix, where, after, SHOWN)
         page = await self._operations.jobs.list_jobs(where, after, SHOWN)

@@ -52,6 +52,8 @@ class Overview:
         )
 
     async def _charts(self, visit: Visit, *, day: bool) -> dict[str, Any]:
+        if visit.principal.bound:  # they count the runs of all
+            return {"chart": None}
         span, step = (DAY, 15 * MINUTE) if day else (HOUR, MINUTE)
         bars = await self._activity.bars(visit.now, span, step, self._operations.clock.monotonic())
         ok, failed, missed = over_all(bars)

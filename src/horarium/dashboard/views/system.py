@@ -61,8 +61,8 @@ class SystemPages:
         """The table."""
         return [
             Page(path="/queues", name="queues", handle=self.queues, scope=Scope.RUNS_READ, place="queues"),
-            Page(path="/nodes", name="nodes", handle=self.nodes, scope=Scope.RUNS_READ, place="nodes"),
-            Page(path="/audit", name="audit", handle=self.audit, scope=Scope.ADMIN, place="audit"),
+            Page(path="/nodes", name="nodes", handle=self.nodes, scope=Scope.RUNS_READ, place="nodes", tells_all=True),
+            Page(path="/audit", name="audit", handle=self.audit, scope=Scope.ADMIN, place="audit", tells_all=True),
         ]
 
     async def _held(self) -> tuple[dict[str, Held], bool]:
@@ -79,9 +79,9 @@ class SystemPages:
     async def queues(self, visit: Visit) -> Answer:
         attention = await self._watching.look()
         (held, _), waiters = await self._held(), (await self._claims.waiting_everywhere()).queues
-        idle = [
-            QueueStats(name, 0, 0, 0, None) for name in waiters.keys() - {one.queue for one in attention.stats.queues}
-        ]
+        counted = {one.queue for one in attention.stats.queues}
+        others = () if visit.principal.bound else waiters.keys() - counted
+        idle = [QueueStats(name, 0, 0, 0, None) for name in others]
         queues = sorted([*attention.stats.queues, *idle], key=lambda one: (not one.unserved, -one.due, one.queue))
         shown = queues[:QUEUES_SHOWN]
         rates = await asyncio.gather(*(self._rate(queue.queue, visit.now) for queue in shown[:RATED_MAX]))

@@ -10,7 +10,6 @@ Writes read what there is: they are judged by `writing.auditing.require_reach`, 
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from hashlib import sha256, shake_256
 from hmac import compare_digest
@@ -196,9 +195,11 @@ class Reaching:
         caller = who_reads()
         if caller is None:
             return await self._store.stats(now)
+        jobs = (await self.list_jobs(JobFilter(), None, BATCH_MAX)).items
+        active = sum(job.active for job in jobs)
         if caller.labels is None:
             stats = await self._store.stats(now)
-            return Stats(0, 0, tuple(one for one in stats.queues if caller.may_reach(one.queue, {})))
+            return Stats(len(jobs), active, tuple(one for one in stats.queues if caller.may_reach(one.queue, {})))
         queues: dict[str, QueueStats] = {}
         after: str | None = None
         for _ in range(RUNS_LOOKED_AT // PAGE_MAX):
@@ -208,11 +209,9 @@ class Reaching:
                 queues[run.queue] = _with(one, run, now)
             if (after := page.next_after) is None:
                 break
-        jobs = await self.list_jobs(JobFilter(), None, BATCH_MAX)
-        for job in jobs.items:
+        for job in jobs:
             queues.setdefault(job.queue, QueueStats(job.queue, 0, 0, 0, None))
-        counted = Counter(job.active for job in jobs.items)
-        return Stats(counted.total(), counted[True], tuple(queues[name] for name in sorted(queues)))
+        return Stats(len(jobs), active, tuple(queues[name] for name in sorted(queues)))
 
     # ---- places between what others have
 

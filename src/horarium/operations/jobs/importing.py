@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from horarium.access.roles import NO_LABELS
 from horarium.clock import Instant
 from horarium.errors import CallerError, Conflict, HorariumError, InvalidJob
 from horarium.model import Job, Plan
@@ -68,14 +69,19 @@ class Importing:
         self._following = following
 
     async def put_jobs(
-        self, definitions: Sequence[JobDefinition], *, dry_run: bool = False
+        self,
+        definitions: Sequence[JobDefinition],
+        *,
+        dry_run: bool = False,
+        owned_by: Mapping[str, str] = NO_LABELS,
     ) -> list[Put | HorariumError]:
         """Put many jobs, at most `BATCH_MAX`, each for itself: what became of it, or why nothing did. Jobs of an
         interval that are new, or get a new trigger, begin spread over it. Rules that are expensive to evaluate are
-        refused once all of them together took too much. `dry_run`: says so, and writes nothing."""
+        refused once all of them together took too much. `dry_run`: says so, and writes nothing. `owned_by`: a job
+        that has another value of one of these labels is refused."""
         now = self._clock.now()
         with limited(PLAN_STEPS_MAX):
-            todo = await self._sort(definitions, now)
+            todo = await self._sort(definitions, now, owned_by)
         answers: list[Put | HorariumError] = [Put.UNCHANGED] * len(definitions)
         for index, error in todo.refused.items():
             answers[index] = error
@@ -90,7 +96,7 @@ class Importing:
         """For each of them the channels that are to come yet, in words: a file may bring them after its jobs."""
         return await channel_warnings(self._store, [definition.on for definition in definitions])
 
-    async def _sort(self, definitions: Sequence[JobDefinition], now: Instant) -> _Sorted:
+    async def _sort(self, definitions: Sequence[JobDefinition], now: Instant, owned_by: Mapping[str, str]) -> _Sorted:
         stored = await self._store.get_jobs([definition.name for definition in definitions])
         todo, names, slices = _Sorted(), set[str](), Slices()
         for index, (definition, job) in enumerate(zip(definitions, stored, strict=True)):
@@ -106,6 +112,7 @@ class Importing:
                     todo.new[index] = new
                     continue
                 require_reach(job)
+                _require_owned(job, owned_by)
                 wanted = await self._jobs.wanted(job, definition, now)
                 require_reach(wanted)
                 await require_followed(self._store, wanted, job)
@@ -170,6 +177,17 @@ class Importing:
             for planned, (job, _) in zip(whole, jobs.values(), strict=True)
         ]
         return dict(zip(plans, kept, strict=True))
+
+
+def _require_owned(job: Job, owned_by: Mapping[str, str]) -> None:
+    """Raises InvalidJob for a job of another owner."""
+    others = [f"{name}={job.labels[name]}" for name, text in owned_by.items() if job.labels.get(name, text) != text]
+    if others:
+        raise InvalidJob(
+            f"name: {job.name!r} is a job of {', '.join(others)}; import it under another name, or say that it is to "
+            "be taken over (--take-over)",
+            field="name",
+        )
 
 
 def _begins_anew(job: Job, wanted: Job) -> bool:

@@ -44,7 +44,8 @@ CALENDAR = {"weekend": ["FRI", "SAT"], "holidays": ["2027-01-01"]}
 LIMIT = {"max": 5, "per_seconds": 60}
 HIDDEN = (SECRET, "t0p-s3cret", KEY, "hk_")
 READS = {"POST /preview"}
-READING_PAGES = {"POST /preview-job", "POST /sign-out"}
+READING_PAGES = {"POST /preview-job", "POST /sign-out", "POST /failures"}
+"""Or (that of failures) looked at where there are some, in `tests.dashboard.test_beside`."""
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -200,6 +201,8 @@ async def the_run(store: Store, case: Case) -> str:
     """The run, or the plan, that a case is about."""
     if "apply" in case.what:
         return PLANS_MADE[-1]
+    if case.what == "POST /holds/{id}/lift":
+        return await the_hold(store)
     if "retry" in case.what:
         return (await runs(store, State.CANCELLED))[-1]
     return (await runs(store, State.PENDING) or [""])[-1]
@@ -247,6 +250,8 @@ PAGES = [
     Case("POST /runs", "run.cancel", "run/{run}", before=True, form={"action": "cancel", "chosen": "{run}"}),
     Case("POST /jobs/{name}/run", "job.trigger", "job/a"),
     Case("POST /bulk-runs", "run.cancel", "run/{run}", before=True, form={"action": "cancel"}),
+    Case("POST /holds", "hold.create", "hold/{hold}", form={"scope": "all", "reason": "moving"}),
+    Case("POST /holds/{id}/lift", "hold.lift", "hold/{hold}", before=True),
     Case("POST /jobs", "job.pause", "job/a", before=True, form={"action": "pause", "chosen": "a"}),
     Case("POST /channels/{name}/test", "channel.test", "channel/a"),
     Case("POST /jobs/{name}/delete", "job.delete", "job/a", before=True, after=False, form={"confirm": "a"}),

@@ -201,10 +201,17 @@ async def test_no_page_has_a_barrier(browser: Browser, server: LiveServer, schem
     context = await browser.new_context(base_url=server.url, color_scheme=scheme)
     page = await context.new_page()
     page.set_default_timeout(PATIENCE_MS)
-    some = ["/", "/jobs", f"/runs/{run}", "/new-job", *(f"/runs/{one}" for one in states)]
+    days = {"holidays": [{"date": "2026-12-25", "name": "Christmas Day"}], "business_days": ["2026-12-19"]}
+    call(server, "PUT", "/calendars/open-to-all", days)
+    call(server, "POST", "/holds", {"scope": {"queue": "elsewhere"}, "reason": "it moves"})
+    documents = {"jobs": [{"name": "planned", "trigger": {"type": "cron", "expression": "0 3 * * *"},
+                           "target": {"type": "queue", "queue": "q"}}]}  # fmt: skip
+    plan = call(server, "POST", "/plans", {"documents": documents})["id"]
+    ahead = ["/failures", "/timeline", "/forecast", "/holds", f"/plans/{plan}", "/business-days/open-to-all"]
+    some = ["/", "/jobs", f"/runs/{run}", "/new-job", *ahead, *(f"/runs/{one}" for one in states)]
     every = [*some, "/jobs/open-to-all", "/jobs/open-to-all/edit", "/runs", "/calendar", "/calendar?span=day",
              "/calendar?span=month", "/queues", "/nodes", "/channels", "/audit", "/bulk-runs?action=retry",
-             "/jobs/not-there"]  # fmt: skip
+             "/plans", f"/compare?run={run}&with={states[0]}", "/jobs/not-there"]  # fmt: skip
     for path in every if scheme == "light" else some:
         await page.goto(path)
         assert await violations(page) == [], path

@@ -152,6 +152,13 @@ async def test_no_page_scrolls_sideways_whatever_stands_on_it(browser: Browser) 
             f"/jobs/{name}/edit",
             f"/runs/{run}",
             "/jobs/billing",
+            "/failures",
+            "/timeline",
+            "/timeline?by=job",
+            "/forecast",
+            "/holds",
+            "/plans",
+            f"/compare?run={run}&with={run}",
         )
         for width in (1_440, 1_366, 1_280, 1_024, 390, 320):
             await page.set_viewport_size({"width": width, "height": 900})

@@ -21,7 +21,8 @@ KEY = "first-key-1234"
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&{{7*7}}"
 GETS = ("/", "/?span=day", "/approvals", "/jobs", "/runs", "/calendar", "/calendar?span=day", "/calendar?span=month",
         "/queues", "/nodes", "/channels", "/audit", "/new-job", "/bulk-runs?action=retry", "/jobs?sort=next",
-        "/jobs?show=paused", "/forecast", "/quiet-minutes", "/plans")  # fmt: skip
+        "/jobs?show=paused", "/forecast", "/quiet-minutes", "/plans", "/failures",
+        "/timeline", "/timeline?span=7d&by=job", "/timeline?by=worker", "/business-days", "/holds")  # fmt: skip
 
 
 @pytest.fixture
@@ -96,7 +97,8 @@ async def test_pages_of_what_there_is_answer_too(api: Api, visitor: Visitor) -> 
 
 async def test_every_page_of_the_table_is_opened_by_these_tests(api: Api) -> None:
     opened = {path.partition("?")[0] for path in GETS}
-    opened |= {"/plans/{id}", "/jobs/{name}", "/jobs/{name}/edit", "/runs/{id}", "/runs/{id}/log", "/sign-in",
+    opened |= {"/plans/{id}", "/compare", "/business-days/{name}",
+               "/jobs/{name}", "/jobs/{name}/edit", "/runs/{id}", "/runs/{id}/log", "/sign-in",
                "/events", "/dashboard/{stamp}/{file}"}  # fmt: skip
     entrance: Any = type("Entrance", (), {
         "operations": api.operations, "claims": api.claims, "keys": None, "news": None, "entropy": None,

@@ -11,11 +11,15 @@ from horarium.dashboard.attention import Watching
 from horarium.dashboard.site import Page, Site
 from horarium.dashboard.views.approvals import Approvals
 from horarium.dashboard.views.bulk import BulkRuns
+from horarium.dashboard.views.business_days import BusinessDays
 from horarium.dashboard.views.calendar import Calendar
 from horarium.dashboard.views.channels import Channels
+from horarium.dashboard.views.compare import Comparing
 from horarium.dashboard.views.edit import Editing
 from horarium.dashboard.views.entry import Entry
+from horarium.dashboard.views.failures import Failures
 from horarium.dashboard.views.forecast import Forecasts
+from horarium.dashboard.views.holds import Holds
 from horarium.dashboard.views.issuer import IssuerEntry
 from horarium.dashboard.views.job import JobPages
 from horarium.dashboard.views.jobs import Jobs
@@ -24,6 +28,7 @@ from horarium.dashboard.views.plans import Plans
 from horarium.dashboard.views.run import RunPages
 from horarium.dashboard.views.runs import Runs
 from horarium.dashboard.views.system import SystemPages
+from horarium.dashboard.views.timeline import Timeline
 from horarium.services.metrics.tallies import Tally
 
 
@@ -50,6 +55,11 @@ def pages_of(
         *Calendar(operations).pages(),
         *Forecasts(operations).pages(),
         *Plans(operations).pages(),
+        *Failures(operations, watching).pages(),
+        *Comparing(operations).pages(),
+        *Timeline(operations, watching).pages(),
+        *BusinessDays(operations).pages(),
+        *Holds(operations).pages(),
         *Channels(operations).pages(),
         *SystemPages(operations, entrance.claims, watching).pages(),
         *Entry(entrance.keys, sessions, entrance.news, people).pages(),

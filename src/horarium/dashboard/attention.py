@@ -347,8 +347,8 @@ def _held(holds: Sequence[tuple[str, str]]) -> list[Trouble]:
             what=f"nothing of it begins{words[len(words.rpartition(', until')[0]) + 1 :]}",
             why=reason,
             mark=LATE,
-            link="/queues",
-            button="Open queues",
+            link="/holds",
+            button="Open holds",
         )
         for words, reason in holds
     ]

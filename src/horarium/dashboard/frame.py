@@ -35,15 +35,19 @@ PAGES = (
     ("approvals", "Approvals", "approvals"),
     ("jobs", "Jobs", "jobs"),
     ("runs", "Runs", "runs"),
+    ("failures", "Failures", "failures"),
+    ("timeline", "Timeline", "timeline"),
     ("calendar", "Calendar", "calendar"),
     ("forecast", "Forecast", "forecast"),
+    ("business-days", "Business days", "business-days"),
+    ("holds", "Holds", "holds"),
     ("queues", "Queues", "queues"),
     ("nodes", "Nodes", "nodes"),
     ("channels", "Channels", "channels"),
     ("plans", "Plans", "plans"),
     ("audit", "Audit", "audit"),
 )
-GROUPS = ("jobs", "calendar", "queues", "plans")
+GROUPS = ("jobs", "timeline", "queues", "plans")
 """Entries of the navigation that begin a group."""
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
 

@@ -499,7 +499,7 @@ if (letters) {
   letters.checked = localStorage.getItem("letters") !== "off";
   letters.addEventListener("change", () => localStorage.setItem("letters", letters.checked ? "on" : "off"));
 }
-const places = { o: "/", j: "/jobs", r: "/runs", c: "/calendar", q: "/queues", n: "/nodes" };
+const places = { o: "/", a: "/approvals", j: "/jobs", r: "/runs", f: "/failures", t: "/timeline", c: "/calendar", l: "/forecast", b: "/business-days", h: "/holds", q: "/queues", n: "/nodes", p: "/plans" };
 let going = 0;
 
 function move(step) {
@@ -534,6 +534,8 @@ document.addEventListener("keydown", (event) => {
   if (letters && !letters.checked) return;
   if (going && Date.now() - going < 1500 && places[event.key]) { location.href = places[event.key]; return; }
   going = 0;
+  const to = document.querySelector("[data-key='" + CSS.escape(event.key) + "']");
+  if (to && !event.target.closest("[data-strip], [data-chart]")) { event.preventDefault(); to.click(); return; }
   const search = document.querySelector("[data-search]");
   if (event.key === "/" && search) { event.preventDefault(); search.focus(); search.select(); }
   else if (event.key === "?") document.getElementById("keys").showPopover();

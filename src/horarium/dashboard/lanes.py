@@ -1,0 +1,168 @@
+"""The lanes of the timeline as numbers: where bars lie, row by row. Pure; the template draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from horarium.clock import Instant
+
+ROWS_MAX = 6
+"""Rows of one lane; what finds no place in them is counted, not drawn."""
+ROW, PAD, BAR = 22, 8, 16
+THIN = 0.25
+LETTER = 0.72
+"""The width of a letter, in percent of a lane on a wide screen."""
+WORST = ("fail", "late", "lost", "run", "done", "exp", "unk")
+
+
+class Piece(Struct, frozen=True):
+    """A part of a bar: an attempt, or what is expected. `kind`: done, fail, lost, run, exp or unk."""
+
+    kind: str
+    begin: Instant
+    end: Instant
+
+
+class Bar(Struct, frozen=True):
+    """One run, or one fire time ahead. `due`: when it should have begun, where it was late; `waits`: it has not."""
+
+    lane: str
+    name: str
+    title: str
+    pieces: tuple[Piece, ...]
+    due: Instant | None = None
+    waits: bool = False
+
+    @property
+    def begin(self) -> Instant:
+        first = self.pieces[0].begin
+        return first if self.due is None else min(self.due, first)
+
+    @property
+    def end(self) -> Instant:
+        return self.pieces[-1].end
+
+    @property
+    def worst(self) -> int:
+        """Those with the least are drawn first where there is no room for all."""
+        kinds = {"late"} if self.waits else {piece.kind for piece in self.pieces}
+        return min(WORST.index(kind) for kind in kinds)
+
+
+class Drawn(Struct, frozen=True):
+    """A piece at its place; `x` and `width` in percent."""
+
+    kind: str
+    x: float
+    width: float
+    y: int
+    title: str
+
+
+class Word(Struct, frozen=True):
+    """A text in a bar, or right of it (`out`)."""
+
+    x: float
+    y: int
+    text: str
+    kind: str
+
+
+class Band(Struct, frozen=True):
+    """A stretch of time over a whole lane."""
+
+    x: float
+    width: float
+    words: str
+
+
+class Lane(Struct):
+    """One lane. `threads` and `tails`: x, x, y of lines; `crosses`: x and y of the marks of failed attempts."""
+
+    name: str
+    height: int
+    bars: list[Drawn]
+    words: list[Word]
+    threads: list[tuple[float, float, int]]
+    tails: list[tuple[float, float, int, bool]]
+    crosses: list[tuple[float, int]]
+    label: str
+    left_out: int = 0
+    failed_left_out: int = 0
+    bands: list[Band] = []
+
+
+class Axis(Struct, frozen=True):
+    """[since, until) as percents."""
+
+    since: Instant
+    until: Instant
+
+    def x(self, at: Instant) -> float:
+        share = (at - self.since) / (self.until - self.since)
+        return round(100 * min(max(share, 0.0), 1.0), 2)
+
+
+def lane_of(name: str, bars: Iterable[Bar], axis: Axis) -> Lane:
+    """A lane with its bars, overlapping ones in rows below each other; those that matter most find a place first."""
+    ordered = sorted(bars, key=lambda bar: (bar.worst, -(bar.end - bar.begin), bar.begin))
+    rows: list[list[Bar]] = []
+    left_out: list[Bar] = []
+    gap = (axis.until - axis.since) // 250
+    for bar in ordered:
+        row = next((row for row in rows if all(_apart(bar, other, gap) for other in row)), None)
+        if row is not None:
+            row.append(bar)
+        elif len(rows) < ROWS_MAX:
+            rows.append([bar])
+        else:
+            left_out.append(bar)
+    rows.sort(key=lambda row: min(bar.begin for bar in row))
+    lane = Lane(name, 2 * PAD + ROW * max(len(rows), 1) - (ROW - BAR), [], [], [], [], [], "")
+    for place, row in enumerate(rows):
+        y = PAD + place * ROW
+        row.sort(key=lambda bar: bar.begin)
+        for number, bar in enumerate(row):
+            free = axis.x(row[number + 1].begin) if number + 1 < len(row) else 100.0
+            _draw(lane, bar, y, axis, free)
+    lane.left_out = len(left_out)
+    lane.failed_left_out = sum(bar.worst == 0 for bar in left_out)
+    lane.label = _label(name, [bar for row in rows for bar in row], lane)
+    return lane
+
+
+def _apart(bar: Bar, other: Bar, gap: Instant) -> bool:
+    return bar.end + gap <= other.begin or other.end + gap <= bar.begin
+
+
+def _draw(lane: Lane, bar: Bar, y: int, axis: Axis, free: float) -> None:
+    middle = y + BAR // 2
+    if bar.due is not None:
+        end = bar.pieces[0].begin
+        lane.tails.append((axis.x(bar.due), axis.x(end), middle, bar.waits))
+    widest, end_x = (0.0, 0.0, ""), 0.0
+    before: Piece | None = None
+    for piece in bar.pieces:
+        x = axis.x(piece.begin)
+        width = max(round(axis.x(piece.end) - x, 2), THIN)
+        if before is not None and before.kind not in ("run",) and piece.begin > before.end:
+            lane.threads.append((axis.x(before.end), x, middle))
+        lane.bars.append(Drawn(piece.kind, min(x, 100 - THIN), width, y, bar.title))
+        if piece.kind == "fail" and width > 1:
+            lane.crosses.append((round(x + width / 2, 2), y + 3))
+        if piece.kind not in ("exp", "unk", "fail"):
+            widest = max(widest, (width, x, piece.kind))
+        end_x, before = max(end_x, x + width), piece
+    length = len(bar.name) * LETTER
+    if widest[0] > length + 1:
+        lane.words.append(Word(widest[1], y + 12, bar.name, f"in on-{widest[2]}"))
+    elif end_x + length + 1 < free:
+        lane.words.append(Word(round(end_x, 2), y + 12, bar.name, "out"))
+
+
+def _label(name: str, bars: Sequence[Bar], lane: Lane) -> str:
+    told = "; ".join(bar.title for bar in sorted(bars, key=lambda bar: bar.worst)[:8])
+    more = len(bars) + lane.left_out - 8
+    return f"{name}: {told or 'nothing'}" + (f"; and {more} more" if more > 0 else "")

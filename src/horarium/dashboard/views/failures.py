@@ -1,0 +1,195 @@
+"""Failed runs grouped by their error: the few causes behind many failures, since when, and all of one retried."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from hashlib import sha256
+from typing import Any
+from urllib.parse import urlencode
+
+from msgspec import Struct
+
+from horarium.access.roles import Scope
+from horarium.clock import DAY, HOUR, Instant
+from horarium.dashboard.attention import Watching, last_runs
+from horarium.dashboard.formats import counted, in_words
+from horarium.dashboard.marks import error_line
+from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.errors import NotFound
+from horarium.model import Run, State
+from horarium.operations.facade import Operations
+from horarium.operations.runs.bulk import Selection
+from horarium.ports import BATCH_MAX, PAGE_MAX, RunFilter
+
+SPANS = {"day": (DAY, "24 h", "24 hours", HOUR), "week": (7 * DAY, "7 d", "7 days", 7 * HOUR),
+         "month": (30 * DAY, "30 d", "30 days", 30 * HOUR)}  # fmt: skip
+READ_MAX = 3_000
+"""Failed runs that are read, the newest first; the counts of more are said to be lower bounds."""
+FAILED_ONLY = frozenset({State.FAILED})
+GROUPS_SHOWN = 50
+RUNS_SHOWN = 10
+BACK = 100
+"""The last runs of a job among which the last well one is looked for."""
+BARS, PITCH, HEIGHT = 24, 6.0, 18.0
+VARYING = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{8}[0-9a-f-]{4,}\b|\d+", re.ASCII | re.IGNORECASE)
+"""What differs between errors of one kind: numbers, addresses, ids."""
+
+
+class Group(Struct):
+    """The failed runs of one error, the newest first."""
+
+    key: str
+    line: str
+    runs: list[Run]
+    failing: bool = False
+
+    @property
+    def jobs(self) -> list[str]:
+        """The jobs that it touches, those with the most runs first."""
+        return [job for job, _ in Counter(run.job or f"one-off, {run.queue}" for run in self.runs).most_common()]
+
+    @property
+    def jobs_words(self) -> str:
+        """Its jobs, the first two by name."""
+        names = self.jobs
+        more = len(names) - 2
+        return ", ".join(names[:2]) + (f" and {counted(more, 'other job')}" if more > 0 else "")
+
+    def bars(self, since: Instant, step: Instant) -> list[tuple[float, float, float]]:
+        """Where its bars lie: x, y and height."""
+        counts = Counter(min((run.fire_at - since) // step, BARS - 1) for run in self.runs)
+        most = max(counts.values())
+        return [
+            (place * PITCH, round(20 - HEIGHT * count / most, 1), round(HEIGHT * count / most, 1))
+            for place, count in sorted(counts.items())
+            if place >= 0
+        ]
+
+
+def key_of(run: Run) -> str:
+    """Tells errors of one kind: the line that says it, without numbers and ids."""
+    return sha256(VARYING.sub("#", error_line(run.error, 500)).encode()).hexdigest()[:12]
+
+
+class Failures:
+    """The page at `/failures`."""
+
+    def __init__(self, operations: Operations, watching: Watching) -> None:
+        self._operations = operations
+        self._watching = watching
+
+    def pages(self) -> list[Page]:
+        """The table."""
+        place, also = "failures", Scope.JOBS_READ
+        return [
+            Page(path="/failures", name="failures", handle=self.show, scope=Scope.RUNS_READ, also=also, place=place),
+            Page(path="/failures", name="failures-retry", handle=self.retry, method="POST", scope=Scope.RUNS_WRITE),
+        ]
+
+    async def show(self, visit: Visit) -> Answer:
+        name = _span(visit)
+        length, _, words, step = SPANS[name]
+        runs, cut = await self._failed(visit.now - length, visit.now)
+        search = visit.text("q").strip()
+        groups = await self._groups(runs, search)
+        opened = next((group for group in groups if group.key == visit.text("open")), None)
+        if opened is None and len(groups) == 1:
+            opened = groups[0]
+        number = sum(len(group.runs) for group in groups)
+        least = "At least " if cut else ""
+        heading = (
+            f"{in_words(len(groups))} {'error' if len(groups) == 1 else 'errors'}, {counted(number, 'failed run')}"
+        )
+        kept = [("q", search)] if search else []
+        since = visit.now - length
+        return Shown(
+            "failures.html",
+            {
+                "heading": f"{least}{heading[0].lower() if cut else heading[0]}{heading[1:]}"
+                if groups
+                else "Nothing failed",
+                "words": words,
+                "cut_at": runs[-1].fire_at if cut else None,
+                "errors": [(group, group.bars(since, step)) for group in groups[:GROUPS_SHOWN]],
+                "more": max(len(groups) - GROUPS_SHOWN, 0),
+                "opened": opened,
+                "detail": {} if opened is None else await self._detail(opened, visit),
+                "search": search,
+                "span": name,
+                "step_words": "hour" if name == "day" else f"{step // HOUR} hours",
+                "spans": [(each, SPANS[each][1], f"/failures?{urlencode([('span', each), *kept])}") for each in SPANS],
+                "link": lambda group: (
+                    f"/failures?{urlencode([('span', name), *kept, ('open', group.key)])}#{group.key}"
+                ),
+            },
+        )
+
+    async def _failed(self, since: Instant, now: Instant) -> tuple[list[Run], bool]:
+        """Failed runs since then, the newest first; and whether there are more than are read."""
+        found: list[Run] = []
+        after: str | None = None
+        where = RunFilter(states=FAILED_ONLY, since=max(since, 0), until=now + 1)
+        while len(found) < READ_MAX:
+            page = await self._operations.store.list_runs(where, after, PAGE_MAX)
+            found += page.items
+            if (after := page.next_after) is None:
+                return found, False
+        return found, True
+
+    async def _groups(self, runs: list[Run], search: str) -> list[Group]:
+        """Those that fail now first, then by count."""
+        failing = (await self._watching.look()).failing
+        groups: dict[str, Group] = {}
+        for run in runs:
+            key = key_of(run)
+            groups.setdefault(key, Group(key, error_line(run.error, 500) or "No error was given", [])).runs.append(run)
+        wanted = [group for group in groups.values() if _fits(group, search.casefold())]
+        for group in wanted:
+            group.failing = any(run.job in failing for run in group.runs)
+        return sorted(wanted, key=lambda group: (not group.failing, -len(group.runs), group.line))
+
+    async def _detail(self, group: Group, visit: Visit) -> dict[str, Any]:
+        """What is known of the first failure, and of the job before it, where it is one job's."""
+        newest, first, jobs = group.runs[0], group.runs[-1], group.jobs
+        found: dict[str, Any] = {"error": newest.error or "", "runs": group.runs[:RUNS_SHOWN], "version": None,
+                                 "well": None}  # fmt: skip
+        if len(jobs) > 1 or first.job is None:
+            return found
+        runs = await last_runs(self._operations, first.job, BACK)
+        found["well"] = next((run for run in runs if run.state is State.COMPLETED), None)
+        (job,) = await self._operations.store.get_jobs([first.job])
+        if job is not None:
+            versions = (await self._operations.versions.page(job, None, PAGE_MAX)).items
+            found["version"] = next((each for each in versions if each.at <= first.fire_at), None)
+            found["newer"] = bool(versions) and found["version"] is not versions[0]
+        return found
+
+    async def retry(self, visit: Visit) -> Answer:
+        """All failed runs of one error."""
+        name, key = _span(visit), visit.text("group")
+        runs, _ = await self._failed(visit.now - SPANS[name][0], visit.now)
+        ids = [run.id for run in runs if key_of(run) == key]
+        if not ids:
+            raise NotFound("no run of that error is left in this span")
+        done, before = 0, 0
+        for start in range(0, len(ids), BATCH_MAX):
+            selection = Selection(ids=tuple(ids[start : start + BATCH_MAX]))
+            batch = await self._operations.bulk.retry(selection, FAILED_ONLY, None, None, visit.now)
+            done += batch.done
+            before += sum(batch.left.values())
+        said = f"{counted(done, 'run')} will run again."
+        if before:
+            said += f" {counted(before, 'run')} {'was' if before == 1 else 'were'} left: retried before, or not to be."
+        return Went(f"/failures?span={name}", said)
+
+
+def _span(visit: Visit) -> str:
+    return visit.text("span") if visit.text("span") in SPANS else "day"
+
+
+def _fits(group: Group, search: str) -> bool:
+    """Whether an error, or the job or id of one of its runs, has this text."""
+    if not search or search in group.line.casefold():
+        return True
+    return any(search in (run.job or "").casefold() or search == run.id for run in group.runs)

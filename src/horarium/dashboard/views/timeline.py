@@ -1,0 +1,273 @@
+"""Timeline: real durations side by side; what overlapped, what waits and why, what runs until when, what comes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+from urllib.parse import urlencode
+
+from horarium.access.roles import Scope
+from horarium.clock import DAY, HOUR, MINUTE, Instant
+from horarium.dashboard.attention import Watching, last_runs_of
+from horarium.dashboard.formats import duration, in_words, local, queue_name, relative, span, utc_text
+from horarium.dashboard.lanes import Axis, Band, Bar, Lane, Piece, lane_of
+from horarium.dashboard.marks import LATE_AFTER, error_line
+from horarium.dashboard.site import Answer, Page, Shown, Visit
+from horarium.dashboard.times import instant_of
+from horarium.dashboard.views.run import attempts_of
+from horarium.model import Job, Run, State, timeline
+from horarium.model.holds import Hold
+from horarium.operations.facade import Operations
+from horarium.operations.looking.upcoming import upcoming
+from horarium.ports import PAGE_MAX, RunFilter
+from horarium.rules.holds import is_queue, stretches
+
+SPANS = {"1h": HOUR, "6h": 6 * HOUR, "24h": DAY, "7d": 7 * DAY}
+LANES = ("queue", "job", "worker")
+READ_MAX = 1_000
+BEFORE = 6 * HOUR
+"""How long before the span a run that reaches into it may have been due, unless it goes on still."""
+AHEAD_MAX, AHEAD_JOBS = 150, 60
+USUAL_OF = 20
+LANES_SHOWN = 12
+LISTED_MAX = 20
+TICKS = 6
+KINDS = {"completed": "done", "failed": "fail", "lost": "lost", "running": "run", "cancelled": "unk"}
+GOING = frozenset({State.RUNNING, State.CANCELLING})
+UNKNOWN = 5 * MINUTE
+"""How long a run is drawn whose job has not completed any."""
+
+
+class Timeline:
+    """The page at `/timeline`."""
+
+    def __init__(self, operations: Operations, watching: Watching) -> None:
+        self._operations = operations
+        self._watching = watching
+
+    def pages(self) -> list[Page]:
+        """The table."""
+        scope, also = Scope.RUNS_READ, Scope.JOBS_READ
+        return [Page(path="/timeline", name="timeline", handle=self.show, scope=scope, also=also, place="timeline")]
+
+    async def show(self, visit: Visit) -> Answer:
+        name = visit.text("span") if visit.text("span") in SPANS else "1h"
+        length = SPANS[name]
+        by = visit.text("by")
+        by = by if by in LANES or by.startswith("label:") else "queue"
+        given = instant_of(visit.text("at"), "at", "UTC")
+        now = visit.now
+        since = now - length * 3 // 5 if given is None else given
+        axis = Axis(since, since + length)
+        past, cut = await self._past(axis, now)
+        going, more = await self._unfinished(now)
+        runs = list({run.id: run for run in (*going, *past)}.values())
+        ahead = None
+        if axis.until > now + 1:
+            store, begin = self._operations.store, max(axis.since, now + 1)
+            ahead = await upcoming(store, begin, axis.until, AHEAD_MAX, AHEAD_MAX, AHEAD_JOBS)
+        coming = () if ahead is None else ahead.items
+        names = list(dict.fromkeys([run.job for run in runs if run.job] + [one.job for one in coming]))
+        jobs = {job.name: job for job in await self._operations.store.get_jobs(names[:PAGE_MAX]) if job is not None}
+        usual = await self._usual(names[:PAGE_MAX], now)
+        bars = [bar for run in runs if (bar := _bar(run, jobs.get(run.job or ""), by, usual, now)) is not None]
+        bars = [bar for bar in bars if bar.end > axis.since and bar.begin < axis.until]
+        for one in coming:
+            job = jobs.get(one.job)
+            if job is not None:
+                bars.append(_coming(job, one.fire_at, by, usual, now, visit.zone))
+        lanes, hidden = _lanes(bars, axis, await self._operations.holds.in_force() if by == "queue" else [], visit)
+        left_out = [bar for of in hidden.values() for bar in of]
+        return Shown(
+            "timeline.html",
+            {
+                "axis": axis,
+                "lanes": lanes,
+                "ticks": _ticks(axis, visit.zone),
+                "now_x": axis.x(now) if axis.since <= now < axis.until else None,
+                "left_out": sum(lane.left_out for lane in lanes) + len(left_out),
+                "failed_left_out": sum(lane.failed_left_out for lane in lanes)
+                + sum(bar.worst == 0 for bar in left_out),
+                "hidden": len(hidden),
+                "cut": cut or more or (ahead is not None and ahead.truncated),
+                "until": _until(going, usual, now),
+                "failed": [run for run in runs if run.state is State.FAILED and run.fire_at >= axis.since][:LISTED_MAX],
+                "error_line": error_line,
+                **_links(name, by, axis, given),
+                **await self._verdict(),
+            },
+        )
+
+    async def _verdict(self) -> dict[str, Any]:
+        """How many run and wait, exactly, and for whom in vain."""
+        queues = (await self._watching.look()).stats.queues
+        running, waiting = sum(queue.running for queue in queues), sum(queue.due for queue in queues)
+        unserved = [queue_name(queue.queue) for queue in queues if queue.unserved]
+        return {"heading": _heading(running, waiting), "unserved": unserved[:3]}
+
+    async def _past(self, axis: Axis, now: Instant) -> tuple[list[Run], bool]:
+        """Runs that reach into the span, the newest first; and whether there are more than are read."""
+        found: list[Run] = []
+        after: str | None = None
+        where = RunFilter(since=max(axis.since - BEFORE, 0), until=min(axis.until, now + 1))
+        while len(found) < READ_MAX and axis.since < now:
+            page = await self._operations.store.list_runs(where, after, PAGE_MAX)
+            found += (run for run in page.items if (run.finished_at or now) >= axis.since)
+            if (after := page.next_after) is None:
+                return found, False
+        return found, after is not None
+
+    async def _unfinished(self, now: Instant) -> tuple[list[Run], bool]:
+        """What goes on or is due, however long ago it began."""
+        where = RunFilter(states=GOING | {State.PENDING}, until=now + 1)
+        page = await self._operations.store.list_runs(where, None, PAGE_MAX)
+        return list(page.items), page.next_after is not None
+
+    async def _usual(self, names: Sequence[str], now: Instant) -> dict[str, Instant]:
+        """The median of how long the last completed runs of each job took."""
+        found = await last_runs_of(self._operations, names, USUAL_OF, max(now - 30 * DAY, 0), now + 1)
+        usual = {}
+        for name, runs in found.items():
+            took = [
+                run.finished_at - run.started_at
+                for run in runs
+                if run.state is State.COMPLETED and run.finished_at is not None and run.started_at is not None
+            ]
+            if took:
+                usual[name] = int(median(took))
+        return usual
+
+
+def _lane_name(run_queue: str, job: Job | None, name: str | None, worker: str | None, by: str) -> str:
+    match by:
+        case "queue":
+            return queue_name(run_queue)
+        case "job":
+            return name or f"one-off, {queue_name(run_queue)}"
+        case "worker":
+            return worker or "no worker yet"
+    label = by.removeprefix("label:")
+    return (job.labels.get(label) if job is not None else None) or f"without {label}"
+
+
+def _bar(run: Run, job: Job | None, by: str, usual: dict[str, Instant], now: Instant) -> Bar | None:
+    """What is drawn of a run; None: it has not begun, and is not due."""
+    lane = _lane_name(run.queue, job, run.job, run.worker, by)
+    name = run.job or "one-off"
+    usually = usual.get(run.job or "")
+    if run.state is State.PENDING and not run.attempt:
+        if run.due_at > now:
+            return None
+        late = now - run.due_at
+        words = f"{name}: due {duration(late)} ago, waits"
+        waits = Piece("unk", now, now + (usually or UNKNOWN))
+        return Bar(lane, name, words, (waits,), run.due_at, waits=late > LATE_AFTER)
+    attempts = attempts_of(run, timeline(run), now)
+    if not attempts:
+        return None
+    pieces = tuple(Piece(KINDS.get(how, "done"), begin, max(end, begin + 1)) for _, begin, end, how in attempts)
+    if run.state in GOING:
+        expected = pieces[-1].begin + (usually or 0)
+        if expected > now:
+            pieces = (*pieces, Piece("exp", now, expected))
+    elif run.state is State.PENDING:
+        pieces = (*pieces, Piece("exp", max(run.due_at, now), max(run.due_at, now) + (usually or UNKNOWN)))
+    took = pieces[-1].end - pieces[0].begin
+    word = "runs for" if run.state in GOING else f"{run.state} in"
+    went = now - pieces[0].begin if run.state in GOING else took
+    tried = f", attempt {run.attempt}" if run.attempt > 1 else ""
+    due = run.due_at if len(attempts) == 1 and pieces[0].begin - run.due_at > LATE_AFTER else None
+    return Bar(lane, name, f"{name} {word} {duration(went)}{tried}", pieces, due)
+
+
+def _coming(job: Job, at: Instant, by: str, usual: dict[str, Instant], now: Instant, zone: str) -> Bar:
+    lane = _lane_name(job.queue, job, job.name, None, by)
+    usually = usual.get(job.name)
+    length = f"usually {duration(usually)}" if usually else "length not known"
+    title = f"{job.name}: {local(at, zone):%a %H:%M}, {relative(at, now)}, {length}"
+    return Bar(lane, job.name, title, (Piece("exp" if usually else "unk", at, at + (usually or MINUTE)),))
+
+
+def _lanes(
+    bars: Sequence[Bar], axis: Axis, holds: Sequence[Hold], visit: Visit
+) -> tuple[list[Lane], dict[str, list[Bar]]]:
+    """The lanes that are drawn, what is wrong first; and those that are not."""
+    found: dict[str, list[Bar]] = {}
+    for bar in bars:
+        found.setdefault(bar.lane, []).append(bar)
+    names = sorted(found, key=lambda name: (min(bar.worst for bar in found[name]), -len(found[name]), name))
+    lanes = [lane_of(name, found[name], axis) for name in names[:LANES_SHOWN]]
+    for lane in lanes:
+        if all(bar.name == lane.name for bar in found[lane.name]):
+            lane.words = []
+        for hold in holds:
+            if hold.scope.all or (hold.scope.queue is not None and is_queue(hold.scope.queue, f"pull/{lane.name}")):
+                lane.bands += [_band(hold, part.begins_at, part.ends_at, axis, visit) for part in
+                               stretches(hold, axis.since, axis.until)]  # fmt: skip
+    return lanes, {name: found[name] for name in names[LANES_SHOWN:]}
+
+
+def _band(hold: Hold, begin: Instant, end: Instant, axis: Axis, visit: Visit) -> Band:
+    x = axis.x(begin)
+    until = f"until {local(end, visit.zone):%a %H:%M}" if end < axis.until else "goes on"
+    return Band(x, round(axis.x(end) - x, 2), f"Hold, {until}: {hold.reason}")
+
+
+def _heading(running: int, waiting: int) -> str:
+    if not running and not waiting:
+        return "Nothing runs and nothing waits"
+    waits = f"{in_words(waiting).lower()} {'waits' if waiting == 1 else 'wait'}"
+    return f"{in_words(running)} {'runs' if running == 1 else 'run'} now, {waits}"
+
+
+def _ticks(axis: Axis, zone: str) -> list[tuple[float, str]]:
+    step = (axis.until - axis.since) // TICKS
+    day = axis.until - axis.since > DAY
+    instants = [axis.since + step * place for place in range(TICKS + 1)]
+    return [(axis.x(at), f"{local(at, zone):%a %H:%M}" if day else f"{local(at, zone):%H:%M}") for at in instants]
+
+
+def _other(name: str, step: int) -> str:
+    names = list(SPANS)
+    return names[min(max(names.index(name) + step, 0), len(names) - 1)]
+
+
+def _links(name: str, by: str, axis: Axis, given: Instant | None) -> dict[str, Any]:
+    """The addresses of other spans, lanes and times."""
+    half = (axis.until - axis.since) // 2
+    return {
+        "by": by,
+        "spans": [(each, _link(each, by, given), each == name) for each in SPANS],
+        "kinds": [(each, _link(name, each, given), each == by) for each in LANES],
+        "before": _link(name, by, axis.since - half),
+        "after": _link(name, by, axis.since + half),
+        "wider": _link(_other(name, 1), by, None),
+        "closer": _link(_other(name, -1), by, None),
+        "present": _link(name, by, None),
+    }
+
+
+def _link(name: str, by: str, at: Instant | None) -> str:
+    return "/timeline?" + urlencode({"span": name, "by": by, **({} if at is None else {"at": utc_text(at)})})
+
+
+def _until(going: Sequence[Run], usual: dict[str, Instant], now: Instant) -> list[dict[str, Any]]:
+    """What runs, by its expected end; then what waits, by job."""
+    rows: list[dict[str, Any]] = []
+    for run in going:
+        usually = usual.get(run.job or "")
+        if run.state in GOING and run.started_at is not None:
+            ends = None if usually is None else run.started_at + usually
+            rows.append({"run": run, "count": 1, "for": span(max(now - run.started_at, 0)), "usual": usually,
+                         "ends": ends, "over": ends is not None and ends < now})  # fmt: skip
+    rows.sort(key=lambda row: (row["ends"] is None, row["ends"] or 0))
+    waits = Counter(run.job or run.queue for run in going if run.state is State.PENDING)
+    for name, count in waits.most_common():
+        oldest = min((run for run in going if run.state is State.PENDING and (run.job or run.queue) == name),
+                     key=lambda run: run.due_at)  # fmt: skip
+        late = now - oldest.due_at
+        rows.append({"run": oldest, "count": count, "for": f"waits {span(late)}" if late > 0 else "again soon",
+                     "usual": usual.get(oldest.job or ""), "ends": None, "over": False})  # fmt: skip
+    return rows[:LISTED_MAX]

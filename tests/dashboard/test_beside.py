@@ -1,0 +1,170 @@
+"""What runs beside what, the few errors behind many failures, what is held, and days of business."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from horarium.clock import HOUR, MINUTE, SECOND, Instant
+from horarium.dashboard.lanes import Axis, Bar, Piece, lane_of
+from horarium.dashboard.views.failures import key_of
+from horarium.model import Run, State, uuid7
+from tests.api.conftest import Api
+from tests.dashboard.visitor import Visitor
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def api() -> Api:
+    return Api(pages=True)
+
+
+@pytest.fixture
+def visitor(api: Api) -> Visitor:
+    return Visitor(api)
+
+
+async def ended(
+    api: Api, job: str, number: int, at: Instant, state: State = State.FAILED, error: str | None = None
+) -> Run:
+    """A run of the past, of five minutes."""
+    (found,) = await api.store.get_jobs([job])
+    assert found is not None
+    run = Run(
+        id=uuid7(at, f"{job}{number}".encode()[-10:].rjust(10, b"0")), queue=found.queue, job=job, job_id=found.id,
+        fire_at=at, due_at=at, created_at=at, state=state, attempt=1, token=1, started_at=at,
+        finished_at=at + 5 * MINUTE, error=error,
+    )  # fmt: skip
+    assert await api.store.add_runs([run]) == [True]
+    return run
+
+
+async def test_many_failures_of_few_errors_are_few_rows(api: Api, visitor: Visitor) -> None:
+    for name in ("one", "two"):
+        await api.add_job(name)
+    now = api.clock.now()
+    for number in range(7):
+        at = now - HOUR - number * MINUTE
+        await ended(api, "one", number, at, error=f"Traceback (most recent call last):\n  x\nKeyError: {number}")
+    await ended(api, "two", 1, now - HOUR, error="<b>no price</b>")
+    well = await ended(api, "two", 2, now - 3 * HOUR, State.COMPLETED)
+    await visitor.open("/failures")
+    assert "Two errors, 8 failed runs" in visitor.text, visitor.text
+    assert "Retry 7" in visitor.text
+    assert "<b>no price" not in visitor.page
+    await visitor.open("/failures?q=price")
+    assert "One error, 1 failed run" in visitor.text
+    compare = re.search(r'href="(/compare[^"]+)"', visitor.page)
+    assert compare is not None
+    await visitor.open(compare[1].replace("&amp;", "&"))
+    assert "outcome" in visitor.text
+    assert well.id in visitor.page
+    assert (await visitor.open("/compare?run=x&with=y")).status == 404
+    await visitor.open("/failures?q=nothing-of-it")
+    assert "No error matches" in visitor.text
+
+
+async def test_all_failed_runs_of_one_error_are_retried_and_told(api: Api, visitor: Visitor) -> None:
+    await api.add_job("one")
+    now = api.clock.now()
+    runs = [await ended(api, "one", number, now - HOUR - number * MINUTE, error="no") for number in range(3)]
+    await ended(api, "one", 9, now - 2 * HOUR, error="something else")
+    await visitor.open("/failures")
+    reply = await visitor.post("/failures", group=key_of(runs[0]), span="day")
+    assert reply.status == 303
+    await visitor.open("/failures")
+    assert "3 runs will run again." in visitor.text
+    told = (await api.get("/audit?limit=50")).json["items"]
+    assert sum("retry" in line["action"] for line in told) == 3
+    await visitor.open("/failures")
+    await visitor.post("/failures", group=key_of(runs[0]), span="day")
+    await visitor.open("/failures")
+    assert "0 runs will run again. 3 runs were left" in visitor.text
+    assert (await visitor.post("/failures", group="none", span="day")).status == 404
+
+
+def test_errors_that_differ_in_numbers_alone_are_one() -> None:
+    def run(error: str) -> Run:
+        return Run(id="r", queue="q", fire_at=1, due_at=1, created_at=1, error=error)
+
+    assert key_of(run("row 7 of 0x7fa1")) == key_of(run("row 12 of 0x55b2"))
+    assert key_of(run("row 7")) != key_of(run("line 7"))
+
+
+async def test_the_timeline_says_what_runs_what_waits_and_what_comes(api: Api, visitor: Visitor) -> None:
+    await api.add_job("hourly", trigger={"type": "interval", "every_seconds": 600})
+    now = api.clock.now()
+    await ended(api, "hourly", 1, now - 20 * MINUTE, State.COMPLETED)
+    await ended(api, "hourly", 2, now - 10 * MINUTE, error="no price")
+    await api.post("/jobs/hourly/trigger")
+    api.clock.advance(60)
+    await visitor.open("/timeline")
+    assert "No run now, one waits" in visitor.text, visitor.text
+    assert "hourly completed in 5 m" in visitor.page
+    assert "hourly: due 1 m ago, waits" in visitor.page
+    assert "usually 5 m" in visitor.page
+    assert "no price" in visitor.text
+    for query in ("span=7d&by=job", "by=worker", "by=label:team", "span=24h&at=2027-01-01T00:00:00Z"):
+        assert (await visitor.open(f"/timeline?{query}")).status == 200
+    assert "Nothing ran and nothing comes" in visitor.text
+
+
+def test_overlapping_bars_lie_in_rows_and_those_without_a_place_are_counted() -> None:
+    axis = Axis(0, HOUR)
+    bars = [
+        Bar("lane", f"job-{number}", f"job-{number}", (Piece("fail" if number == 8 else "done", 0, HOUR),))
+        for number in range(9)
+    ]
+    lane = lane_of("lane", bars, axis)
+    assert len(lane.bars) == 6
+    assert (lane.left_out, lane.failed_left_out) == (3, 0), "what failed is drawn first"
+    one_by_one = [Bar("lane", "a", "a", (Piece("done", at, at + 5 * MINUTE),)) for at in range(0, HOUR, 10 * MINUTE)]
+    lane = lane_of("lane", one_by_one, axis)
+    assert len({bar.y for bar in lane.bars}) == 1
+    assert all(0 <= bar.x <= 100 and bar.width > 0 for bar in lane.bars)
+    short = lane_of("lane", [Bar("lane", "a", "a", (Piece("done", 0, SECOND // 1000),))], axis)
+    assert short.bars[0].width >= 0.25, "seen, however short"
+
+
+async def test_holds_are_added_shown_everywhere_and_lifted(api: Api, visitor: Visitor) -> None:
+    await visitor.open("/holds")
+    assert "Nothing is held" in visitor.text
+    for wrong in ({"reason": ""}, {"what": ""}, {"scope": "labels", "what": "team"}, {"begins": "soon"},
+                  {"length": "2y"}, {"scope": "nothing"}):  # fmt: skip
+        await visitor.open("/holds")
+        form = {"scope": "queue", "what": "work", "length": "1h", "reason": "the move", **wrong}
+        assert (await visitor.post("/holds", **form)).status == 422, wrong
+    await visitor.open("/holds")
+    form = {"scope": "queue", "what": "work", "length": "1h", "reason": "the <move>"}
+    assert (await visitor.post("/holds", **form)).status == 303
+    await visitor.open("/holds")
+    assert "1 hold in force" in visitor.text
+    lift = re.search(r'action="(/holds/[^"]+/lift)"', visitor.page)
+    assert lift is not None
+    await visitor.open("/timeline")
+    assert "On hold" in visitor.text
+    assert "the <move>" in visitor.text
+    await visitor.open("/holds")
+    assert (await visitor.post(lift[1])).status == 303
+    await visitor.open("/holds")
+    assert "Nothing is held" in visitor.text
+
+
+async def test_a_year_of_a_calendar_counts_its_business_days(api: Api, visitor: Visitor) -> None:
+    await visitor.open("/business-days")
+    assert "No calendar yet" in visitor.text
+    body = {"holidays": [{"date": "2027-12-24", "name": "Christmas Eve"}], "business_days": ["2027-12-18"],
+            "ends_on": "2027-12-31"}  # fmt: skip
+    assert (await api.send("PUT", "/calendars/de-be", body)).status == 201
+    rule = {"type": "business_day", "calendar": "de-be", "trigger": {"type": "cron", "expression": "0 6 * * *"}}
+    await api.add_job("monthly", trigger=rule)
+    await visitor.open("/business-days/de-be?year=2027")
+    assert "de-be: 261 business days in 2027" in visitor.text, visitor.text
+    assert "24 Christmas Eve" in visitor.text
+    assert "Fri 24, Christmas Eve" in visitor.text
+    assert "Sat 18, works although weekend" in visitor.text
+    assert "monthly" in visitor.text
+    for path, status in (("/business-days/none", 404), ("/business-days/de-be?year=none", 422)):
+        assert (await visitor.open(path)).status == status

@@ -19,7 +19,8 @@
     │   │   └── AlreadyDecided     a decision was made, or the time for it is over
     │   ├── AlreadyExists          the name is taken
     │   ├── CalendarInUse          jobs use this calendar
-    │   └── PlanStale              what the plan was made for has changed since
+    │   ├── PlanStale              what the plan was made for has changed since
+    │   └── OverBudget             the key has asked for as much as it may
     ├── Outage                     a dependency does not answer; try again later
     │   ├── StoreUnavailable       the store is down, locked, full or read-only
     │   │   └── StoreRefused       it refuses us, and will until someone changes it or our settings
@@ -182,6 +183,16 @@ class PlanStale(Conflict):
     def __init__(self, message: str, changed: Iterable[str] = (), *, field: str | None = None) -> None:
         super().__init__(message, field=field)
         self.changed = list(changed)
+
+
+class OverBudget(Conflict):
+    """The key has asked for as much as it may; `retry_after_seconds`: until it may again."""
+
+    code = "over_budget"
+
+    def __init__(self, message: str, *, field: str | None = None, retry_after_seconds: float = 0.0) -> None:
+        super().__init__(message, field=field)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class Outage(HorariumError):

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from horarium.access.budgets import What, forget, spend
 from horarium.access.roles import DOOR, RESERVED, Principal, Role, principal
 from horarium.clock import MINUTE, Clock, Instant
 from horarium.errors import AlreadyExists, InvalidRequest, NotFound, StoreUnavailable
@@ -48,12 +49,15 @@ class Key(Struct, frozen=True, kw_only=True):
     created_at: Instant
     queues: tuple[str, ...] | None = None
     labels: dict[str, str] | None = None
+    calls_per_hour: int | None = None
+    runs_per_day: int | None = None
     expires_at: Instant | None = None
     last_used_at: Instant | None = None
 
     def principal(self) -> Principal:
         """Who bears it."""
-        return principal(self.name, self.name, "key", self.roles, queues=self.queues, labels=self.labels)
+        found = principal(self.name, self.name, "key", self.roles, queues=self.queues, labels=self.labels)
+        return replace(found, calls_per_hour=self.calls_per_hour, runs_per_day=self.runs_per_day)
 
 
 class Known(Struct, frozen=True):
@@ -107,6 +111,7 @@ class Keys:
                 key = _decode(stored.body)
                 self._remembered.pop(key.digest, None)
                 await self._siblings.ask(REVOKED, key.digest.encode())
+                await forget(self._store, name)
                 return key
         raise NotFound(f"there is no key {name!r}", field="name")
 
@@ -143,6 +148,10 @@ class Keys:
         if key.last_used_at is None or key.last_used_at < now - now % MINUTE:
             await self._note_use(digest, known, now - now % MINUTE)
         return known.principal
+
+    async def spend(self, caller: Principal, what: What, count: int = 1) -> None:
+        """Count these against the caller's budget. Raises OverBudget."""
+        await spend(self._store, self._clock, caller, what, count)
 
     async def _by_digest(self, digest: str) -> Known | None:
         elapsed = self._clock.monotonic()

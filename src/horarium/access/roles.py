@@ -74,7 +74,7 @@ class Grant(Struct, frozen=True):
 class Principal(Struct, frozen=True, kw_only=True):
     """Who asks. `subject` is what it is called for good, `name` what people call it. `queues`: the pulled queues to
     which it is bound, `labels`: the sets of labels of which a thing must have one (None: it is not bound). `grants`:
-    of roles with different bounds, each of them."""
+    of roles with different bounds, each of them. `calls_per_hour`, `runs_per_day`: its budgets (`budgets`)."""
 
     subject: str
     name: str
@@ -84,6 +84,8 @@ class Principal(Struct, frozen=True, kw_only=True):
     queues: frozenset[str] | None = None
     labels: tuple[dict[str, str], ...] | None = None
     grants: tuple[Grant, ...] = ()
+    calls_per_hour: int | None = None
+    runs_per_day: int | None = None
 
     @property
     def bound(self) -> bool:

@@ -6,6 +6,7 @@ declares, made before the body is read and before anything is looked for.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 from msgspec import UNSET, UnsetType
@@ -44,6 +45,16 @@ REPORTER = principal("endpoint", "endpoint", "key", [Role.WORKER])
 """Who bears the report key of one run."""
 
 
+UNCOUNTED = "getMe"
+"""It costs nothing: each tool of an agent asks it too."""
+Spend = Callable[[int], Awaitable[None]]
+
+
+def has_budget(caller: Principal) -> bool:
+    """Whether what it asks for is counted."""
+    return caller.calls_per_hour is not None or caller.runs_per_day is not None
+
+
 class Callers:
     """The named keys and the tokens that open this server."""
 
@@ -56,8 +67,20 @@ class Callers:
         return self._tokens is not None
 
     async def bearer(self, digest: str) -> Principal | None:
-        """Who bears the named key of this digest."""
-        return await self._keys.find_digest(digest)
+        """Who bears the named key of this digest and may look at pages: one with a budget has none for these."""
+        found = await self._keys.find_digest(digest)
+        return None if found is None or has_budget(found) else found
+
+    async def count(self, caller: Principal, name: str) -> Spend | None:
+        """Count a call of this route, and how its runs are to be counted, if the caller has a budget. Raises
+        OverBudget."""
+        if not has_budget(caller):
+            return None
+        if name == "door" and caller.runs_per_day is not None:
+            raise Forbidden("a key with a budget of runs opens no door of another scheduler")
+        if name != UNCOUNTED:
+            await self._keys.spend(caller, "calls")
+        return None if caller.runs_per_day is None else lambda count: self._keys.spend(caller, "runs", count)
 
     async def find(self, given: bytes, digest: bytes) -> Principal | None:
         """Who bears this; `digest`: SHA-256 of it. Raises IssuerUnavailable."""
@@ -108,6 +131,8 @@ class AccessApi:
             roles=tuple(asked.roles),
             queues=None if asked.queues is None else tuple(asked.queues),
             labels=asked.labels,
+            calls_per_hour=asked.calls_per_hour,
+            runs_per_day=asked.runs_per_day,
             expires_at=_instant(asked.expires_at),
             created_at=now,
         )
@@ -219,6 +244,8 @@ def _view(key: Key) -> KeyView:
         roles=list(key.roles),
         queues=None if key.queues is None else list(key.queues),
         labels=UNSET if key.labels is None else key.labels,
+        calls_per_hour=UNSET if key.calls_per_hour is None else key.calls_per_hour,
+        runs_per_day=UNSET if key.runs_per_day is None else key.runs_per_day,
         created_at=to_datetime(key.created_at),
         expires_at=moment(key.expires_at),
         last_used_at=moment(key.last_used_at),

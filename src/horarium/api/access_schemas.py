@@ -21,6 +21,9 @@ AuditSince = Annotated[datetime, Meta(tz=True, description="Entries from this in
 AuditUntil = Annotated[datetime, Meta(tz=True, description="Entries before this instant (RFC 3339).")]
 
 
+Budget = Annotated[int, Meta(ge=1, le=1_000_000_000, description="More are answered 429 `over_budget`.")]
+
+
 class Me(Struct):
     """Who asks. `queues`: those to which the caller is bound; null: it is not. `labels`: the sets of labels of which
     all that it sees has one."""
@@ -54,6 +57,8 @@ class KeyRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     roles: Annotated[list[Role], Meta(min_length=1, max_length=10)]
     queues: Annotated[list[Name], Meta(min_length=1, max_length=QUEUES_MAX)] | None = None
     labels: Annotated[Labels, Meta(min_length=1)] | None = None
+    calls_per_hour: Budget | None = None
+    runs_per_day: Budget | None = None
     expires_at: Moment | None = None
 
 
@@ -64,6 +69,8 @@ class KeyView(Struct, kw_only=True):
     roles: list[Role]
     queues: list[str] | None
     labels: dict[str, str] | UnsetType = UNSET
+    calls_per_hour: int | UnsetType = UNSET
+    runs_per_day: int | UnsetType = UNSET
     created_at: datetime
     expires_at: datetime | None
     last_used_at: datetime | None

@@ -18,6 +18,7 @@ from horarium.access.acting import acting, reading
 from horarium.access.audit import Origin
 from horarium.access.roles import Principal, Scope
 from horarium.api.answers import JSON, NO_CONTENT, Ready
+from horarium.api.budgets import spend_runs
 from horarium.api.limits import BODY_BYTES_MAX
 from horarium.api.reading import JSON_TYPES, header, peer_of, read_body, read_query
 from horarium.api.refused import Part
@@ -149,6 +150,8 @@ def route(endpoint: Endpoint, check: Check, refused: Note, prefix: str = "", gua
                 text = await read_body(request, endpoint.body_types, endpoint.body_bytes_max)
                 body = endpoint.read(text) if text or not endpoint.optional_body else None
             call = Call(request, query, body, refused)
+            if (spend := scope.get("spend")) is not None:
+                await spend_runs(endpoint.name, body, spend)
             with (
                 acting(call.origin if changes else None),
                 reading(caller if endpoint.method == "GET" else None),

@@ -93,6 +93,7 @@ class Keys:
             self.refuse(connection, refusal)
             raise
         connection.scope["user"] = caller.narrowed(scope)
+        connection.scope["spend"] = await self._callers.count(caller, name)
 
     def refuse(self, connection: Connection, refusal: Forbidden, part: Part | None = None) -> None:
         """A caller who is known asked for what it may not do: audited, where that would have changed something. `part`:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from datetime import datetime
+from math import ceil
 from typing import Any
 
 import msgspec
@@ -80,6 +81,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "too_expensive": (422, "The trigger takes too long to evaluate"),
     "invalid_request": (422, "The content is invalid"),
     "invalid_setting": (422, "The setting is invalid"),
+    "over_budget": (429, "The key has asked for as much as it may"),
     "too_many_failures": (429, "Too many wrong keys came from this address"),
     "too_many_waiters": (429, "Too many workers are waiting"),
     "head_too_large": (431, "The request's head is too large"),
@@ -317,7 +319,8 @@ class Refusals:
 def _headers(problem: Problem, error: HorariumError) -> list[tuple[str, str]]:
     headers = []
     if problem.status in (429, 503):
-        headers.append(("retry-after", str(RETRY_AFTER_SECONDS)))
+        seconds = max(RETRY_AFTER_SECONDS, ceil(getattr(error, "retry_after_seconds", 0)))
+        headers.append(("retry-after", str(seconds)))
     if isinstance(error, MethodNotAllowed):
         headers.append(("allow", error.allow))
     if isinstance(error, Unauthorized):

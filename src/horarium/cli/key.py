@@ -34,6 +34,7 @@ key = Lazy(
 Examples:
   horarium key create ci --role operator
   horarium key create images-worker --role worker --queue images --expires 90d
+  horarium key create agent --role operator --runs-per-day 50 --calls-per-hour 500
   horarium key create billing-ops --role operator --label team=billing
 """
 )
@@ -51,6 +52,8 @@ Examples:
     metavar="NAME=VALUE",
     help="Bind it to what has this label; repeatable.",
 )
+@click.option("--calls-per-hour", type=click.IntRange(1), metavar="N", help="Its budget: further calls are refused.")
+@click.option("--runs-per-day", type=click.IntRange(1), metavar="N", help="Its budget of runs that it asks for.")
 @click.option("--expires", metavar="WHEN", help="When it ends: an instant, or after a time such as 90d.")
 @on_server
 def create(
@@ -59,6 +62,8 @@ def create(
     roles: tuple[str, ...],
     queues: tuple[str, ...],
     labels: tuple[str, ...],
+    calls_per_hour: int | None,
+    runs_per_day: int | None,
     expires: str | None,
 ) -> None:
     from horarium.cli.fields import pairs, until_moment
@@ -66,7 +71,15 @@ def create(
 
     ends = None if expires is None else until_moment(expires, to_datetime(SystemClock().now()))
     bound = pairs("--label", labels, "=") or None
-    made = server.client.create_key(name, roles, queues=queues or None, labels=bound, expires_at=ends)
+    made = server.client.create_key(
+        name,
+        roles,
+        queues=queues or None,
+        labels=bound,
+        calls_per_hour=calls_per_hour,
+        runs_per_day=runs_per_day,
+        expires_at=ends,
+    )
     if server.as_json:
         print_json(made)
         return

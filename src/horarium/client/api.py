@@ -301,10 +301,13 @@ class Client(Watching, ManyRuns):
         *,
         queues: Sequence[str] | None = None,
         labels: Mapping[str, str] | None = None,
+        calls_per_hour: int | None = None,
+        runs_per_day: int | None = None,
         expires_at: datetime | None = None,
     ) -> dict[str, Any]:
-        """A new named key, bound to `queues` and `labels`. Its field `key` is shown only this once."""
-        body = {"name": name, "roles": list(roles), "queues": queues, "labels": labels, "expires_at": expires_at}
+        """A new named key, bound to `queues` and `labels`, with these budgets. Its `key` is shown only this once."""
+        body: dict[str, Any] = {"name": name, "roles": list(roles), "queues": queues, "labels": labels}
+        body |= {"calls_per_hour": calls_per_hour, "runs_per_day": runs_per_day, "expires_at": expires_at}
         given = {field: value for field, value in body.items() if value is not None}
         return self._transport.call("POST", "/keys", dict[str, Any], body=given, repeatable=False)
 

@@ -33,6 +33,7 @@ from horarium.errors import (
     InvalidTrigger,
     NotFound,
     Outage,
+    OverBudget,
 )
 
 API = "/api/v1"
@@ -237,6 +238,7 @@ class Transport:
         error = error_of(answer, self.url)
         if isinstance(error, Outage):
             error.retry_after_seconds = _asked_wait(answer)
+        again = again and not isinstance(error, OverBudget)
         return error, max(_asked_wait(answer), self._backoff(attempt)) if again else None
 
     def _once(self, asked: _Asked) -> ServerResponse:

@@ -63,6 +63,14 @@ def test_a_run_that_was_moved_ahead_is_not_withdrawn_once_it_is_due() -> None:
     assert pause(planned.job, planned.runs, NOW + 6, None).withdrawals == ()
 
 
+def test_a_moved_fire_time_that_is_skipped_with_later_ones_is_in_their_range() -> None:
+    job = override(a_job(overlap=Overlap.SKIP), Override(fire_at=FIRES[0], to=FIRES[1] + 1), None, NOW).job
+    late = replace(job, catch_up=CatchUp(CatchUpPolicy.ALL))
+    rows = plan(late, [a_run(late, NOW, State.RUNNING)], FIRES[2] + 1).runs
+    covered = [fire for fire in FIRES for row in rows if row.fire_at <= fire <= (row.last_fire_at or row.fire_at)]
+    assert covered == FIRES[:3]
+
+
 def test_an_edit_drops_what_its_rule_yields_no_longer_and_names_it() -> None:
     job = override(a_job(), Override(fire_at=FIRES[0]), None, NOW).job
     job = override(job, Override(fire_at=FIRES[1], to=END), None, NOW).job

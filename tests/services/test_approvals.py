@@ -16,7 +16,7 @@ from horarium.model import Disposition, Follow, Job, Occasion, Run, RunChange, S
 from horarium.policies import Approval, CatchUp, CatchUpPolicy
 from horarium.ports import RunFilter
 from horarium.rules.approving import approved, rejected
-from horarium.rules.following import is_behind
+from horarium.rules.following import is_behind, message_of
 from horarium.services.planning.planner import Planner
 from tests.services.conftest import START, Setting
 
@@ -158,10 +158,23 @@ async def test_runs_by_hand_and_backfills_wait_too_and_missed_ones_keep_no_pace(
     assert len((await setting.operations.approving.page(None, None, 10)).items) == 4
 
 
-async def test_a_run_that_waits_is_not_late(setting: Setting) -> None:
+async def test_a_run_that_waits_for_a_decision_is_told_as_late_with_that_cause(setting: Setting) -> None:
     job, run = await asked_run(setting)
     setting.clock.advance(500)
-    assert not is_behind(job, run, Occasion.LATE, 60, setting.now)
+    assert is_behind(job, run, Occasion.LATE, 60, setting.now)
+    assert "it waits for a decision until" in message_of(job, run, Occasion.LATE, 1, 60)
     begun = await setting.operations.approving.decide(run.id, "approve")
-    assert not is_behind(job, begun, Occasion.LATE, 60, setting.now + 30 * SECOND)
-    assert is_behind(job, begun, Occasion.LATE, 60, setting.now + 61 * SECOND)
+    assert "it waits for a decision until" in message_of(job, begun, Occasion.LATE, 1, 60)
+
+
+async def test_a_run_that_is_approved_before_its_time_counts_from_its_time(setting: Setting) -> None:
+    job = await setting.add_job(every=600, approval=TEN_MINUTES)
+    operations = setting.operations
+    planner = Planner(
+        setting.store, setting.signal, operations.reconciler, operations.following, setting.telemetry, ahead_seconds=900
+    )
+    await planner.step(setting.now)
+    (waiting,) = (await operations.approving.page(None, None, 10)).items
+    run = await operations.approving.decide(waiting.run.id, "approve")
+    assert not is_behind(job, run, Occasion.LATE, 60, run.fire_at + 60 * SECOND)
+    assert is_behind(job, run, Occasion.LATE, 60, run.fire_at + 61 * SECOND)

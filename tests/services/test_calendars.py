@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from horarium.errors import StoreUnavailable
+from horarium.errors import HorariumError, StoreUnavailable
+from horarium.model import Job
 from horarium.model.calendars import Calendar
 from horarium.model.records import RecordFilter
 from horarium.operations.calendars import CHANGED
 from horarium.operations.facade import Operations
+from horarium.operations.jobs.importing import Importing
 from horarium.rules.planning import job_fires
 from horarium.services.upkeep import calendars
 from horarium.services.upkeep.calendars import CalendarApplier
@@ -101,6 +105,25 @@ async def test_a_node_that_dies_at_any_step_leaves_the_rest_to_another(when: Fau
         if not died:
             return
     raise AssertionError("it takes more calls than were tried")
+
+
+async def test_a_change_of_a_job_that_is_made_meanwhile_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock(START)
+    store, operations = await a_changed_calendar(clock)
+    honest = Importing.renew
+
+    async def after_a_pause(self: Importing, jobs: Sequence[Job]) -> dict[str, HorariumError]:
+        await operations.jobs.pause_job(jobs[0].name)
+        await operations.jobs.patch_job(jobs[1].name, {"priority": 7})
+        return await honest(self, jobs)
+
+    monkeypatch.setattr(Importing, "renew", after_a_pause)
+    await an_applier(operations, "n").step(clock.now())
+    paused, patched = await store.get_jobs(["j000", "j001"])
+    assert paused is not None
+    assert patched is not None
+    assert (paused.enabled, patched.priority) == (False, 7)
+    assert await follows(store, 1)
 
 
 async def test_two_nodes_share_the_work_and_write_each_job_once() -> None:

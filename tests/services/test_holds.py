@@ -183,6 +183,15 @@ async def test_a_planner_rests_before_a_hold_and_before_its_end(setting: Setting
     assert wakes == [9_800_000, 60 * SECOND, 60 * SECOND]
 
 
+async def test_a_run_whose_job_leaves_a_held_queue_is_due_there(setting: Setting) -> None:
+    await setting.add_job()
+    await hold(setting, QUEUE)
+    run = await setting.operations.jobs.trigger_job("job")
+    assert run.due_at == START + DAY
+    await setting.operations.jobs.patch_job("job", {"target": {"type": "queue", "queue": "free"}})
+    assert [each.id for each in (await claim(setting, "pull/free")).runs] == [run.id]
+
+
 async def test_a_run_that_waits_for_a_hold_is_not_given_up_as_not_started(setting: Setting) -> None:
     await setting.add_run(start_by=START + 10 * SECOND)
     made = await hold(setting, QUEUE, 60)

@@ -8,19 +8,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from horarium.clock import HOUR, MINUTE, SECOND
-from horarium.model import Node, Run, State, Succeeded
+from horarium.clock import HOUR, MINUTE, SECOND, to_datetime
+from horarium.model import Node, Occasion, Run, State, Succeeded
 from horarium.model.channels import WebhookChannel
+from horarium.model.holds import HoldScope
 from horarium.model.records import RecordFilter
 from horarium.model.targets import NOTIFY_QUEUE
 from horarium.operations.settling.settling import Settlement
 from horarium.ports import RunFilter, Stats
+from horarium.rules.following import message_of
 from horarium.rules.watching import PREFIX
 from horarium.services.alerts.serving import Serving
 from horarium.services.alerts.troubles import LOOK_EVERY, LOST_AFTER, Troubles
 from horarium.services.alerts.watcher import UNPLANNED_GRACE, Watcher
 from horarium.services.planning.planner import Planner
 from horarium.wire.definitions import read_definition
+from horarium.wire.holds import HoldDefinition
 from tests.services.conftest import START, Setting
 
 LATE = {"late": [{"notify": "ops", "seconds": 30}]}
@@ -41,7 +44,8 @@ def pass_by(setting: Setting, micros: int) -> None:
 
 
 def a_watcher(setting: Setting) -> Watcher:
-    return Watcher(setting.store, setting.clock, setting.signal, setting.operations.following)
+    operations = setting.operations
+    return Watcher(setting.store, setting.clock, setting.signal, operations.following, operations.reconciler.holding)
 
 
 def a_planner(setting: Setting) -> Planner:
@@ -123,6 +127,23 @@ async def test_a_fire_time_that_no_planner_deals_with_is_late(setting: Setting) 
     pass_by(setting, MINUTE)
     await watcher.step(setting.now)
     assert await told(setting) == ["late", "overdue"]
+
+
+async def test_a_late_event_of_what_is_held_names_the_hold(setting: Setting) -> None:
+    await put(setting)
+    (job,) = await setting.store.get_jobs(["job"])
+    until = to_datetime(setting.now + 150 * MINUTE)
+    made = await setting.operations.holds.add(HoldDefinition(scope=HoldScope(job="job"), until=until, reason="moving"))
+    pass_by(setting, 2 * HOUR)
+    await a_planner(setting).step(setting.now)
+    await a_watcher(setting).step(setting.now)
+    said = [msgspec.json.decode(run.payload or b"")["event"]["message"] for run in await notes(setting)]
+    assert [f"held by {made.id}: moving" in each for each in said] == [True, True]
+    pass_by(setting, 30 * MINUTE)
+    await a_planner(setting).step(setting.now)
+    caught_up = (await setting.store.list_runs(RunFilter(job="job"), None, 10)).items[0]
+    assert job is not None
+    assert f"held by {made.id}: moving" in message_of(job, caught_up, Occasion.LATE, 1, 30)
 
 
 async def test_only_jobs_that_ask_are_looked_at(setting: Setting) -> None:

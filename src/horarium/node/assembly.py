@@ -213,7 +213,7 @@ class Assembly:
         store, clock, signal = self._shared.store, self._shared.clock, self._shared.signal
         operations = self._shared.operations
         return [
-            Watcher(store, clock, signal, operations.following),
+            Watcher(store, clock, signal, operations.following, operations.reconciler.holding),
             Troubles(store, clock, signal, operations.channels, operations.stats),
         ]
 

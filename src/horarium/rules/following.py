@@ -41,7 +41,7 @@ from horarium.model.channels import Told
 from horarium.model.follows import AFTER_MAX
 from horarium.model.targets import FOLLOW_QUEUE, NOTIFY_QUEUE
 from horarium.policies import Retry
-from horarium.rules.approving import is_waiting, last_word
+from horarium.rules.approving import is_waiting
 from horarium.rules.overridden import run_moved_to
 from horarium.rules.planning import PLANNED_CAUSES, due_of
 
@@ -56,6 +56,8 @@ OUTPUT_CHARS_MAX = 1_500
 """Of the output of a program, in a notification."""
 
 _CHAIN = "follow/"
+_WAITED = frozenset({EventKind.ASKED, EventKind.HELD, EventKind.LIMITED, EventKind.THROTTLED})
+"""Why a run could not begin in time, as its history has it."""
 _PUT_BACK = frozenset({EventKind.FAILED, EventKind.TIMED_OUT, EventKind.LOST})
 _AT_END: dict[State, tuple[Occasion, ...]] = {
     State.COMPLETED: (Occasion.RECOVERED, Occasion.COMPLETED),
@@ -120,11 +122,8 @@ def _has_expired(run: Run, now: Instant) -> bool:
 
 
 def owed_at(job: Job, run: Run) -> Instant:
-    """The instant from which a run's lateness counts: its fire time, even if it was made later (after a downtime),
-    where that was moved to, or when it was asked for by hand. A run that was approved is owed from then on."""
-    decision = last_word(run) if run.history else None
-    if decision is not None:
-        return run.due_at if decision.kind is EventKind.ASKED else decision.at
+    """The instant from which a run's lateness counts: its fire time, even if it was made later (after a downtime) or
+    had to wait, where that was moved to, or when it was asked for by hand."""
     if run.cause not in PLANNED_CAUSES:
         return run.due_at_first
     moved = run_moved_to(run) if run.history else None
@@ -405,6 +404,11 @@ def message_of(job: Job, run: Run, occasion: Occasion, count: int, seconds: floa
         case Occasion.APPROVAL_EXPIRED:
             return f"{name} of {to_text(run.fire_at)}: {run.history[-1].message}"
         case Occasion.LATE:
-            return f"{name} did not begin within {seconds:g} s of {to_text(owed_at(job, run))}"
+            return f"{name} did not begin within {seconds:g} s of {to_text(owed_at(job, run))}{_why_behind(run)}"
         case Occasion.OVERDUE:
-            return f"{name} was not done within {seconds:g} s of {to_text(owed_at(job, run))}"
+            return f"{name} was not done within {seconds:g} s of {to_text(owed_at(job, run))}{_why_behind(run)}"
+
+
+def _why_behind(run: Run) -> str:
+    """For what it had to wait last, if for anything."""
+    return next((f": {event.message}" for event in reversed(run.history) if event.kind in _WAITED), "")

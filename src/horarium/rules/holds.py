@@ -58,11 +58,12 @@ class Skipped(NamedTuple):
 
 class JobHold(NamedTuple):
     """What holds mean for the plan of one job. `until`: nothing is planned before this. `skipped`: by begin. `next_at`:
-    when the next stretch begins."""
+    when the next stretch begins. `over`: those that are over and skip nothing, of a job that has waited for them."""
 
     until: Instant | None = None
     skipped: tuple[Skipped, ...] = ()
     next_at: Instant | None = None
+    over: tuple[Skipped, ...] = ()
 
 
 NOT_HELD = JobHold()
@@ -325,13 +326,25 @@ def job_hold(holds: Sequence[Hold], job: Job, now: Instant) -> JobHold:
     over = [hold for hold in holds if covers_job(hold.scope, job)]
     if not over:
         return NOT_HELD
-    found = [InForce(hold, stretch) for hold in over if hold.probing is None and (stretch := stretch_at(hold, now))]
+    plain = [hold for hold in over if hold.probing is None]
+    found = [InForce(hold, stretch) for hold in plain if (stretch := stretch_at(hold, now))]
     until = max((wakes_at(each, now) for each in found), default=None)
     begins = [begin for hold in over if (begin := next_begin(hold, now)) is not None]
-    skipped = sorted(
-        Skipped(*stretch, reason_of(hold))
-        for hold in over
-        if hold.missed is HeldMissed.SKIP
-        for stretch in stretches(hold, job.planned_until, now)
+    skipped, waited = (_stretches_of(plain, missed, job, now) for missed in (HeldMissed.SKIP, HeldMissed.CATCH_UP))
+    return JobHold(until, skipped, min(begins, default=None), waited)
+
+
+def _stretches_of(holds: Iterable[Hold], missed: HeldMissed, job: Job, now: Instant) -> tuple[Skipped, ...]:
+    found = (hold for hold in holds if hold.missed is missed)
+    return tuple(
+        sorted(Skipped(*each, reason_of(hold)) for hold in found for each in stretches(hold, job.planned_until, now))
     )
-    return JobHold(until, tuple(skipped), min(begins, default=None))
+
+
+def let_go(run: Run, over: Sequence[Skipped], now: Instant) -> Run:
+    """The new run, which says so where a hold lay over its fire time."""
+    for begins_at, ends_at, reason in over:
+        if begins_at <= run.fire_at < ends_at and run.state is State.PENDING:
+            run = noted(run, begins_at, f"waited for the end of a hold: {reason}", EventKind.HELD)
+            return noted(run, now, "the hold is over", EventKind.RELEASED)
+    return run

@@ -40,7 +40,7 @@ from horarium.rules.catching_up import account
 from horarium.rules.compiled import after_end, retention_of_job
 from horarium.rules.compiled import trigger_of as trigger_of
 from horarium.rules.finishing import looked_at
-from horarium.rules.holds import NOT_HELD, JobHold, Skipped
+from horarium.rules.holds import NOT_HELD, JobHold, Skipped, let_go
 from horarium.rules.holds import PLANNED_CAUSES as PLANNED_CAUSES
 from horarium.rules.keys import keyed
 from horarium.rules.overridden import (
@@ -184,8 +184,10 @@ def plan(
         if held.next_at is not None:
             ahead = max(0, min(ahead, held.next_at - 1 - now))
         if after_end(job) is not None:
-            return _plan_from_end(job, unfinished, now, last, held.skipped)
-        return _plan(job, unfinished, now, ahead, ran, held.skipped)
+            planned = _plan_from_end(job, unfinished, now, last, held.skipped)
+        else:
+            planned = _plan(job, unfinished, now, ahead, ran, held.skipped)
+    return replace(planned, runs=tuple(let_go(run, held.over, now) for run in planned.runs)) if held.over else planned
 
 
 def _plan_from_end(
@@ -349,9 +351,10 @@ def _end_others(job: Job, unfinished: Sequence[Run], now: Instant) -> list[RunCh
 
 
 def _merged(dropped: list[Dropped], apart: Sequence[Instant]) -> list[Dropped]:
-    """Neighbours of the same kind as one range, unless a fire time in `apart` lies between them."""
+    """Neighbours of the same kind as one range, unless a fire time in `apart` lies between them. (They come as they are
+    due, and one that was moved is due after later ones.)"""
     merged: list[Dropped] = []
-    for range_ in dropped:
+    for range_ in sorted(dropped):
         before = merged[-1] if merged else None
         alike = before is not None and (before.disposition, before.reason) == (range_.disposition, range_.reason)
         if before is not None and alike and bisect(apart, before.last) == bisect(apart, range_.first):

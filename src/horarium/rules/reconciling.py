@@ -24,7 +24,7 @@ from horarium.model import CLAIMED, EXTERNAL, Cause, Disposition, Job, Plan, Run
 from horarium.policies import Overlap
 from horarium.rules.applying import Newest, newest_of, owed_by
 from horarium.rules.compiled import retention_of_job
-from horarium.rules.holds import NOT_HELD, JobHold
+from horarium.rules.holds import NOT_HELD, JobHold, brought_back
 from horarium.rules.planning import CURSOR_AHEAD, ENDS_OTHERS, PLANNED_CAUSES, owed_run, plan
 from horarium.rules.settling import cancel, noted, terminate
 
@@ -191,9 +191,10 @@ def _ended(run: Run, job: Job, now: Instant, overlap: Overlap) -> list[RunChange
 
 def _moved(run: Run, job: Job, now: Instant) -> Run:
     """The run in its job's queue. A store never changes the queue of a run: it is taken out and put in again as it is,
-    token and all, in one transaction; one that is claimed meanwhile stays where it is."""
+    token and all, in one transaction; one that is claimed meanwhile stays where it is. What holds lie over it there the
+    next claim says."""
     said = f"moved from {run.queue} to {job.queue}: the job's target was changed"
-    moved = replace(run, queue=job.queue)
+    moved = replace(brought_back(run, now) or run, queue=job.queue)
     if (run.queue == EXTERNAL) is not (job.queue == EXTERNAL):
         moved = _on_other_side(moved, job, now)
     return noted(moved, now, said)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from horarium.access.roles import NO_LABELS
 from horarium.clock import Instant
-from horarium.errors import CallerError, Conflict, HorariumError, InvalidJob
+from horarium.errors import CallerError, Conflict, HorariumError, InvalidJob, NotFound
 from horarium.model import Job, Plan
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.bounds.listing import Slices
@@ -33,7 +33,7 @@ from horarium.rules.editing import edit
 from horarium.rules.reconciling import reconciled
 from horarium.rules.spreading import spread
 from horarium.triggers.budget import PLAN_STEPS_MAX, limited
-from horarium.wire.definitions import JobDefinition
+from horarium.wire.definitions import JobDefinition, kept_definition
 
 K = TypeVar("K")
 NONE_RAN: Mapping[Any, Sequence[Instant]] = MappingProxyType({})
@@ -92,6 +92,27 @@ class Importing:
                 answers[index] = await self._put_one(definitions[index])
         return answers
 
+    async def renew(self, jobs: Sequence[Job]) -> dict[str, HorariumError]:
+        """Bring these jobs, as they were read, to the days that their calendars have now. Those by name that can't be,
+        and why. One that was changed meanwhile keeps that change."""
+        now, failed = self._clock.now(), dict[str, HorariumError]()
+        changed: dict[str, tuple[Job, Job]] = {}
+        for job in jobs:
+            try:
+                wanted = await self._jobs.wanted(job, kept_definition(job), now)
+                if wanted != job:
+                    changed[job.name] = job, wanted
+            except HorariumError as error:
+                failed[job.name] = error
+        for name in await self._change(changed, now):
+            try:
+                await self._jobs.renew_job(name)
+            except NotFound:
+                pass  # it was deleted meanwhile
+            except HorariumError as error:
+                failed[name] = error
+        return failed
+
     async def warnings(self, definitions: Sequence[JobDefinition]) -> list[str]:
         """For each of them the channels that are to come yet, in words: a file may bring them after its jobs."""
         return await channel_warnings(self._store, [definition.on for definition in definitions])
@@ -140,7 +161,7 @@ class Importing:
         self._signal.publish(JOBS)
         return [index for index, new in zip(jobs, added, strict=True) if not new]
 
-    async def _change(self, jobs: Mapping[int, tuple[Job, Job]], now: Instant) -> list[int]:
+    async def _change(self, jobs: Mapping[K, tuple[Job, Job]], now: Instant) -> list[K]:
         """Change jobs in one go. Those left that need more than one look: paused or to be paused, due, or changed by
         another caller meanwhile."""
         simple = {index: pair for index, pair in jobs.items() if _is_simple(*pair, now)}

@@ -10,15 +10,19 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from horarium.clock import SECOND, Clock, Instant
 from horarium.model import TIMED, Cause, Job, Run
+from horarium.model.holds import HeldMissed
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.bounds.listing import pages_of
 from horarium.operations.settling.following import Following
+from horarium.operations.settling.holding import Holding
 from horarium.operations.writing.signalling import announce_runs
 from horarium.ports import PAGE_MAX, Signal, Store, Topic
 from horarium.rules.following import follow_behind
+from horarium.rules.holds import hold_at, kept_back
 from horarium.rules.overridden import Owed, next_due
 from horarium.rules.planning import planned_run
 from horarium.rules.watching import PREFIX, is_watched, job_and_version
+from horarium.rules.windows import next_in_window
 from horarium.services.loop.service import Service, Wake
 
 LOOK_EVERY = 2 * SECOND
@@ -34,12 +38,13 @@ class Watcher(Service):
     name = "watcher"
     topics: tuple[Topic, ...] = ()
 
-    def __init__(self, store: Store, clock: Clock, signal: Signal, following: Following) -> None:
+    def __init__(self, store: Store, clock: Clock, signal: Signal, following: Following, holding: Holding) -> None:
         self.wake = Wake()
         self._store = store
         self._clock = clock
         self._signal = signal
         self._following = following
+        self._holding = holding
         self._look_at: Instant | None = None
         self._since: Instant | None = None
         self._told: frozenset[str] = frozenset()
@@ -83,13 +88,17 @@ class Watcher(Service):
         return set(found)
 
     def _unplanned(self, job: Job, now: Instant) -> Iterable[Run]:
-        """The run of a fire time that has passed though no planner has dealt with it, and this watcher saw it pass."""
-        fire_at = job.next_fire_at
+        """The run of a fire time that has passed though no planner has dealt with it: since a hold lies over it, or
+        this watcher saw it pass."""
+        fire_at = job.next_fire_at if job.held_until is None else next_in_window(job, job.planned_until)
         if job.overrides and fire_at == next_due(job):
             return ()
-        if fire_at is None or fire_at + UNPLANNED_GRACE > now or (self._since or now) + UNPLANNED_GRACE > now:
+        if fire_at is None or fire_at > now or not job.enabled:
             return ()
-        return (planned_run(job, Owed(fire_at, Cause.SCHEDULE), now),)
+        run = planned_run(job, Owed(fire_at, Cause.SCHEDULE), now)
+        if (held := hold_at(self._holding.known, job, fire_at)) is not None:
+            return () if held.hold.missed is HeldMissed.SKIP else (kept_back(run, held, now),)
+        return () if max(fire_at, self._since or now) + UNPLANNED_GRACE > now else (run,)
 
     async def _remove(self, records: Sequence[Record]) -> None:
         if records:

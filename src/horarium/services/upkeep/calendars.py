@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 
 from horarium.clock import SECOND, Clock
-from horarium.errors import HorariumError
 from horarium.model.records import RecordChange
 from horarium.operations.calendars import CHANGED
 from horarium.operations.jobs.importing import Importing
@@ -19,7 +18,6 @@ from horarium.ports import JobFilter, Store
 from horarium.rules.applying import owed_of
 from horarium.rules.calendars import calendars_in
 from horarium.services.upkeep.applier import LOOK_EVERY, Applier, Work
-from horarium.wire.definitions import kept_definition
 
 PAGE = 100
 WRITTEN = 10 * SECOND
@@ -42,10 +40,8 @@ class CalendarApplier(Applier):
         owed = owed_of(work.record)
         page = await self._store.list_jobs(JobFilter(), work.after, PAGE)
         users = [job for job in page.items if owed.job_id in calendars_in(job.trigger)]
-        answers = await self._importing.put_jobs([kept_definition(job) for job in users]) if users else []
-        for job, answer in zip(users, answers, strict=True):
-            if isinstance(answer, HorariumError):
-                log.warning("job %s does not follow its calendar %s: %s", job.name, owed.job_id, answer)
+        for name, error in (await self._importing.renew(users)).items() if users else ():
+            log.warning("job %s does not follow its calendar %s: %s", name, owed.job_id, error)
         work.after = page.next_after
         if work.after is not None:
             return

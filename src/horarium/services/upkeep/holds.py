@@ -140,7 +140,7 @@ class HoldApplier(Applier):
         changes = []
         for run in page.items:
             job = jobs.get(run.job_id or "")
-            back = brought_back(run, now) if covers_run(hold.scope, run, job) else None
+            back = brought_back(run, now)  # also one that has left what the hold lies over: its job was changed
             if back is not None and hold_on(known, run, job, now) is None:
                 changes.append(RunChange(back, run.token, run.state))
         if changes:

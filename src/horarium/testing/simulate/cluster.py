@@ -60,7 +60,7 @@ class Cluster:
         if SHARES["twice"]:
             chaos.faults = chaos.lag = 0.0  # what these cost a node would be its excuse
         self._count = 0
-        self._skewed = self._chances.of("skew").random() < 0.2
+        self._skewed = trace.skewed = self._chances.of("skew").random() < 0.2
         self._steps_clock = self._chances.of("clock").random() < 1 / 3
         self._options = {
             "plan_ahead_seconds": self._option("plan_ahead_seconds").choice((0.5, 1.0, 5.0)),
@@ -231,6 +231,7 @@ class Cluster:
 
     def _steps_by(self, step: int) -> None:
         self._trace.clock_stepped = True
+        self._trace.stepped_at = self._trace.elapsed
         self._trace.clock_went_back |= step < 0
         self._trace.note(f"the clock steps by {step // SECOND} s")
         self._time.offset += step

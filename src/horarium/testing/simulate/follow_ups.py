@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from horarium.clock import SECOND, Instant
 from horarium.model import CLAIMED, UNFINISHED, Disposition, Follow, Job, Occasion, Run, State, fraction
+from horarium.rules.overridden import run_moved_to
 from horarium.testing.simulate.trace import Trace
 
 ON = {
@@ -197,6 +198,8 @@ class FollowUps:
         """The latest instant from which it may count, whichever version of the job it is looked at with."""
         if run.cause not in ("schedule", "catch_up"):
             return max(run.fire_at, run.created_at)
+        if (moved := run_moved_to(run)) is not None:
+            return max(moved, run.fire_at)
         jitter = max(version.jitter_seconds for version in self._versions(run.job_id or ""))
         return run.fire_at + round(jitter * SECOND * fraction(run.job_id, run.fire_at)) + 1
 

@@ -41,7 +41,8 @@ class JobBooks:
         if new.updated_at < old.updated_at - SKEW_MAX and not trace.clock_stepped:
             trace.fail(f"job {new.name}: version {new.version} undoes a change: a stale plan was carried out")
         planned = not edited and new.updated_at == old.updated_at
-        if planned and new.planned_until < old.planned_until and not trace.clock_stepped:
+        # A hold takes back what was planned ahead of now, and the cursor with it.
+        if planned and new.planned_until < min(old.planned_until, trace.wall - SKEW_MAX) and not trace.clock_stepped:
             trace.fail(f"job {new.name}: its cursor went back from {old.planned_until} to {new.planned_until}")
         if old.deleted_at is not None and new.deleted_at is None:
             trace.fail(f"job {new.name} came back from deletion")

@@ -24,10 +24,14 @@ ROOM = {Overlap.SKIP: 1, Overlap.BUFFER_ONE: 2, Overlap.BUFFER_ALL: 1_000}
 ENDING = (Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER)
 IN_TURN = (Overlap.BUFFER_ONE, Overlap.BUFFER_ALL, *ENDING)
 PLANNED = (Cause.SCHEDULE, Cause.CATCH_UP)
-SAID = {
+SAID: dict[Disposition, str | tuple[str, ...]] = {
     Disposition.MISSED: "catch_up: ",
     Disposition.SKIPPED_OVERLAP: "overlap: ",
     Disposition.SKIPPED_PAUSED: "paused: ",
+    Disposition.HELD: ("held by ", "a hold lay over it when it was changed"),
+    Disposition.SKIPPED_OVERRIDE: "skipped by ",
+    Disposition.REJECTED: "rejected by ",
+    Disposition.APPROVAL_EXPIRED: "no decision until ",
 }
 """How the reason of a skipped fire time begins."""
 ENDED_FOR = "; the next fire time came"
@@ -49,6 +53,7 @@ class Overlaps:
         self._edited_at: dict[str, int] = {}
         self._policies: dict[str, Overlap] = {}
         self.order: dict[str, int] = {}
+        self._newest: dict[str, int] = {}
         self.owed = OwedEnds(trace)
         self._left: dict[str, list[tuple[int, Run]]] = defaultdict(list)
         self._moved_at: dict[str, int] = {}
@@ -78,10 +83,10 @@ class Overlaps:
                 self._policies[run.id] = job.overlap if job.overlap in IN_TURN else Overlap.ALLOW
                 self._came_over[run.id] = None
             return
-        self.order[run.id] = self._trace.writes
         if run.state is State.SKIPPED:
             self._skipped.append((self._trace.elapsed, run, job))
             return
+        self.order[run.id] = self._newest[job.id] = self._trace.writes
         self._policies.pop(run.id, None)
         self._came_over.pop(run.id, None)
         if run.state is State.CANCELLED:
@@ -168,17 +173,15 @@ class Overlaps:
         if self._trace.clock_stepped and until <= self._trace.elapsed:
             return
         ended = [run_id for run_id, at in self._made_way.items() if at < until]
-        if not ended:
-            return
-        newest: dict[str, int] = defaultdict(int)
-        for each in self._runs.values() if not self._trace.clock_went_back else ():
-            if each.job_id is not None and each.state is not State.SKIPPED:
-                newest[each.job_id] = max(newest[each.job_id], self.order.get(each.id, 0))
         for run_id in ended:
             del self._made_way[run_id]
             run = self._runs.get(run_id)
-            if run is not None and not self._trace.clock_went_back and newest[run.job_id or ""] <= self.order[run_id]:
+            if run is not None and not self._trace.clock_went_back and self._is_newest(run):
                 self._trace.fail(f"run {run_id} was ended for a newer one, and there was none")
+
+    def _is_newest(self, run: Run) -> bool:
+        """Whether no run of its job was made after it, one that was withdrawn since among them."""
+        return self._newest[run.job_id or ""] <= self.order[run.id]
 
     def _check_skipped(self, at: int, run: Run, job: Job) -> None:
         """A skipped fire time says why, and that was so."""

@@ -25,6 +25,7 @@ from horarium.operations.runs.runs import RETRIED
 from horarium.policies import Overlap
 from horarium.rules.pinging import Ping, Sign
 from horarium.testing.simulate.follow_ups import CHANNELS
+from horarium.testing.simulate.gates import GatePeople
 from horarium.testing.simulate.node import SimulatedNode
 from horarium.testing.simulate.watch import SEEN, Books
 from horarium.testing.simulate.workload import (
@@ -33,6 +34,7 @@ from horarium.testing.simulate.workload import (
     NAMES,
     QUEUES,
     RACE_MAX,
+    SHARES,
     a_definition,
     a_target,
     a_trigger,
@@ -146,6 +148,12 @@ class People(RunPeople):
             self._cancel_many,
         )  # fmt: skip
         self._crowding = (self._burst, self._trigger, self._cancel) if is_crowded else ()
+        gates = GatePeople(chance, books)
+        self._calendar = gates.calendar
+        self._gates = (
+            gates.override, gates.override, gates.decide, gates.decide, gates.hold, gates.hold, gates.lift, gates.lift,
+            gates.calendar,
+        )  # fmt: skip
 
     async def define(self, count: int) -> None:
         """The channels that jobs tell, and the first jobs."""
@@ -154,6 +162,8 @@ class People(RunPeople):
                 await asyncio.sleep(seconds)
                 if await self._add_channel(channel):
                     break
+        if SHARES["gates"] and (node := self._nodes()) is not None:
+            await self._try(self._calendar, node, "")
         for name in NAMES[:count]:
             if (node := self._nodes()) is not None:
                 await self._try(self._put, node, name)
@@ -172,6 +182,8 @@ class People(RunPeople):
         node = self._nodes()
         if node is not None:
             acts = self._crowding if self._crowding and self._chance.random() < CROWDING else self._acts
+            if SHARES["gates"] and self._chance.random() < SHARES["gates"]:
+                acts = self._gates
             act = self._chance.choice(acts)
             await self._try(self._trigger if is_race(self._chance) else act, node, self._chance.choice(NAMES))
 

@@ -20,6 +20,9 @@ class Trace:
         self.writes = 0
         self.clock_stepped = False
         self.clock_went_back = False
+        self.stepped_at = 0
+        self.skewed = False
+        """Whether the clocks of its nodes disagree."""
         self.held_up_until = 0
         self._time = time
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)

@@ -32,6 +32,7 @@ from horarium.testing.simulate.answers import Answers
 from horarium.testing.simulate.audited import AuditWitness, WatchedBeside
 from horarium.testing.simulate.beside import Beside, Calm
 from horarium.testing.simulate.follow_ups import FollowUps
+from horarium.testing.simulate.held import Held
 from horarium.testing.simulate.jobbooks import JobBooks
 from horarium.testing.simulate.keeping import Keeping
 from horarium.testing.simulate.overlaps import Overlaps
@@ -59,6 +60,7 @@ class Books:
         self.jobs = JobBooks(trace)
         self.answers = Answers(trace)
         self.said = Said(trace)
+        self.gates = Held(trace, self.jobs.versions)
         self._healthy_for = healthy_for
         self.rescuing = False
         self._renewed: dict[str, tuple[Instant | None, int]] = {}
@@ -115,6 +117,7 @@ class Books:
                 self._let_go(old)
         elif old.state not in UNFINISHED and (new.result, new.error, new.token) != (old.result, old.error, old.token):
             self.trace.fail(f"run {new.id} was {old.state} and was written again")
+        self.gates.changed(new)
         if new.disposition is Disposition.NOT_STARTED and old.disposition is None and _had_begun(old):
             self.trace.fail(f"run {new.id}: ends as never started, though work on this attempt had begun")
         if awaits_worker(new) and old.token == new.token and old.state is State.RUNNING and not awaits_worker(old):
@@ -207,6 +210,8 @@ class Books:
         self.overlaps.begins(run_id, token)
         confirmed = self.answers.begun(run_id, token, attempt, now, due_at)
         run = self.runs.get(run_id)
+        if run is not None and run.token == token:
+            self.gates.begins(run)
         if run is None or confirmed is None or run.cause not in PLANNED or self.trace.clock_went_back:
             return
         paused_at, acknowledged = self.jobs.paused_at.get(run.job_id or "", (run.fire_at, confirmed))
@@ -234,7 +239,7 @@ class WatchedSpace(Space):
         self.books = books
         self.witness = AuditWitness()
         self.keeping = Keeping(books.trace, self.witness)
-        self.beside = WatchedBeside(self.witness, self.keeping, books.overlaps.owed)
+        self.beside = WatchedBeside(self.witness, self.keeping, books.overlaps.owed, books.gates)
         self.follow_ups = FollowUps(books.trace, lambda job_id: books.jobs.versions[job_id])
 
     def put_job(self, job: Job) -> None:

@@ -41,18 +41,37 @@ come in at every wait; and how many handlers there return at once, or within a s
 QUEUES = ("pull/red", "pull/blue")
 ELSEWHERE = 0.1
 """How many jobs are done elsewhere, and report by pings."""
-SHARES = {"from_end": 0.0, "buffer_max": 0.0, "says": 0.0, "storms": 0.0, "races": 0.0, "ahead": 0.0, "twice": 0.0}
+ASKING = 0.3
+"""How many jobs ask for a decision about each run, where people say when not to run."""
+RATED = 0.3
+"""How many of these have a limit of their rate."""
+RATES = {
+    "r1": {"key": "r1", "max": 3, "per_seconds": 2},
+    "r2": {"key": "r2", "max": 5, "per_seconds": 3, "burst": 3},
+}
+SHARES = {
+    "from_end": 0.0,
+    "buffer_max": 0.0,
+    "says": 0.0,
+    "storms": 0.0,
+    "races": 0.0,
+    "ahead": 0.0,
+    "twice": 0.0,
+    "gates": 0.0,
+}
 """How many of the jobs that could count from the end of their last run, or have a `buffer_max`; how many of the
 attempts say something; how many triggers come as many at once, and how many jobs end the runs before; how often it is
 triggers that people ask for, one after the other on several nodes, and how many handlers go on until they are told to
 stop; how often, where something goes wrong, a node starts while the clock is ahead, or the clock steps twice within a
-moment. Raised in worlds of their own, so
+moment; how often it is when not to run that people say. Raised in worlds of their own, so
 that the worlds of all other seeds stay as they are."""
 
 
 def a_trigger(chance: Random, now: Instant) -> dict[str, Any]:
     """A rule that fires within seconds."""
     kind = chance.randrange(8)
+    if kind == 2 and SHARES["gates"]:
+        return {"type": "business_day", "calendar": "town", "trigger": {"type": "cron", "expression": "*/3 * * * * *"}}
     if kind == 0:
         return {"type": "once", "at": to_text(now + chance.randrange(1, 20) * SECOND)}
     if kind == 1:
@@ -106,6 +125,12 @@ def a_definition(chance: Random, name: str, now: Instant, on_bus: float = 0.0) -
     }
     if fields["target"]["type"] == "external":
         fields["timeouts"] |= {"start_seconds": chance.choice((2, 6)), "execution_seconds": chance.choice((1, 3))}
+    elif SHARES["gates"] and chance.random() < ASKING:
+        fields["approval"] = {"within_seconds": chance.choice((2, 8)), "then": chance.choice(("skip", "run"))}
+    if SHARES["gates"]:
+        fields["labels"] = {"a": str(chance.randrange(3))}
+        if chance.random() < RATED:
+            fields["rate"] = [RATES[key] for key in chance.sample(sorted(RATES), chance.randint(1, 2))]
     if chance.random() < 0.3:
         fields["concurrency"] = {"key": chance.choice(("k1", "k2")), "max": chance.randint(1, 2)}
     if chance.random() < 0.2:
@@ -228,6 +253,7 @@ class Behaviour:
     def handed_out(self, run: Run) -> None:
         """A remote worker was given this run."""
         self._books.answers.handed_out(run.id, run.token)
+        self._books.gates.begins(run)
 
     def outcome(self, run: Run, now: Instant) -> Outcome | None:
         """What a remote worker reports; None: nothing, ever."""

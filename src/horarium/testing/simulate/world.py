@@ -24,13 +24,14 @@ from horarium.testing.simulate.beside import DEATH_KNOWN
 from horarium.testing.simulate.bus import BusWorker
 from horarium.testing.simulate.chances import Chances
 from horarium.testing.simulate.cluster import NODES_MAX, Cluster, StoreFactory
+from horarium.testing.simulate.gates import lift_all
 from horarium.testing.simulate.loop import Time, VirtualLoop
 from horarium.testing.simulate.node import Chaos
 from horarium.testing.simulate.oracle import check_fires
 from horarium.testing.simulate.people import People
 from horarium.testing.simulate.trace import Trace
 from horarium.testing.simulate.watch import Books, WatchedSpace
-from horarium.testing.simulate.workload import NAMES, Behaviour, RemoteWorker, is_crowded
+from horarium.testing.simulate.workload import NAMES, SHARES, Behaviour, RemoteWorker, is_crowded
 
 START: Instant = 1_767_571_200 * SECOND
 """2026-01-05T00:00:00Z."""
@@ -237,6 +238,8 @@ class World:
                 await node.call(node.runtime.operations.jobs.pause_job(name))
             except HorariumError as error:
                 self.trace.note(f"not paused: {type(error).__name__}")
+        if SHARES["gates"]:
+            await lift_all(node)
 
 
 def _should_begin_by(run: Run) -> int:

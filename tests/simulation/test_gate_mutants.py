@@ -1,0 +1,116 @@
+"""Worlds in which people say when not to run hold every invariant; each rule of that is broken on purpose, and the
+simulator says which one it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from horarium.clock import Instant
+from horarium.model import Job, Run, RunChange
+from horarium.operations.settling.claiming import Claiming
+from horarium.operations.settling.holding import Holding
+from horarium.ports import Claimed
+from horarium.rules import approving, rates
+from horarium.rules import overridden as overrides
+from horarium.testing.simulate import simulate
+from horarium.testing.simulate.workload import SHARES
+from tests.simulation.naming import said_of
+
+pytestmark = pytest.mark.slow
+
+SEEDS_MAX = 200
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+@pytest.fixture(autouse=True)
+def gated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horarium.testing.simulate.workload.SHARES", {**SHARES, "gates": 0.4})
+    monkeypatch.setattr("horarium.testing.simulate.people.SHARES", {**SHARES, "gates": 0.4})
+    monkeypatch.setattr("horarium.testing.simulate.world.SHARES", {**SHARES, "gates": 0.4})
+
+
+def claims_what_is_held(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: Claiming, claimed: Claimed, now: Instant) -> list[RunChange]:
+        return []
+
+    patch.setattr(Claiming, "_held", nothing)
+    patch.setattr(Holding, "holds", lambda self, run, job, at: False)
+
+
+def hears_late(patch: pytest.MonkeyPatch) -> None:
+    honest = Holding.look
+
+    async def look(self: Holding, seconds: float = 0) -> Any:
+        return await honest(self, 8.0)
+
+    patch.setattr(Holding, "look", look)
+    patch.setattr(Holding, "stale", lambda self: None)
+
+
+def brings_nothing_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("horarium.services.upkeep.holds.brought_back", lambda run, now: None)
+
+
+def asks_and_goes_on(patch: pytest.MonkeyPatch) -> None:
+    honest = approving.asked
+    patch.setattr("horarium.rules.planning.asked", lambda job, run: replace(honest(job, run), due_at=run.due_at))
+    patch.setattr("horarium.operations.settling.claiming.is_waiting", lambda run: False)
+
+
+def decides_again(patch: pytest.MonkeyPatch) -> None:
+    honest = approving.approved
+
+    def approved(run: Run, *given: Any) -> Run:
+        return replace(honest(run, *given), token=run.token)
+
+    patch.setattr("horarium.operations.deciding.approving.approved", approved)
+
+
+def lets_one_more_begin(patch: pytest.MonkeyPatch) -> None:
+    honest = rates.pace_of
+    patch.setattr(rates, "pace_of", lambda limit: honest(replace(limit, max=limit.max + 1)))
+
+
+def runs_what_was_skipped(patch: pytest.MonkeyPatch) -> None:
+    honest = overrides.settled
+
+    def settled(job: Job, now: Instant, owed: Sequence[overrides.Owed]) -> overrides.Settled:
+        found = honest(job, now, owed)
+        skipped = [overrides.Owed(each.first, "schedule") for each in found.dropped]  # type: ignore[arg-type]
+        return overrides.Settled([*found.owed, *skipped], [], found.overrides)
+
+    patch.setattr("horarium.rules.planning.settled", settled)
+
+
+MUTANTS: dict[str, tuple[Patch, int, str]] = {
+    "what is held is claimed": (claims_what_is_held, 0, "begins under hold"),
+    "a hold is heard of late": (hears_late, 0, "begins under hold"),
+    "a lifted hold brings nothing back": (brings_nothing_back, 1, "never came to an end"),
+    "nobody waits for a decision": (asks_and_goes_on, 2, "begins though it waits for a decision"),
+    "two decisions count": (decides_again, 0, "was decided twice"),
+    "a rate lets one more begin": (lets_one_more_begin, 16, "begins as number"),
+    "a skipped fire time runs": (runs_what_was_skipped, 45, "begins though its fire time was skipped"),
+}
+"""How each breaks a rule, the first seed that is tried, and what is said of it."""
+
+
+def test_worlds_with_gates_hold_every_invariant() -> None:
+    assert sum(simulate(seed).runs for seed in range(8)) > 300
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("first", range(100, 200, 25))
+def test_more_worlds_with_gates_hold_every_invariant(first: int) -> None:
+    for seed in range(first, first + 25):
+        simulate(seed)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_broken_gate_is_named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    breaks, first, said = MUTANTS[name]
+    breaks(monkeypatch)
+    assert any(said_of(seed, said) for seed in range(first, SEEDS_MAX))

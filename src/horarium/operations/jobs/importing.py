@@ -106,7 +106,7 @@ class Importing:
                 failed[job.name] = error
         for name in await self._change(changed, now):
             try:
-                await self._jobs.renew_job(name)
+                await self._jobs.patch_job(name, {})
             except NotFound:
                 pass  # it was deleted meanwhile
             except HorariumError as error:

@@ -42,7 +42,7 @@ from horarium.rules.planning import job_fires, needs_unfinished, resume, timed
 from horarium.triggers import FIRES_MAX, Trigger, parse_trigger
 from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS
 from horarium.triggers.business_days import Content
-from horarium.wire.definitions import JobDefinition, TargetCheck, job_from, kept_definition, with_definition
+from horarium.wire.definitions import JobDefinition, TargetCheck, job_from, with_definition
 from horarium.wire.patches import patched_definition
 
 EDIT_STEPS = 2 * PLAN_STEPS
@@ -144,10 +144,6 @@ class JobOperations:
     async def patch_job(self, name: str, changes: Mapping[str, Any]) -> Job:
         """Apply a JSON merge patch (RFC 7396) to the job's definition."""
         return await self._bring_to(name, lambda job: patched_definition(job, changes))
-
-    async def renew_job(self, name: str) -> Job:
-        """Bring the job to the days that its calendars have now."""
-        return await self._bring_to(name, kept_definition)
 
     async def revert_job(self, name: str, version: int) -> Job:
         """Bring the job back to the content that it had at this version; make one that was deleted again. Raises

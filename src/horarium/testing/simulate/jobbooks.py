@@ -7,6 +7,7 @@ from collections import defaultdict
 from horarium.clock import SECOND, Instant
 from horarium.model import Job
 from horarium.model.jobs import OWNED
+from horarium.testing.simulate.held import Held
 from horarium.testing.simulate.trace import Trace
 
 EDITED = (*OWNED, "deleted_at")
@@ -21,6 +22,7 @@ class JobBooks:
         self.versions: dict[str, list[Job]] = defaultdict(list)
         self.attempts_max: dict[str, int] = {}
         self.paused_at: dict[str, tuple[Instant, int]] = {}
+        self.gates = Held(trace, self.versions)
         self._trace = trace
 
     def written(self, old: Job | None, new: Job) -> None:

@@ -43,7 +43,7 @@ Claim = tuple[str, int]
 
 class Overlaps:
     """The books. `runs`: every run that ever was; `unfinished`: of each job those that have not ended. `order`: the
-    writes at which runs were made."""
+    writes at which runs were made, and of each job the last of these."""
 
     def __init__(self, trace: Trace, runs: Mapping[str, Run], unfinished: Mapping[str, Mapping[str, Run]]) -> None:
         self._trace = trace
@@ -53,7 +53,6 @@ class Overlaps:
         self._edited_at: dict[str, int] = {}
         self._policies: dict[str, Overlap] = {}
         self.order: dict[str, int] = {}
-        self._newest: dict[str, int] = {}
         self.owed = OwedEnds(trace)
         self._left: dict[str, list[tuple[int, Run]]] = defaultdict(list)
         self._moved_at: dict[str, int] = {}
@@ -86,7 +85,7 @@ class Overlaps:
         if run.state is State.SKIPPED:
             self._skipped.append((self._trace.elapsed, run, job))
             return
-        self.order[run.id] = self._newest[job.id] = self._trace.writes
+        self.order[run.id] = self.order[job.id] = self._trace.writes
         self._policies.pop(run.id, None)
         self._came_over.pop(run.id, None)
         if run.state is State.CANCELLED:
@@ -181,7 +180,7 @@ class Overlaps:
 
     def _is_newest(self, run: Run) -> bool:
         """Whether no run of its job was made after it, one that was withdrawn since among them."""
-        return self._newest[run.job_id or ""] <= self.order[run.id]
+        return self.order[run.job_id or ""] <= self.order[run.id]
 
     def _check_skipped(self, at: int, run: Run, job: Job) -> None:
         """A skipped fire time says why, and that was so."""

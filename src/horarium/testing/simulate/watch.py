@@ -60,7 +60,6 @@ class Books:
         self.jobs = JobBooks(trace)
         self.answers = Answers(trace)
         self.said = Said(trace)
-        self.gates = Held(trace, self.jobs.versions)
         self._healthy_for = healthy_for
         self.rescuing = False
         self._renewed: dict[str, tuple[Instant | None, int]] = {}
@@ -72,6 +71,11 @@ class Books:
         self.held: dict[str, int] = defaultdict(int)
         self.overlaps = overlaps = Overlaps(trace, self.runs, self.open)
         self.beside = Beside(trace, calm, overlaps.jobs, self.open, overlaps.order, overlaps.owed)
+
+    @property
+    def gates(self) -> Held:
+        """What may not begin."""
+        return self.jobs.gates
 
     # ---- runs
 

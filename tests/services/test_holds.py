@@ -183,6 +183,19 @@ async def test_a_planner_rests_before_a_hold_and_before_its_end(setting: Setting
     assert wakes == [9_800_000, 60 * SECOND, 60 * SECOND]
 
 
+async def test_before_a_hold_begins_and_ends_jobs_are_not_written_again_and_again(setting: Setting) -> None:
+    """However often the planner is woken by others."""
+    await setting.add_job(every=20)
+    await hold(setting, HoldScope(job="job"), 30, begins_at=to_datetime(START + 19_500_000))
+    planner = a_planner(setting)
+    for _ in range(320):
+        setting.clock.advance(0.1)
+        await planner.step(setting.now)
+    (job,) = await setting.store.get_jobs(["job"])
+    assert job is not None
+    assert job.version <= 5
+
+
 async def test_a_run_whose_job_leaves_a_held_queue_is_due_there(setting: Setting) -> None:
     await setting.add_job()
     await hold(setting, QUEUE)

@@ -149,7 +149,9 @@ class Planner(Service):
                 await asyncio.sleep(0)
                 slice_ends = clock() + SLICE_SECONDS
             planned = self._plan(job, unfinished.get(job.id, []), now, last.get(job.id))
-            if planned is not None:
+            if planned is not None and planned.job == job:
+                wakes.append(self._plan_at(job, now))  # nothing can be said yet
+            elif planned is not None:
                 plans[job.id] = planned
         ready = [job for job in ready if job.id in plans]
         ran = await in_the_way(self._store, ready, list(plans.values()), now)

@@ -71,6 +71,13 @@ def test_a_moved_fire_time_that_is_skipped_with_later_ones_is_in_their_range() -
     assert covered == FIRES[:3]
 
 
+def test_a_move_to_an_instant_that_has_come_meanwhile_is_left_to_a_plan_that_knows_what_runs() -> None:
+    planned = override(a_job(overlap=Overlap.SKIP), Override(fire_at=FIRES[3], to=NOW + 5), None, NOW + 6)
+    assert planned.runs == ()
+    assert planned.job.next_fire_at == NOW + 5
+    assert skipped(plan(planned.job, [a_run(planned.job, NOW, State.RUNNING)], NOW + 6))
+
+
 def test_an_edit_drops_what_its_rule_yields_no_longer_and_names_it() -> None:
     job = override(a_job(), Override(fire_at=FIRES[0]), None, NOW).job
     job = override(job, Override(fire_at=FIRES[1], to=END), None, NOW).job

@@ -29,7 +29,8 @@ def has_begun(run: Run | None, override: Override | None) -> bool:
 
 def override(job: Job, wanted: Override, run: Run | None, now: Instant) -> Plan:
     """The fire time is skipped or moved from now on; a new word takes the place of an older one. `run`: the pending run
-    of it, if there is one. A skipped fire time that has come is dealt with at once."""
+    of it, if there is one. A skipped fire time that has come is dealt with at once. One that was moved to an instant
+    which has come meanwhile is due, and planned beside the job's unfinished runs."""
     before = of_fire(job, wanted.fire_at)
     token = max(0 if before is None else before.token, 0 if run is None else run.token)
     kept = [each for each in job.overrides if each.fire_at != wanted.fire_at]
@@ -37,7 +38,7 @@ def override(job: Job, wanted: Override, run: Run | None, now: Instant) -> Plan:
     count = job.fires_count if run is None or run.cause is Cause.BACKFILL else max(0, job.fires_count - 1)
     changed = timed(replace(job, overrides=overrides, fires_count=count))
     withdrawn = () if run is None else (run,)
-    if wanted.due_at <= now and job.enabled:
+    if wanted.to is None and wanted.due_at <= now and job.enabled:
         planned = plan(changed, (), now, steps=LIST_STEPS)
         return replace(planned, withdrawals=withdrawn)
     return Plan(changed, withdrawals=withdrawn, records=looked_at(changed, now))

@@ -80,6 +80,8 @@ class FollowUps:
             self._at_broker.add(new.id)
         if new.state is State.RUNNING and new.started_at is not None and not new.queue.startswith("bus/"):
             self._begun.setdefault(new.id, new.started_at)
+        elif new.state is State.PENDING and not any(event.state is State.RUNNING for event in new.history):
+            self._begun.pop(new.id, None)  # a claim that was given back, since it had to wait, began nothing
         happened = _happened(old, new)
         if happened:
             self._follow(new, job, happened)

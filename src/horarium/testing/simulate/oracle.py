@@ -17,6 +17,7 @@ from horarium.rules.planning import trigger_of
 from horarium.testing.simulate.watch import PLANNED, Books
 
 FIRES_MAX = 20_000
+DECIDED = (Disposition.REJECTED, Disposition.APPROVAL_EXPIRED)
 WRITING = 3 * SECOND
 """How long an edit may take, at most, from its `now` until it is written."""
 LATE = 30 * SECOND
@@ -95,7 +96,11 @@ def _raced(row: Run, edits: list[Instant]) -> bool:
 def _check_rows(job: Job, rows: list[Run], expected: set[Instant], fail: Callable[[str], None]) -> None:
     """No row without a fire time, but for those planned ahead and ended before their time."""
     for row in rows:
-        if row.state is State.CANCELLED or (row.fire_at not in expected and run_moved_to(row) is not None):
+        if (
+            row.state is State.CANCELLED
+            or row.disposition in DECIDED
+            or (row.fire_at not in expected and run_moved_to(row) is not None)
+        ):
             continue
         if row.fire_at not in expected:
             fail(f"job {job.name}: row {row.id} ({row.state}) is for {row.fire_at}, which is no fire time")

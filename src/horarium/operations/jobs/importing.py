@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from horarium.access.roles import NO_LABELS
 from horarium.clock import Instant
-from horarium.errors import CallerError, Conflict, HorariumError, InvalidJob, NotFound
+from horarium.errors import CallerError, Conflict, HorariumError, InvalidJob, NotFound, TooExpensive
 from horarium.model import Job, Plan
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.bounds.listing import Slices
@@ -104,7 +104,11 @@ class Importing:
                     changed[job.name] = job, wanted
             except HorariumError as error:
                 failed[job.name] = error
-        for name in await self._change(changed, now):
+        try:
+            left = await self._change(changed, now)
+        except TooExpensive:  # one of them is, and keeps no other from it
+            left = list(changed)
+        for name in left:
             try:
                 await self._jobs.patch_job(name, {})
             except NotFound:

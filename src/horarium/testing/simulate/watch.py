@@ -148,7 +148,7 @@ class Books:
             self.pruned.add(run.id)
             return
         del self.runs[run.id]
-        if run.state is State.SKIPPED:  # its claim, in a future that was wrong, was handed to nobody
+        if run.state is State.SKIPPED:  # its claim, in a future that was wrong, reached no worker
             self.tokens[run.id] = 0
         if run.job_id is not None:
             del self.fires[run.job_id, run.fire_at]

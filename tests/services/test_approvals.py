@@ -12,11 +12,14 @@ from horarium.access.audit import Origin
 from horarium.access.roles import Role, principal
 from horarium.clock import SECOND
 from horarium.errors import AlreadyDecided, Forbidden, NotFound
-from horarium.model import Disposition, Follow, Job, Occasion, Run, RunChange, State
+from horarium.model import Disposition, EventKind, Follow, Job, Occasion, Run, RunChange, State
+from horarium.model.records import RecordFilter
 from horarium.policies import Approval, CatchUp, CatchUpPolicy
 from horarium.ports import RunFilter
 from horarium.rules.approving import approved, rejected
+from horarium.rules.asking import OPEN
 from horarium.rules.following import is_behind, message_of
+from horarium.services.alerts.unanswered import CLAIMED_WITHIN, Unanswered
 from horarium.services.planning.planner import Planner
 from tests.services.conftest import START, Setting
 
@@ -128,6 +131,24 @@ async def test_without_a_decision_it_is_as_the_job_says(setting: Setting, then: 
     assert sorted(each.payload or b"" for each in followed) == [b'{"job":"a","depth":1}', b'{"job":"b","depth":1}']
     with pytest.raises(AlreadyDecided, match="no decision"):
         await setting.operations.approving.decide(run.id, "approve")
+
+
+@pytest.mark.parametrize("then", ["skip", "run"])
+async def test_where_no_worker_serves_the_queue_the_time_is_over_too(setting: Setting, then: Any) -> None:
+    _, run = await asked_run(setting, approval=Approval(within_seconds=600, then=then))
+    services = [Unanswered(setting.store, setting.clock, setting.operations.settling) for _ in range(2)]
+    setting.clock.advance(600)
+    await services[0].step(setting.now)
+    assert (await the_run(setting)).history == run.history, "a worker would claim it now"
+    setting.clock.advance(CLAIMED_WITHIN / SECOND)
+    await asyncio.gather(*(service.step(setting.now) for service in services))
+    after = await the_run(setting)
+    assert (after.state, after.history[-1].kind) == (
+        State.SKIPPED if then == "skip" else State.PENDING, EventKind.EXPIRED,
+    )  # fmt: skip
+    assert [run.id for run in await claim(setting)] == ([] if then == "skip" else [run.id])
+    await services[0].step(setting.now)
+    assert (await setting.store.list_records(RecordFilter(OPEN), None, 10)).items == ()
 
 
 async def test_who_may_decide_is_judged_by_role_and_by_four_eyes(setting: Setting) -> None:

@@ -146,6 +146,18 @@ async def test_a_late_event_of_what_is_held_names_the_hold(setting: Setting) -> 
     assert f"held by {made.id}: moving" in message_of(job, caught_up, Occasion.LATE, 1, 30)
 
 
+async def test_a_late_event_of_a_run_in_a_held_queue_names_the_hold(setting: Setting) -> None:
+    await put(setting)
+    pass_by(setting, HOUR)
+    await a_planner(setting).step(setting.now)
+    made = await setting.operations.holds.add(HoldDefinition(scope=HoldScope(all=True), reason="moving"))
+    pass_by(setting, MINUTE)
+    await setting.operations.reconciler.holding.look()
+    await a_watcher(setting).step(setting.now)
+    (note,) = await notes(setting)
+    assert f"held by {made.id}: moving" in msgspec.json.decode(note.payload or b"")["event"]["message"]
+
+
 async def test_only_jobs_that_ask_are_looked_at(setting: Setting) -> None:
     await put(setting, "plain", {"failed": [{"notify": "ops"}]})
     assert await watched(setting) == 0

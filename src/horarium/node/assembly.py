@@ -32,6 +32,7 @@ from horarium.services.alerts.follow import FollowDelivery
 from horarium.services.alerts.notifier import NotifyDelivery
 from horarium.services.alerts.serving import Serving
 from horarium.services.alerts.troubles import Troubles
+from horarium.services.alerts.unanswered import Unanswered
 from horarium.services.alerts.watcher import Watcher
 from horarium.services.buses.cancels import BusCancels, HttpCancels
 from horarium.services.buses.handing_over import HandingOver
@@ -215,6 +216,7 @@ class Assembly:
         return [
             Watcher(store, clock, signal, operations.following, operations.reconciler.holding),
             Troubles(store, clock, signal, operations.channels, operations.stats),
+            Unanswered(store, clock, operations.settling),
         ]
 
     # ---- dispatchers

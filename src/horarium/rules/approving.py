@@ -66,12 +66,14 @@ def rejected(run: Run, job: Job, now: Instant, by: str, reason: str | None) -> R
 
 
 def expired(run: Run, job: Job, now: Instant) -> Run:
-    """The claimed run, whose time for a decision is over: it does not begin, or is due now, as its job says."""
+    """The run, claimed or not, whose time for a decision is over: it does not begin, or is due now, as its job says."""
     approval = approval_of(job)
     waited = f"no decision until {to_text(run.due_at)}"
     if approval.then == "skip":
         ended = _skipped(run, job, now, Disposition.APPROVAL_EXPIRED, waited)
         return noted(ended, now, f"{waited}: it is skipped", EventKind.EXPIRED)
+    if run.state is State.PENDING:
+        return noted(replace(run, token=run.token + 1), now, f"{waited}: it runs", EventKind.EXPIRED)
     after = settle(run, job, Released(waited), now)
     return noted(after, now, f"{waited}: it runs", EventKind.EXPIRED) if after.state is State.PENDING else after
 

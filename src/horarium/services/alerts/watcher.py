@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from horarium.clock import SECOND, Clock, Instant
-from horarium.model import TIMED, Cause, Job, Run
+from horarium.model import TIMED, Cause, Job, Run, State
 from horarium.model.holds import HeldMissed
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.bounds.listing import pages_of
@@ -18,7 +18,7 @@ from horarium.operations.settling.holding import Holding
 from horarium.operations.writing.signalling import announce_runs
 from horarium.ports import PAGE_MAX, Signal, Store, Topic
 from horarium.rules.following import follow_behind
-from horarium.rules.holds import hold_at, kept_back
+from horarium.rules.holds import hold_at, hold_on, kept_back
 from horarium.rules.overridden import Owed, next_due
 from horarium.rules.planning import planned_run
 from horarium.rules.watching import PREFIX, is_watched, job_and_version
@@ -80,12 +80,18 @@ class Watcher(Service):
         for job in watched:
             for run in (*unfinished[job.id], *self._unplanned(job, now)):
                 earlier = await self._following.earlier_runs(job, run, _looks_back(job))
-                found |= {each.unique_key or "": each for each in follow_behind(job, run, now, earlier)}
+                behind = follow_behind(job, self._as_held(job, run, now), now, earlier)
+                found |= {each.unique_key or "": each for each in behind}
         new = [run for key, run in found.items() if key not in self._told]
         if new:
             added = await self._store.add_runs(new)
             announce_runs(self._signal, (run for run, is_new in zip(new, added, strict=True) if is_new))
         return set(found)
+
+    def _as_held(self, job: Job, run: Run, now: Instant) -> Run:
+        """The run, which says so where it waits in a queue that is not asked for while a hold lies over it."""
+        held = hold_on(self._holding.known, run, job, now) if run.state is State.PENDING else None
+        return run if held is None else kept_back(run, held, now)
 
     def _unplanned(self, job: Job, now: Instant) -> Iterable[Run]:
         """The run of a fire time that has passed though no planner has dealt with it: since a hold lies over it, or

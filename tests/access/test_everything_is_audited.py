@@ -6,6 +6,7 @@ The lists of operations are those of the code: one that is new has no case here,
 from __future__ import annotations
 
 import inspect
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest_asyncio
 from horarium import Scheduler, every
 from horarium.access.audit import AuditFilter, page
 from horarium.access.roles import Scope
+from horarium.access.sessions import ENTROPY_BYTES, ID_CHARS, Sessions, digest_of
 from horarium.clock import DAY, to_datetime
 from horarium.dashboard.fields import NEW
 from horarium.delivery.signing import new_secret
@@ -83,6 +85,13 @@ async def entries(store: Store) -> list[Any]:
 async def runs(store: Store, *states: State) -> list[str]:
     found = await store.list_runs(RunFilter(states=frozenset(states)), None, 100)
     return [run.id for run in sorted(found.items, key=lambda run: run.created_at)]
+
+
+def ones(size: int) -> bytes:
+    return b"1" * size
+
+
+SESSION = digest_of(urlsafe_b64encode(ones(ENTROPY_BYTES)).decode().rstrip("="))[:ID_CHARS]
 
 
 async def the_hold(store: Store) -> str:
@@ -155,19 +164,21 @@ API = [
     Case("DELETE /rates/{key}", "rate.reset", "rate/a", before=True, after=False),
     Case("POST /keys", "key.create", "key/a", {"name": "a", "roles": ["viewer"]}),
     Case("DELETE /keys/{name}", "key.revoke", "key/a", after=False),
+    Case("DELETE /sessions/{session}", "session.end", f"session/{SESSION}", after=False),
     Case("DELETE /jobs/{name}", "job.delete", "job/a", before=True, after=False),
 ]  # fmt: skip
 
 
 async def test_each_change_through_the_api_leaves_one_entry(opened: Store) -> None:
     api, store = Api([KEY], store=opened), opened
+    await Sessions(store, api.clock, ones).begin("key", "0")
     seen: set[str] = set()
     for case in API:
         api.clock.advance(1)
         run = await the_run(api.store, case)
         method, _, path = case.what.partition(" ")
         about = await the_hold(api.store) if path.startswith("/holds") else run
-        path = path.replace("{name}", "a").replace("{key}", "a").replace("{id}", about)
+        path = path.replace("{name}", "a").replace("{key}", "a").replace("{id}", about).replace("{session}", SESSION)
         path = path.replace("{instant}", "2030-01-01T00:00:00Z")
         body = {"ids": [run]} if case.body == {"ids": ["{run}"]} else case.body
         reply = await api.send(method, path, body, headers=ADMIN)

@@ -175,7 +175,7 @@ def bodies(what: str, name: str, run: str, by: str) -> list[Any]:
         "POST /runs/{id}/fail": [{"token": 1, "error": "x"}],
         "POST /runs/{id}/log": [{"token": 1, "lines": [{"stream": "stdout", "text": "x"}]}],
         "POST /keys": [{"name": "k", "roles": ["admin"]}],
-        "DELETE /keys/{name}": [None],
+        "DELETE /keys/{name}": [None], "DELETE /sessions/{session}": [None],
         "PUT /calendars/{name}": [{}, {"holidays": ["2027-01-01"]}],
         "DELETE /calendars/{name}": [None], "DELETE /rates/{key}": [None],
         "POST /holds": [{"scope": {"all": True}, "reason": "x"}, {"scope": {"queue": THEIRS}, "reason": "x"},

@@ -52,21 +52,26 @@ API = {
         "POST /runs/{id}/fail", "POST /runs/{id}/log",
     ),
     Scope.ADMIN: (
-        "GET /keys", "POST /keys", "DELETE /keys/{name}", "GET /audit", "GET /channels", "GET /channels/{name}",
+        "GET /keys", "POST /keys", "DELETE /keys/{name}", "GET /sessions",
+        "DELETE /sessions/{session}", "GET /audit", "GET /channels", "GET /channels/{name}",
         "PUT /channels/{name}", "DELETE /channels/{name}", "POST /channels/{name}/test",
     ),
     None: ("GET /me",),
 }  # fmt: skip
 PAGES = {
-    Scope.JOBS_READ: ("GET /", "GET /jobs", "GET /jobs/{name}"),
+    Scope.JOBS_READ: (
+        "GET /", "GET /jobs", "GET /jobs/{name}", "GET /forecast", "POST /forecast", "GET /quiet-minutes", "GET /plans",
+        "POST /plans", "GET /plans/{id}", "GET /business-days", "GET /business-days/{name}", "GET /holds",
+    ),
     Scope.JOBS_WRITE: (
         "GET /new-job", "POST /new-job", "POST /preview-job", "GET /jobs/{name}/edit", "POST /jobs/{name}/edit",
-        "POST /jobs/{name}/revert", "POST /jobs/{name}/delete",
+        "POST /jobs/{name}/revert", "POST /jobs/{name}/delete", "POST /plans/{id}/apply",
     ),
     Scope.RUNS_READ: ("GET /runs", "GET /runs/{id}", "GET /approvals", "GET /calendar", "GET /queues", "GET /nodes",
-                      "GET /events",
+                      "GET /events", "GET /failures", "GET /compare", "GET /timeline",
                       "GET /runs/{id}/log"),
     Scope.RUNS_WRITE: (
+        "POST /failures", "POST /holds", "POST /holds/{id}/lift",
         "POST /jobs", "POST /jobs/{name}/run", "POST /jobs/{name}/pause", "POST /jobs/{name}/resume", "POST /runs",
         "POST /jobs/{name}/skip", "POST /jobs/{name}/move", "POST /jobs/{name}/unskip",
         "POST /approvals/{id}/approve", "POST /approvals/{id}/reject",
@@ -78,6 +83,8 @@ PAGES = {
 ALSO = {
     "GET /": Scope.RUNS_READ, "GET /jobs": Scope.RUNS_READ, "GET /jobs/{name}": Scope.RUNS_READ,
     "GET /calendar": Scope.JOBS_READ, "GET /jobs/{name}/edit": Scope.JOBS_READ,
+    "GET /forecast": Scope.RUNS_READ, "POST /forecast": Scope.RUNS_READ, "GET /failures": Scope.JOBS_READ,
+    "GET /timeline": Scope.JOBS_READ, "GET /holds": Scope.RUNS_READ,
 }  # fmt: skip
 """Pages that show both jobs and runs, or a job that is to be changed."""
 OPEN = {

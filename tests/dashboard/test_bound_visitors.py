@@ -15,7 +15,7 @@ QUERIES = ("", "?q=zan", "?show=failing", "?show=paused", "?show=late", "?sort=n
 FORMS = (
     {"rule": "every 5 minutes", "timezone": "UTC", "editing": f"{SECRET}-0"},
     {"action": "cancel"}, {"action": "retry"}, {"do": "pause", "name": f"{SECRET}-0"}, {"name": f"{SECRET}-0"},
-    {"decision": "approve"}, {"action": "pause", "job": f"{SECRET}-0"},
+    {"decision": "approve"}, {"at": "2027-01-15T09:00"}, {"action": "pause", "job": f"{SECRET}-0"},
 )  # fmt: skip
 
 

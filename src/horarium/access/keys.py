@@ -121,6 +121,11 @@ class Keys:
         next_after = None if page.next_after is None else page.next_after.removeprefix(PREFIX)
         return Page(tuple(_decode(record.body) for record in page.items), next_after)
 
+    async def name_of(self, digest: str) -> str | None:
+        """The name of the key with this digest."""
+        known = await self._by_digest(digest)
+        return None if known is None else known.key.name
+
     async def _read(self, name: str) -> Key | None:
         (stored,) = await self._store.get_records([PREFIX + name])
         return None if stored is None else _decode(stored.body)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Literal
 
@@ -20,14 +20,16 @@ from msgspec.structs import replace
 
 from horarium.access.roles import Principal
 from horarium.clock import HOUR, MINUTE, Clock, Instant
+from horarium.errors import NotFound
 from horarium.model.records import Record, RecordChange, RecordFilter, instant_key
-from horarium.ports import Store
+from horarium.ports import PAGE_MAX, Page, Store
 from horarium.siblings import ALONE, Siblings
 
 PREFIX = "session/"
 ENTROPY_BYTES = 32
 LASTS = 12 * HOUR
 ROTATED_AFTER = HOUR
+ID_CHARS = 16
 OVERLAP = MINUTE
 """How long a token that was rotated still works: for pages that were under way."""
 REMEMBERED_SECONDS = 4.0
@@ -48,6 +50,11 @@ class SignInSession(Struct, frozen=True, kw_only=True):
     ends_at: Instant
     person: Principal | None = None
     last_at: Instant | None = None
+
+    @property
+    def id(self) -> str:
+        """Its name for those who may end it; it opens nothing."""
+        return self.digest[:ID_CHARS]
 
 
 _decode = msgspec.json.Decoder(SignInSession).decode
@@ -101,18 +108,40 @@ class Sessions:
         now = self._clock.now()
         if now - session.created_at < ROTATED_AFTER or session.ends_at <= now + OVERLAP:
             return None
-        await self._end(session, replace(session, ends_at=now + OVERLAP))
+        await self._end(session, [_record(replace(session, ends_at=now + OVERLAP))])
         return await self._begin(session)
 
     async def end(self, token: str) -> None:
         """Delete the session."""
         session = await self._read(digest_of(token))
         if session is not None:
-            await self._end(session, None)
+            await self._end(session, ())
 
-    async def _end(self, session: SignInSession, instead: SignInSession | None) -> None:
+    # -- what an admin does
+
+    async def page(self, after: str | None, limit: int) -> Page[SignInSession]:
+        """Those that have not ended, the soonest end first, beginning after this place."""
+        where = RecordFilter(PREFIX, since=instant_key(self._clock.now() + 1))
+        page = await self._store.list_records(where, None if after is None else PREFIX + after, limit)
+        next_after = None if page.next_after is None else page.next_after.removeprefix(PREFIX)
+        return Page(tuple(_decode(record.body) for record in page.items), next_after)
+
+    async def end_by_id(self, id: str, records: Sequence[Record] = ()) -> None:
+        """Delete the session of this id, and keep `records` with that: on each node it is over within five seconds.
+        Raises NotFound."""
+        after: str | None = None
+        while True:
+            page = await self.page(after, PAGE_MAX)
+            for session in page.items:
+                if session.id == id:
+                    await self._end(session, records)
+                    return
+            if (after := page.next_after) is None:
+                raise NotFound(f"there is no session {id!r}, or it is over")
+
+    async def _end(self, session: SignInSession, records: Sequence[Record]) -> None:
         stored = _record(session)
-        change = RecordChange(stored, stored.version, deleted=True, records=(_record(instead),) if instead else ())
+        change = RecordChange(stored, stored.version, deleted=True, records=tuple(records))
         await self._store.put_records([change])
         self._remembered.pop(session.digest, None)
         await self._siblings.ask(ENDED, session.digest.encode())

@@ -15,6 +15,7 @@ from horarium.access import audit
 from horarium.access.audit import AuditFilter, Entry
 from horarium.access.keys import ENTROPY_BYTES, TOKEN_PREFIX, Key, Keys, digest_of, new_token
 from horarium.access.roles import Principal, Role, Scope, principal
+from horarium.access.sessions import Sessions, SignInSession
 from horarium.access.tokens import TokenRefused, Tokens
 from horarium.api.access_schemas import (
     AuditEntry,
@@ -26,6 +27,8 @@ from horarium.api.access_schemas import (
     KeyView,
     Me,
     ProtectedResource,
+    SessionPage,
+    SessionView,
 )
 from horarium.api.endpoints import Answer, Call, Endpoint, answer, no_content
 from horarium.api.reading import BodyReader, own_url, read_cursor, write_cursor
@@ -38,6 +41,7 @@ from horarium.operations.writing.contention import Entropy
 from horarium.wire.views import moment
 
 CURSOR_CHARS_MAX = 1_000
+NAME_CHARS_MAX = 200
 NAMED = TOKEN_PREFIX.encode()
 API_KEY = principal("api-key", "api-key", "key", [Role.ADMIN])
 """Who bears one of the keys that the server was started with."""
@@ -114,6 +118,7 @@ class AccessApi:
     def __init__(self, operations: Operations, keys: Keys, entropy: Entropy) -> None:
         self._store, self._clock = operations.store, operations.clock
         self._keys, self._entropy = keys, entropy
+        self._sessions = Sessions(operations.store, operations.clock, entropy)
 
     async def me(self, call: Call) -> Answer:
         caller = call.principal
@@ -152,6 +157,23 @@ class AccessApi:
         await self._keys.revoke(name, told("key.revoke", f"key/{name}", now))
         return no_content()
 
+    async def list_sessions(self, call: Call) -> Answer:
+        query: PageQuery = call.query
+        page = await self._sessions.page(read_cursor("sessions", query.cursor, _fits), query.limit)
+        items = [await self._session_view(each) for each in page.items]
+        return answer(SessionPage(items, write_cursor("sessions", page.next_after)))
+
+    async def _session_view(self, session: SignInSession) -> SessionView:
+        name = API_KEY.name if session.credential == "server-key" else await self._keys.name_of(session.key)
+        name = name if session.person is None else session.person.name
+        ends = to_datetime(session.ends_at)
+        return SessionView(session.id, session.credential, name, to_datetime(session.created_at), ends)
+
+    async def end_session(self, call: Call) -> Answer:
+        id = str(call.request.path_params["session"])[:NAME_CHARS_MAX]
+        await self._sessions.end_by_id(id, told("session.end", f"session/{id}", self._clock.now()))
+        return no_content()
+
     async def list_audit(self, call: Call) -> Answer:
         query: AuditQuery = call.query
         where = AuditFilter(
@@ -187,6 +209,17 @@ class AccessApi:
                 method="DELETE", path="/keys/{name}", name="revokeKey", tag="access", handle=self.revoke_key,
                 scope=Scope.ADMIN, summary="Revoke a key; within five seconds it opens nothing on any node",
                 answers={204: (None, "It is gone")}, problems=("not_found",),
+            ),
+            Endpoint(
+                method="GET", path="/sessions", name="listSessions", tag="access", handle=self.list_sessions,
+                query=PageQuery, costly=True,
+                scope=Scope.ADMIN, summary="Who is signed in to the dashboard, the soonest end first",
+                answers={200: (SessionPage, "One page")}, problems=("invalid_cursor",),
+            ),
+            Endpoint(
+                method="DELETE", path="/sessions/{session}", name="endSession", tag="access", handle=self.end_session,
+                scope=Scope.ADMIN, summary="End a session; within five seconds it opens nothing on any node",
+                answers={204: (None, "It is over")}, problems=("not_found",),
             ),
             Endpoint(
                 method="GET", path="/audit", name="listAudit", tag="access", handle=self.list_audit, query=AuditQuery,

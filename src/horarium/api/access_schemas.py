@@ -89,6 +89,24 @@ class KeyPage(Struct):
     next_cursor: str | None
 
 
+class SessionView(Struct):
+    """A sign-in to the dashboard. `kind`: by what it was opened: a key of the server, a named key, or a person at the
+    issuer. `name`: of the key or person (null: the key was revoked)."""
+
+    id: str
+    kind: Literal["server-key", "key", "person"]
+    name: str | None
+    created_at: datetime
+    ends_at: datetime
+
+
+class SessionPage(Struct):
+    """One page of sessions, the soonest end first."""
+
+    items: list[SessionView]
+    next_cursor: str | None
+
+
 class AuditQuery(PageQuery, forbid_unknown_fields=True, kw_only=True):
     """Which entries to list."""
 

@@ -33,6 +33,7 @@ COMMANDS = {
     "logout": ("horarium.cli.login:logout", "Forget a sign-in."),
     "whoami": ("horarium.cli.login:whoami", "Show as whom the server knows you."),
     "key": ("horarium.cli.key:key", "Make, list and revoke named keys."),
+    "session": ("horarium.cli.session:session", "List and end sign-ins to the dashboard."),
     "audit": ("horarium.cli.audit:audit", "Who changed what, when, and what it was before."),
     "worker": ("horarium.cli.worker:worker", "Perform runs with a Python function, or as shell commands."),
     "store": ("horarium.cli.store:store", "Prepare, check or copy a store."),
@@ -61,7 +62,7 @@ cli = Lazy(
         "Before it happens": ("plan", "apply", "simulate", "forecast", "feed"),
         "Server": ("serve", "api", "planner", "dispatcher", "rescuer", "pruner", "store", "door"),
         "Workers": ("worker", "mcp", "conformance"),
-        "Access": ("login", "logout", "whoami", "key", "audit"),
+        "Access": ("login", "logout", "whoami", "key", "session", "audit"),
         "This command": ("completion",),
     },
     help="""Horarium, a durable job scheduler.

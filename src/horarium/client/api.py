@@ -35,6 +35,7 @@ from horarium.client.many_runs import ManyRuns
 from horarium.client.overrides import Overrides
 from horarium.client.plans import Plans
 from horarium.client.rates import Rates
+from horarium.client.sessions import SignedIn
 from horarium.client.transport import Cut, Problem, ServerResponse, Transport, decoded, error_from, segment
 from horarium.client.watching import Watching
 from horarium.errors import HorariumError, InvalidRequest
@@ -64,6 +65,7 @@ class Client(Watching, ManyRuns):
         self.overrides = Overrides(self._transport)
         self.plans = Plans(self._transport)
         self.feeds = Feeds(self._transport)
+        self.sessions = SignedIn(self._transport)
 
     @property
     def url(self) -> str:

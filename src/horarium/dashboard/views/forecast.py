@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 from msgspec import Struct, structs
 
+from horarium.access.acting import reading
 from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant, to_instant
 from horarium.dashboard.charts import LoadChart, load_chart
@@ -155,9 +156,10 @@ class Forecasts:
         at = instant_of(visit.text("at"), "at", "UTC")
         if at is None:
             raise InvalidRequest("at: give the hour", field="at")
-        of_jobs = await self._operations.forecasting.forecast(at, at + HOUR, 60, "job")
-        names = _together(of_jobs.buckets, _shares(of_jobs.buckets)[2])
-        jobs = [job for job in await self._operations.store.get_jobs(names) if job is not None]
+        with reading(visit.principal):
+            of_jobs = await self._operations.forecasting.forecast(at, at + HOUR, 60, "job")
+            names = _together(of_jobs.buckets, _shares(of_jobs.buckets)[2])
+            jobs = [job for job in await self._operations.store.get_jobs(names) if job is not None]
         definitions = [
             structs.replace(definition_of(job), jitter_seconds=SPREAD_SECONDS)
             for job in jobs

@@ -148,3 +148,24 @@ def test_a_timer_that_does_more_is_refused(tmp_path: Path) -> None:
 def test_every_format_stands_on_a_page() -> None:
     text = "\n".join(page.read_text() for page in DOCS.rglob("*.md") if page.name != "cli.md")
     assert [name for name in FORMATS[3:] if f"--format {name}" not in text] == []
+
+
+def test_checks_of_healthchecks_are_work_done_elsewhere(tmp_path: Path) -> None:
+    job = imported(block("healthchecks.md", "json"), tmp_path, "checks.json")
+    assert job == {
+        "name": "nightly-backup", "title": "Nightly backup", "target": {"type": "external"},
+        "trigger": {"type": "cron", "expression": "0 3 * * *", "timezone": "Europe/Berlin"},
+        "timeouts": {"start_seconds": 1800}, "labels": {"prod": "true", "db": "true"},
+    }  # fmt: skip
+    simple = {"name": "Every hour!", "slug": "", "tags": "", "grace": 60, "status": "paused", "timeout": 3600,
+              "ping_url": "https://hc-ping.com/x"}  # fmt: skip
+    job = imported(json.dumps([simple]), tmp_path, "one.json")
+    assert (job["name"], job["enabled"], job["trigger"]) == (
+        "Every-hour",
+        False,
+        {"type": "interval", "every_seconds": 3600},
+    )
+    calendar = {**simple, "schedule": "Mon..Fri *-*-* 12:00:00", "tz": "UTC"}
+    assert parse_trigger(imported(json.dumps({"checks": [calendar]}), tmp_path, "two.json")["trigger"]).words()
+    del simple["timeout"]
+    assert "KeyError: 'timeout'" in refused(json.dumps([simple]), tmp_path, "none.json")

@@ -11,14 +11,14 @@ from pathlib import PurePath
 from typing import Any
 
 from horarium.cli.crontab import Crontab, has_users
-from horarium.cli.elsewhere import Common, eventbridge_entries, format_of, kubernetes_entries
+from horarium.cli.elsewhere import Common, eventbridge_entries, format_of, healthchecks_entries, kubernetes_entries
 from horarium.cli.entry import Entry
 from horarium.cli.fields import is_cron, read_text
 from horarium.cli.systemd import systemd_job
 from horarium.errors import InvalidJob
 from horarium.server.documents import line_of, read_yaml
 
-FORMATS = ("yaml", "json", "crontab", "system-crontab", "systemd", "kubernetes", "eventbridge")
+FORMATS = ("yaml", "json", "crontab", "system-crontab", "systemd", "kubernetes", "eventbridge", "healthchecks")
 
 
 def read_definitions(path: str) -> list[dict[str, Any]]:
@@ -59,6 +59,8 @@ def read_entries(
         return list(kubernetes_entries(read_yaml(text, source, InvalidJob), common))
     if format == "eventbridge":
         return list(eventbridge_entries(text, common))
+    if format == "healthchecks":
+        return list(healthchecks_entries(text, common))
     if format == "systemd":
         return list(common.entries([text], lambda unit: systemd_job(unit, path, queue, timezone)))
     with_user = format == "system-crontab" or has_users(text)

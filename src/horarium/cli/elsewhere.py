@@ -1,4 +1,5 @@
-"""Schedules of Kubernetes and of EventBridge Scheduler as jobs, and the settings that all imported jobs share.
+"""Schedules of Kubernetes and of EventBridge Scheduler and checks of Healthchecks as jobs, and the settings that all
+imported jobs share.
 
 A Kubernetes CronJob becomes a job with a command target: the command of its one container, which a worker starts in
 that image. A schedule of EventBridge becomes one with a queue target, whose payload is its `Input`. A part without a
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from horarium.cli.entry import Entry
+from horarium.cli.systemd import calendar_trigger
 from horarium.errors import InvalidJob, InvalidTrigger
 from horarium.policies import ATTEMPTS_MAX, RETRY_AGE_SECONDS_MAX
 from horarium.triggers.dialects import from_dialect
@@ -62,6 +64,8 @@ def format_of(text: str) -> str | None:
         return "kubernetes"
     if re.search(r'"ScheduleExpression"\s*:', text) and '"trigger"' not in text:
         return "eventbridge"
+    if re.search(r'"ping_url"\s*:', text) and '"grace"' in text:
+        return "healthchecks"
     return "systemd" if re.search(r"^\[Timer\]", text, re.MULTILINE) else None
 
 
@@ -202,3 +206,40 @@ def aws_trigger(expression: str, timezone: str) -> dict[str, Any]:
         return {"type": "cron", "expression": from_dialect(expression, "eventbridge"), "timezone": timezone}
     except InvalidTrigger as error:
         raise InvalidJob(f"{expression!r} is none of rate(...), cron(...) and at(...): {error.message}") from None
+
+
+# ---- Healthchecks -----------------------------------------------------------------------------------------------
+
+
+def healthchecks_entries(text: str, common: Common) -> Iterator[Entry]:
+    """The checks that its API lists (`GET /api/v3/checks/`), as jobs whose work is done elsewhere."""
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidJob(f"{common.source}: not JSON: {error}") from None
+    checks = given.get("checks") if isinstance(given, dict) else given
+    return common.entries(checks if isinstance(checks, list) else [given], _check)
+
+
+def _check(item: Mapping[str, Any]) -> dict[str, Any]:
+    """One check. Its grace is how long a run waits for its ping."""
+    name = item.get("slug") or re.sub(r"[^A-Za-z0-9._:@-]+", "-", item["name"]).strip("-") or item["ping_url"][-36:]
+    definition: dict[str, Any] = {
+        "name": name,
+        "title": item["name"] or name,
+        "trigger": _check_trigger(item),
+        "target": {"type": "external"},
+        "timeouts": {"start_seconds": item["grace"]},
+    }
+    if tags := item.get("tags", "").split():
+        definition["labels"] = dict.fromkeys(tags, "true")
+    return {**definition, "enabled": False} if item.get("status") == "paused" else definition
+
+
+def _check_trigger(item: Mapping[str, Any]) -> dict[str, Any]:
+    if "schedule" not in item:
+        return {"type": "interval", "every_seconds": item["timeout"]}
+    schedule, zone = item["schedule"], item.get("tz", "UTC")
+    if len(schedule.split()) == 5:
+        return {"type": "cron", "expression": schedule, "timezone": zone}
+    return calendar_trigger(schedule, zone)

@@ -49,6 +49,7 @@ edited or has left it takes its job along.
 --format systemd: what `systemctl cat NAME.timer NAME.service` prints, as a job with a command.
 --format kubernetes: CronJobs (YAML or JSON), each as the command of its container; UTC where none names a zone.
 --format eventbridge: what `aws scheduler get-schedule` prints; the input is the payload of runs in --queue.
+--format healthchecks: what GET /api/v3/checks/ of Healthchecks answers, as work that is done elsewhere.
 \b
 Examples:
   horarium job import jobs.yaml

@@ -165,5 +165,8 @@ def test_a_forecast_is_a_map_of_the_hours(call: Call, url: str) -> None:
     shown = call("forecast", "--days", "2").output
     assert "@" in shown
     assert "pull/map: " in shown
+    assert call("forecast", "--days", "1", "--quiet").output.count(" starts") == 5
+    quiet = json.loads(call("forecast", "--days", "30", "--quiet", "--json").output)["quiet"]
+    assert all(sum(each["starts"].values()) >= 1 for each in quiet)
     buckets = json.loads(call("forecast", "--days", "1", "--bucket", "7200", "--json").output)["buckets"]
     assert buckets[1]["starts"]["pull/map"] == 120

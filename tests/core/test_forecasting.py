@@ -13,6 +13,7 @@ from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant
 from horarium.model import Job
 from horarium.model.overrides import Override
 from horarium.operations.looking.forecasting import Forecasting
+from horarium.operations.settling.holding import Holding
 from horarium.operations.writing.context import Context
 from horarium.rules.forecasting import Bucket, Every, Span, alike, interval_starts, peaks, quiet
 from horarium.rules.planning import due_of, trigger_of
@@ -99,7 +100,8 @@ async def test_a_forecast_is_what_enumeration_gives(given_jobs: list[Job], bucke
     await store.add_jobs(given_jobs)
     since = SPRING + offset
     span = Span(since, since + DAY, bucket * SECOND)
-    forecasting = Forecasting(Context(store, ManualClock(SPRING), LocalSignal(), os.urandom))
+    context = Context(store, ManualClock(SPRING), LocalSignal(), os.urandom)
+    forecasting = Forecasting(context, Holding(context))
     found = await forecasting.forecast(span.since, span.until, bucket, "label:team")
     wanted: Counter[tuple[int, str]] = Counter()
     for job in given_jobs:

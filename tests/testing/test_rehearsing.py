@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +22,7 @@ from horarium.testing import rehearsing
 from horarium.testing.rehearsed import LATE, Rehearsed
 from horarium.testing.rehearsing import Scene, rehearse
 from horarium.testing.scenes import scene_of
+from horarium.testing.simulate.loop import NodeClock, Time
 from horarium.testing.values import a_job
 
 SINCE = 1_806_105_600 * SECOND
@@ -33,7 +36,8 @@ def a_definition(name: str, every: float = 60, **fields: Any) -> dict[str, Any]:
 
 
 def scene(*jobs: dict[str, Any], until: Instant = SINCE + HOUR, **more: Any) -> Scene:
-    given = {kind: more.pop(kind, []) for kind in ("calendars", "holds", "overrides")}
+    given = {kind: more.pop(kind, []) for kind in ("holds", "overrides")}
+    given["calendars"] = [{"name": "office", "holidays": ["2027-03-27"]}]
     return replace(scene_of({"jobs": jobs, **given}, SINCE, until), **more)
 
 
@@ -70,7 +74,7 @@ def begun_late(run: dict[str, Any]) -> bool:
     return at(run["began_at"]) - at(run["fire_at"]) > LATE
 
 
-TRIGGERS = st.sampled_from(
+TRIGGERS: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
     [
         {"type": "interval", "every_seconds": 37},
         {"type": "cron", "expression": "*/7 * * * *", "timezone": "Europe/Berlin"},
@@ -79,6 +83,26 @@ TRIGGERS = st.sampled_from(
         {"type": "except", "trigger": {"type": "interval", "every_seconds": 90}, "except": [{"dates": ["2027-03-28"]}]},
     ]
 )
+
+
+ROLLED = {
+    "type": "business_day", "trigger": {"type": "cron", "expression": "*/9 * * * *"}, "convention": "following",
+    "calendar": "office",
+}  # fmt: skip
+
+
+def holds_of(minutes: int) -> st.SearchStrategy[list[dict[str, Any]]]:
+    return st.lists(
+        st.builds(
+            lambda scope, begin, length, missed: {
+                "scope": scope, "reason": "moving", "missed": missed,
+                "from": to_text(SINCE + begin * MINUTE), "until": to_text(SINCE + (begin + length) * MINUTE),
+            },
+            st.sampled_from([{"all": True}, {"job": "job-0"}, {"queue": "q"}]),
+            st.integers(0, minutes), st.integers(1, minutes), st.sampled_from(["skip", "catch_up"]),
+        ),
+        max_size=2,
+    )  # fmt: skip
 
 
 @st.composite
@@ -95,19 +119,7 @@ def scenes(draw: st.DrawFn) -> Scene:
         )
         for number in range(draw(st.integers(1, 5)))
     ]
-    holds = draw(
-        st.lists(
-            st.builds(
-                lambda scope, begin, length, missed: {
-                    "scope": scope, "reason": "moving", "missed": missed,
-                    "from": to_text(SINCE + begin * MINUTE), "until": to_text(SINCE + (begin + length) * MINUTE),
-                },
-                st.sampled_from([{"all": True}, {"job": "job-0"}, {"queue": "q"}]),
-                st.integers(0, 20), st.integers(1, 20), st.sampled_from(["skip", "catch_up"]),
-            ),
-            max_size=2,
-        )
-    )  # fmt: skip
+    holds = draw(holds_of(20))
     slots = draw(st.sampled_from([{}, {"pull/q": 2}]))
     return scene(
         *jobs, until=SINCE + 25 * MINUTE, holds=holds, usual=(draw(st.sampled_from([1.0, 50.0, 400.0])),), slots=slots
@@ -124,6 +136,40 @@ def test_a_look_further_ahead_changes_nothing(made: Scene) -> None:
     assert near.totals == far.totals
     assert near.jobs == far.jobs
     assert sorted(near.runs, key=str) == sorted(far.runs, key=str)
+
+
+# ---- the forecast, which knows it by arithmetic
+
+
+FORECAST = st.builds(
+    lambda trigger, catch_up, jitter, fires_max: {
+        "trigger": trigger, "catch_up": {"policy": catch_up}, "jitter_seconds": jitter, "fires_max": fires_max,
+    },
+    TRIGGERS.filter(lambda trigger: "from" not in trigger) | st.just(ROLLED),
+    st.sampled_from(["none", "latest", "all"]), st.sampled_from([0, 0, 40]), st.sampled_from([None, None, 12]),
+)  # fmt: skip
+
+
+async def forecast_of(made: Scene, bucket: int) -> dict[tuple[str, str], int]:
+    rehearsal = rehearsing._Rehearsal(made, NodeClock(Time(made.since)))
+    await rehearsal._define()
+    found = await rehearsal._operations.forecasting.forecast(made.since, made.until, bucket, "job")
+    return {(to_text(each.at), job): count for each in found.buckets for job, count in each.starts.items()}
+
+
+@settings(deadline=None, max_examples=int(os.environ.get("FORECAST_EXAMPLES", "10")),
+          suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
+@given(st.lists(FORECAST, min_size=1, max_size=4), holds_of(25))
+def test_a_forecast_under_holds_is_what_a_rehearsal_gives(jobs: list[dict[str, Any]], holds: list[Any]) -> None:
+    bucket = 5 * MINUTE
+    named = [a_definition(f"job-{number}", **fields) for number, fields in enumerate(jobs)]
+    made = scene(*named, until=SINCE + 40 * MINUTE, holds=holds, usual=(0.001,))
+    wanted: Counter[tuple[str, str]] = Counter()
+    for run in rehearse(made).runs:
+        if run["began_at"] is not None:
+            began = at(run["began_at"])
+            wanted[to_text(began - (began - SINCE) % bucket), run["job"]] += 1
+    assert asyncio.run(forecast_of(made, bucket // SECOND)) == wanted
 
 
 @pytest.mark.parametrize("kind", ["interval", "cron"])

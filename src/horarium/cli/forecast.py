@@ -14,6 +14,7 @@ from horarium.clock import SystemClock, to_datetime
 SHADES = " .:-=+*#%@"
 HOURS = 24
 LABELS_SHOWN = 10
+QUIET_DAYS = 7
 
 
 @click.command(
@@ -24,15 +25,20 @@ Examples:
   horarium forecast
   horarium forecast --days 31 --by label:team
   horarium forecast --days 1 --bucket 60 --json
+  horarium forecast --days 1 --quiet
 """,
 )
 @click.option("--days", type=click.IntRange(1, 366), default=7, show_default=True, help="How many days, today first.")
 @click.option("--by", default="queue", show_default=True, metavar="WHAT", help="queue, job, host or label:NAME.")
 @click.option("--bucket", type=click.IntRange(1), default=3600, metavar="SECONDS", help="With --json: of buckets.")
+@click.option("--quiet", is_flag=True, help="The minutes in which the fewest runs start, in up to seven days.")
 @on_server
-def forecast(server: Server, days: int, by: str, bucket: int) -> None:
-    now = to_datetime(SystemClock().now()).astimezone()
-    today = now.replace(minute=0, second=0, microsecond=0)
+def forecast(server: Server, days: int, by: str, bucket: int, quiet: bool) -> None:
+    now = to_datetime(SystemClock().now()).astimezone().replace(second=0, microsecond=0)
+    if quiet:
+        _say_quiet(server, now, min(days, QUIET_DAYS))
+        return
+    today = now.replace(minute=0)
     until = today + timedelta(days=days)
     found = server.client.plans.forecast(today, until, bucket_seconds=bucket if server.as_json else 3600, by=by)
     if server.as_json:
@@ -43,6 +49,15 @@ def forecast(server: Server, days: int, by: str, bucket: int) -> None:
     _say_labels(found["buckets"])
     for name in found["left_out"]:
         say(f"Not counted, since its rule takes too long: {name}", err=True)
+
+
+def _say_quiet(server: Server, since: datetime, days: int) -> None:
+    found = server.client.plans.forecast(since, since + timedelta(days=days), bucket_seconds=60)
+    if server.as_json:
+        print_json({"quiet": found["quiet"], "left_out": found["left_out"]})
+        return
+    for each in found["quiet"]:
+        say(f"{each['at']}  {sum(each['starts'].values()):,} starts")
 
 
 def heat_map(buckets: list[dict[str, Any]]) -> list[str]:

@@ -140,7 +140,7 @@ class Operations:
     @property
     def planned_changes(self) -> PlanMaking:
         """What documents would change."""
-        return PlanMaking(self.context, self.jobs, self.calendars, self.channels)
+        return PlanMaking(self.context, self.jobs, self.calendars, self.channels, self.reconciler.holding)
 
     @property
     def applying(self) -> PlanApplying:
@@ -155,7 +155,7 @@ class Operations:
     @property
     def forecasting(self) -> Forecasting:
         """How much will run, and when."""
-        return Forecasting(self.context)
+        return Forecasting(self.context, self.reconciler.holding)
 
     @property
     def explaining(self) -> Explaining:

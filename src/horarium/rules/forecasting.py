@@ -7,13 +7,16 @@ a job that differs from its rule (a count, a jitter, a window, a pause) is count
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from horarium.clock import SECOND, Instant, to_micros
+from horarium.clock import INSTANT_MAX, SECOND, Instant, to_micros
 from horarium.model import Job
+from horarium.policies import CatchUpPolicy
+from horarium.rules.overridden import MISFIRE_GRACE
 from horarium.rules.planning import due_of, exhausted
 from horarium.triggers import Trigger, read_stored
 from horarium.triggers.spec import read_instant
@@ -96,7 +99,7 @@ def interval_of(job: Job, span: Span) -> Every | None:
 def alike(interval: Every, span: Span) -> Every:
     """An interval with the same starts in each bucket: the same one for many that begin at other instants."""
     every, first = interval.every, interval.first
-    if interval.start <= 0 and (span.until - span.since) % span.bucket == 0:
+    if interval.start < every and (span.until - span.since) % span.bucket == 0:
         if span.bucket % every == 0:
             first = 0
         elif every % span.bucket == 0:
@@ -200,6 +203,64 @@ def overridden(job: Job, fires: Iterable[Instant], counts: Starts, span: Span) -
         if each.to is not None and not each.done:
             _count(counts, each.to, 1, span)
     return counts
+
+
+class Lying(NamedTuple):
+    """A stretch of a hold that lies over a job. `skips`: its fire times do not run when it ends either."""
+
+    begins_at: Instant
+    ends_at: Instant
+    skips: bool
+
+
+def under_holds(job: Job, fires: Iterable[Instant], over: Sequence[Lying], left: int | None) -> list[Instant]:
+    """When the runs of these fire times are due under holds: those within one are caught up at its end by the job's
+    policy, or skipped; what waits is due then. `left`: how many run at most, of those that are not planned yet."""
+    joined = _joined(over)
+
+    def end_of(at: Instant) -> Instant | None:
+        return next((ends for begins, ends, _ in joined if begins <= at < ends), None)
+
+    kept = [fire for fire in fires if not any(each.skips and each.begins_at <= fire < each.ends_at for each in over)]
+    runs: list[tuple[Instant, Instant]] = []
+    known = set(kept)
+    for end, group in groupby(kept, end_of):
+        some = list(group)
+        some = some if end is None else _caught_up(job, some, end, end in known)
+        runs += [(fire, max(due_of(job, fire), end or 0)) for fire in some]
+    if left is not None:
+        before = sum(fire <= job.planned_until for fire, _ in runs)
+        runs = runs[: before + max(0, left)]
+    dues = [due for _, due in runs] + [each.to for each in job.overrides if each.to is not None and not each.done]
+    dues = [due if (end := end_of(due)) is None else end for due in dues]
+    return [due for due in dues if due < INSTANT_MAX]
+
+
+def _joined(over: Sequence[Lying]) -> list[Lying]:
+    """Stretches that overlap or meet, as one."""
+    found: list[Lying] = []
+    for each in sorted(over):
+        if found and each.begins_at <= found[-1].ends_at:
+            last = found.pop()
+            each = Lying(last.begins_at, max(last.ends_at, each.ends_at), False)
+        found.append(each)
+    return found
+
+
+def _caught_up(job: Job, fires: list[Instant], end: Instant, at_end: bool) -> list[Instant]:
+    """Those that run, of the fire times that a hold kept from running up to its end. `at_end`: the job fires then."""
+    window, punctual = job.catch_up.window_seconds, end - MISFIRE_GRACE
+    if fires[0] > punctual:
+        return fires
+    if window is not None:
+        fires = [fire for fire in fires if fire >= end - to_micros(window)]
+    match job.catch_up.policy:
+        case CatchUpPolicy.NONE:
+            return [fire for fire in fires if fire > punctual]
+        case CatchUpPolicy.LATEST:
+            return [] if at_end else fires[-1:]
+        case _:
+            return fires
 
 
 def _count(counts: Starts, at: Instant, step: int, span: Span) -> None:

@@ -98,6 +98,8 @@ class Witness(Space):
             super().put_run(run)
             if run.state is State.RUNNING and run.started_at is not None:
                 self._began.setdefault(run.id, run.started_at)
+            elif run.state is State.PENDING and not run.attempt:
+                self._began.pop(run.id, None)  # claimed, and put back: a hold or a limit keeps it from its begin
             elif run.state is State.CANCELLING:
                 self.cancelling.append(run.id)
             return

@@ -8,6 +8,7 @@ which days a month has is `cron_days`, when to fire is `cron`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 from typing import NoReturn
 
@@ -15,6 +16,7 @@ from horarium.errors import InvalidTrigger
 from horarium.triggers.words import nearest, quote
 
 EXPRESSION_MAX = 256
+FIELDS_KEPT = 4_096
 """Characters in an expression."""
 
 YEAR_MIN, YEAR_MAX = 1970, 2200
@@ -126,10 +128,16 @@ def read_fields(expression: object, seed: str) -> Fields:
     word, start = words[weekday_at]
     if joined := word.startswith("+"):
         words[weekday_at] = word[1:], start + 1
-    read = [_FieldReader(kind, word, start, seed).read() for kind, (word, start) in zip(_KINDS, words, strict=True)]
+    read = [_read(number, word, start, seed if "H" in word else "") for number, (word, start) in enumerate(words)]
     second, minute, hour, day, month, weekday, year = read
     hashed = any("H" in _terms_without_names(word) for word, _ in words)
     return Fields(second, minute, hour, day, month, weekday, year, hashed, joined)
+
+
+@lru_cache(maxsize=FIELDS_KEPT)
+def _read(number: int, word: str, start: int, seed: str) -> Values:
+    """One field. Jobs that share a rule, but for what `H` stands for, share the others."""
+    return _FieldReader(_KINDS[number], word, start, seed).read()
 
 
 def _terms_without_names(word: str) -> str:

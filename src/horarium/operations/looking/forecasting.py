@@ -1,10 +1,10 @@
-"""What will run in a span, counted for all jobs together, beside the event loop: a few milliseconds at a time."""
+"""What will run in a span, counted for all jobs together, in a thread beside the event loop."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from functools import partial
 from heapq import nlargest
 from urllib.parse import urlsplit
 
@@ -14,14 +14,16 @@ from horarium.access.roles import Principal
 from horarium.clock import DAY, SECOND, Instant, to_micros
 from horarium.errors import InvalidRequest, TooExpensive
 from horarium.model import HttpTarget, Job, State
-from horarium.operations.bounds.evaluating import evaluate
-from horarium.operations.bounds.listing import Slices
+from horarium.model.holds import HeldMissed, Hold
 from horarium.operations.bounds.reaching import may_reach_job
+from horarium.operations.settling.holding import PLANNED_SECONDS, Holding
 from horarium.operations.writing.context import Context
 from horarium.ports import JobFilter, Store
 from horarium.rules.forecasting import (
+    Ahead,
     Bucket,
     Jittered,
+    Lying,
     Rule,
     Span,
     Starts,
@@ -41,8 +43,10 @@ from horarium.rules.forecasting import (
     quiet,
     rule_of,
     spec_key,
+    under_holds,
 )
-from horarium.triggers.budget import LIST_STEPS, apart
+from horarium.rules.holds import covers_job, stretches
+from horarium.triggers.budget import LIST_STEPS, apart, limited
 
 JOBS_AT_ONCE = 500
 FIRES_AT_ONCE = 200
@@ -70,28 +74,40 @@ class Forecast(Struct, frozen=True):
 
 
 class StartCounts:
-    """Patterns of starts in one span, and which job has which."""
+    """Patterns of starts in one span, and which job has which. For one thread at a time."""
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: Span, holds: Sequence[Hold] = ()) -> None:
         self.span = span
         self.patterns: dict[Hashable, Starts] = {}
         self.left_out: list[str] = []
-        self.slices = Slices()
         self._rules: dict[bytes, Rule] = {}
         self._jittered: dict[tuple[bytes, int], Jittered] = {}
+        self._holds = [
+            (hold, [Lying(*each, hold.missed is HeldMissed.SKIP) for each in stretches(hold, span.since, span.until)])
+            for hold in holds
+            if hold.probing is None
+        ]
 
-    async def key(self, job: Job) -> Hashable | None:
+    def keys(self, jobs: Sequence[Job], reader: Principal | None = None) -> list[tuple[Job, Hashable]]:
+        """Those of these jobs that this reader may see and of which something lies ahead, with their patterns."""
+        seen = [job for job in jobs if reader is None or may_reach_job(reader, job)]
+        return [(job, key) for job in seen if (key := self.key(job)) is not None]
+
+    def key(self, job: Job) -> Hashable | None:
         """The pattern of this job; None: nothing of it lies ahead, or its rule takes too long."""
         if never_starts(job):
             return None
-        await self.slices.give_way()
+        over = [each for hold, some in self._holds if covers_job(hold.scope, job) for each in some]
         try:
-            return await (self._plain(job) if is_plain(job, self.span) else self._own(job))
+            with limited(LIST_STEPS):
+                if over:
+                    return self._held(job, over)
+                return self._plain(job) if is_plain(job, self.span) else self._own(job)
         except TooExpensive:
             self.left_out.append(job.name)
             return None
 
-    async def _plain(self, job: Job) -> Hashable:
+    def _plain(self, job: Job) -> Hashable:
         jitter = to_micros(job.jitter_seconds)
         if (interval := interval_of(job, self.span)) is not None:
             if jitter:
@@ -101,72 +117,87 @@ class StartCounts:
                 self.patterns[interval] = interval_starts(interval, self.span)
             return interval
         spec = spec_key(job)
-        if not (await self._rule(job, spec)).shared:
-            return await self._own(job)
+        if not self._rule(job, spec).shared:
+            return self._own(job)
         if not jitter:
             if spec not in self.patterns:
-                self.patterns[spec] = self.span.starts(await self._list(job))
+                self.patterns[spec] = self.span.starts(self._list(job))
             return spec
         if (spec, jitter) not in self._jittered:
-            self._jittered[spec, jitter] = jittered(await self._list(job), jitter, self.span)
+            self._jittered[spec, jitter] = jittered(self._list(job), jitter, self.span)
         return self._keep(job, self._jittered[spec, jitter])
 
-    async def _own(self, job: Job) -> Hashable:
-        fires = await self._list(job)
+    def _own(self, job: Job) -> Hashable:
+        fires = self._list(job)
         key = self._keep(job, jittered(fires, to_micros(job.jitter_seconds), self.span))
         if job.overrides:
             self.patterns[key] = overridden(job, fires, dict(self.patterns[key]), self.span)
         return key
+
+    def _held(self, job: Job, over: Sequence[Lying]) -> Hashable:
+        """One by one: what a hold does with a fire time depends on those beside it."""
+        wanted = self._ahead(job)
+        if job.enabled and any(each.begins_at <= self.span.since for each in over):
+            wanted = wanted._replace(after=min(wanted.after, job.planned_until))
+        left = None if wanted.left is None else wanted.left - _counted(wanted)
+        gone = {each.fire_at for each in job.overrides}
+        fires = [fire for fire in _fires(wanted._replace(left=None)) if fire not in gone]
+        self.patterns[job.id, job.version] = self.span.starts(under_holds(job, fires, over, left))
+        return job.id, job.version
 
     def _keep(self, job: Job, starts: Jittered) -> Hashable:
         key = (job.id, job.version)
         self.patterns[key] = moved_by_jitter(job, starts, self.span) if starts.crossing else starts.base
         return key
 
-    async def _rule(self, job: Job, spec: bytes) -> Rule:
+    def _rule(self, job: Job, spec: bytes) -> Rule:
         if spec not in self._rules:
-            self._rules[spec] = await evaluate(lambda: rule_of(job.trigger), LIST_STEPS)
+            self._rules[spec] = rule_of(job.trigger)
         return self._rules[spec]
 
-    async def _list(self, job: Job) -> list[Instant]:
-        """Its fire times that may fall due within the span."""
-        rule = (await self._rule(job, spec_key(job))).trigger
-        wanted = await evaluate(lambda: ahead(job, self.span, rule), LIST_STEPS)
-        after, found = wanted.after, list[Instant]()
-        if wanted.first is not None and wanted.after < wanted.first <= wanted.until:
-            found.append(wanted.first)
-        left = wanted.left
-        if left is not None and after > wanted.counted_from:
-            passed = await evaluate(
-                lambda: wanted.trigger.count_fires(wanted.counted_from, wanted.after, wanted.left or 0), LIST_STEPS
-            )
-            left -= passed
-        while left is None or left > 0:
-            count = FIRES_AT_ONCE if left is None else min(left, FIRES_AT_ONCE)
-            fires = await evaluate(partial(wanted.trigger.list_fires, after, wanted.until, count), LIST_STEPS)
-            found += fires
-            left = None if left is None else left - sum(fire > wanted.counted_from for fire in fires)
-            if len(fires) < count:
-                break
-            after = fires[-1]
-            await self.slices.give_way()
-        return found
+    def _ahead(self, job: Job) -> Ahead:
+        return ahead(job, self.span, self._rule(job, spec_key(job)).trigger)
 
-    async def total(self, weights: Mapping[Hashable, float]) -> list[float]:
+    def _list(self, job: Job) -> list[Instant]:
+        """Its fire times that may fall due within the span."""
+        return _fires(self._ahead(job))
+
+    def total(self, weights: Mapping[Hashable, float]) -> list[float]:
         """How many starts there are in each bucket."""
         total = [0.0] * self.span.buckets
         for key, weight in weights.items():
-            await self.slices.give_way()
             add_starts(total, self.patterns[key], weight)
         return total
 
-    async def load(self, weights: Mapping[Hashable, float], seconds: Mapping[Hashable, float]) -> list[float]:
+    def load(self, weights: Mapping[Hashable, float], seconds: Mapping[Hashable, float]) -> list[float]:
         """How many run at once on average in each bucket. `seconds`: of all jobs of a pattern together."""
         load = [0.0] * self.span.buckets
         for key, weight in weights.items():
-            await self.slices.give_way()
             add_running(load, self.patterns[key], weight, seconds[key], self.span)
         return load
+
+
+def _fires(wanted: Ahead) -> list[Instant]:
+    after, found = wanted.after, list[Instant]()
+    if wanted.first is not None and wanted.after < wanted.first <= wanted.until:
+        found.append(wanted.first)
+    left = None if wanted.left is None else wanted.left - _counted(wanted)
+    while left is None or left > 0:
+        count = FIRES_AT_ONCE if left is None else min(left, FIRES_AT_ONCE)
+        fires = wanted.trigger.list_fires(after, wanted.until, count)
+        found += fires
+        left = None if left is None else left - sum(fire > wanted.counted_from for fire in fires)
+        if len(fires) < count:
+            break
+        after = fires[-1]
+    return found
+
+
+def _counted(wanted: Ahead) -> int:
+    """How many fire times that count have passed before those that are asked for."""
+    if wanted.left is None or wanted.after <= wanted.counted_from:
+        return 0
+    return wanted.trigger.count_fires(wanted.counted_from, wanted.after, wanted.left or 0)
 
 
 async def weigh_all(store: Store, counts: StartCounts, reader: Principal | None) -> list[tuple[Job, Hashable]]:
@@ -175,11 +206,7 @@ async def weigh_all(store: Store, counts: StartCounts, reader: Principal | None)
     after: str | None = None
     while True:
         page = await store.list_jobs(JobFilter(finished=False), after, JOBS_AT_ONCE)
-        for job in page.items:
-            if reader is None or may_reach_job(reader, job):
-                key = await counts.key(job)
-                if key is not None:
-                    found.append((job, key))
+        found += await asyncio.to_thread(counts.keys, page.items, reader)
         if (after := page.next_after) is None:
             return found
 
@@ -199,8 +226,8 @@ def label_of(job: Job, by: str) -> str:
 class Forecasting:
     """Forecasts of one namespace."""
 
-    def __init__(self, context: Context) -> None:
-        self._store, self._clock = context.store, context.clock
+    def __init__(self, context: Context, holding: Holding) -> None:
+        self._store, self._clock, self._holding = context.store, context.clock, holding
 
     async def forecast(
         self,
@@ -210,8 +237,8 @@ class Forecasting:
         by: str = "queue",
         reader: Principal | None = None,
     ) -> Forecast:
-        """Starts by the rules as they are now, in [since, until): from now on for seven days, unless it is said.
-        Raises InvalidRequest."""
+        """Starts by the rules and the holds as they are now, in [since, until): from now on for seven days, unless it
+        is said. Raises InvalidRequest."""
         since = self._clock.now() if since is None else since
         until = since + 7 * DAY if until is None else until
         span = Span(since, until, bucket_seconds * SECOND)
@@ -220,38 +247,13 @@ class Forecasting:
         if span.buckets > BUCKETS_MAX:
             message = f"bucket_seconds: the span has {span.buckets:,} such buckets; at most {BUCKETS_MAX:,} are told"
             raise InvalidRequest(message, field="bucket_seconds")
+        holds = await self._holding.look(PLANNED_SECONDS)
         with apart(FORECAST_STEPS):
-            counts = StartCounts(span)
+            counts = await asyncio.to_thread(StartCounts, span, holds)
             jobs = await weigh_all(self._store, counts, reader)
-            return await self._told(counts, jobs, by)
-
-    async def _told(self, counts: StartCounts, jobs: list[tuple[Job, Hashable]], by: str) -> Forecast:
-        sizes = {key: sum(pattern.values()) for key, pattern in counts.patterns.items()}
-        totals: Counter[str] = Counter()
-        busiest: list[tuple[int, str]] = []
-        for start in range(0, len(jobs), JOBS_AT_ONCE):
-            await counts.slices.give_way()
-            some = jobs[start : start + JOBS_AT_ONCE]
-            for job, key in some:
-                totals[label_of(job, by)] += sizes[key]
-            busiest = nlargest(MEASURED_MAX, [*busiest, *((sizes[key], job.name) for job, key in some)])
-        told = {label for label, _ in totals.most_common(LABELS_MAX)} if len(totals) > LABELS_MAX else set(totals)
-        seconds = await self._durations([name for _, name in busiest])
-        usual = sum(seconds.values()) / len(seconds) if seconds else 0.0
-        weights: dict[str, Counter[Hashable]] = {}
-        taken: dict[str, dict[Hashable, float]] = {}
-        for number, (job, key) in enumerate(jobs):
-            if number % JOBS_AT_ONCE == 0:
-                await counts.slices.give_way()
-            label = label_of(job, by)
-            shown = label if label in told else ""
-            weights.setdefault(shown, Counter())[key] += 1
-            of_label = taken.setdefault(shown, {})
-            of_label[key] = of_label.get(key, 0.0) + seconds.get(job.name, usual)
-        starts = {label: await counts.total(of) for label, of in weights.items()}
-        loads = {label: await counts.load(of, taken[label]) for label, of in weights.items()}
-        buckets = _buckets(counts.span, starts, loads)
-        return Forecast(buckets, peaks(buckets), quiet(buckets), counts.left_out[:LEFT_OUT_MAX])
+        labels, busiest = await asyncio.to_thread(_labelled, counts, jobs, by)
+        seconds = await self._durations(busiest)
+        return await asyncio.to_thread(_told, counts, jobs, labels, seconds)
 
     async def _durations(self, names: Sequence[str]) -> dict[str, float]:
         """How many seconds the last runs of these jobs took on average, by name; those that have not run are left
@@ -270,6 +272,36 @@ class Forecasting:
             if took:
                 measured[name] = sum(took) / len(took) / SECOND
         return measured
+
+
+def _labelled(counts: StartCounts, jobs: list[tuple[Job, Hashable]], by: str) -> tuple[list[str], list[str]]:
+    """The label of each of these jobs, and the names of those with the most starts."""
+    sizes = {key: sum(pattern.values()) for key, pattern in counts.patterns.items()}
+    labels = [label_of(job, by) for job, _ in jobs]
+    totals: Counter[str] = Counter()
+    for label, (_, key) in zip(labels, jobs, strict=True):
+        totals[label] += sizes[key]
+    busiest = nlargest(MEASURED_MAX, ((sizes[key], job.name) for job, key in jobs))
+    if len(totals) > LABELS_MAX:
+        told = {label for label, _ in totals.most_common(LABELS_MAX)}
+        labels = [label if label in told else "" for label in labels]
+    return labels, [name for _, name in busiest]
+
+
+def _told(
+    counts: StartCounts, jobs: list[tuple[Job, Hashable]], labels: Sequence[str], seconds: Mapping[str, float]
+) -> Forecast:
+    usual = sum(seconds.values()) / len(seconds) if seconds else 0.0
+    weights: dict[str, Counter[Hashable]] = {}
+    taken: dict[str, Counter[Hashable]] = {}
+    for label, (job, key) in zip(labels, jobs, strict=True):
+        weights.setdefault(label, Counter())[key] += 1
+        if took := seconds.get(job.name, usual):
+            taken.setdefault(label, Counter())[key] += took  # type: ignore[assignment]
+    starts = {label: counts.total(of) for label, of in weights.items()}
+    loads = {label: counts.load(weights[label], of) for label, of in taken.items()}
+    buckets = _buckets(counts.span, starts, loads)
+    return Forecast(buckets, peaks(buckets), quiet(buckets), counts.left_out[:LEFT_OUT_MAX])
 
 
 def _buckets(span: Span, starts: Mapping[str, list[float]], loads: Mapping[str, list[float]]) -> list[Bucket]:

@@ -3,6 +3,7 @@ but the plan itself, which `applying` carries out later if nothing has changed s
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
@@ -31,6 +32,7 @@ from horarium.operations.jobs.jobs import JobOperations
 from horarium.operations.looking.forecasting import FORECAST_STEPS, StartCounts, weigh_all
 from horarium.operations.plans.foreseen import Foreseen, foreseen
 from horarium.operations.plans.stored import decode_plan, read_plan
+from horarium.operations.settling.holding import PLANNED_SECONDS, Holding
 from horarium.operations.writing.auditing import require_reach, told
 from horarium.operations.writing.context import Context
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter
@@ -158,8 +160,14 @@ class PlanMaking:
     """Plans of one namespace."""
 
     def __init__(
-        self, context: Context, jobs: JobOperations, calendars: CalendarOperations, channels: ChannelOperations
+        self,
+        context: Context,
+        jobs: JobOperations,
+        calendars: CalendarOperations,
+        channels: ChannelOperations,
+        holding: Holding,
     ) -> None:
+        self._holding = holding
         self._store, self._clock, _, self._entropy = context
         self._jobs, self._calendars, self._channels = jobs, calendars, channels
 
@@ -346,16 +354,24 @@ class PlanMaking:
 
     async def _peaks(self, beside: Beside, now: Instant) -> tuple[Peak | None, Peak | None]:
         first, origin = now - now % MINUTE + MINUTE, who_acts()
-        counts = StartCounts(Span(first, first + PEAK_HORIZON, MINUTE))
+        holds = await self._holding.look(PLANNED_SECONDS)
+        counts = await asyncio.to_thread(StartCounts, Span(first, first + PEAK_HORIZON, MINUTE), holds)
         stored = await weigh_all(self._store, counts, None if origin is None else origin.principal)
-        weights: Counter[Hashable] = Counter(key for _, key in stored)
-        before = await counts.total(weights)
-        for job, wanted in beside.pairs:
-            for each, step in ((job, -1), (wanted, 1)):
-                if each is not None and (key := await counts.key(each)) is not None:
-                    weights[key] += step
-        after = await counts.total(weights) if beside.pairs else before
-        return _peak(before, first), _peak(after, first)
+        return await asyncio.to_thread(_compared, counts, stored, beside.pairs)
+
+
+def _compared(
+    counts: StartCounts, stored: Sequence[tuple[Job, Hashable]], pairs: Sequence[tuple[Job | None, Job | None]]
+) -> tuple[Peak | None, Peak | None]:
+    """The busiest minute, as it is and after these changes."""
+    weights: Counter[Hashable] = Counter(key for _, key in stored)
+    before = counts.total(weights)
+    for job, wanted in pairs:
+        for each, step in ((job, -1), (wanted, 1)):
+            if each is not None and (key := counts.key(each)) is not None:
+                weights[key] += step
+    after = counts.total(weights) if pairs else before
+    return _peak(before, counts.span.since), _peak(after, counts.span.since)
 
 
 def _as_edited(job: Job, wanted: Job, now: Instant) -> Job:

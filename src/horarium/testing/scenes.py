@@ -19,7 +19,7 @@ from horarium.wire.faults import fault_of, say_faults
 from horarium.wire.holds import HoldDefinition
 
 HOLD_FIELDS = frozenset({"scope", "reason", "from", "until", "repeat", "missed", "running"})
-SECRET_FIELDS = ("signing_secret",)
+SECRET_FIELDS = ("signing_secret", "headers", "params", "env")
 """Shown masked, and of no account where nothing is delivered."""
 Plain = Mapping[str, Any]
 

@@ -24,7 +24,7 @@ from horarium.testing.rehearsing import Scene, rehearse
 from horarium.testing.scenes import scene_of
 from horarium.testing.simulate.loop import NodeClock, Time
 from horarium.testing.values import a_job
-from horarium.wire.masking import MASK
+from horarium.wire.masking import SECRET_SHOWN
 
 SINCE = 1_806_105_600 * SECOND
 """2027-03-27T00:00:00Z."""
@@ -238,7 +238,7 @@ def test_a_job_that_exists_goes_on_in_its_phase_and_count() -> None:
     shown = {
         **a_definition("a", every=600, fires_max=10), "created_at": "2027-01-01T00:00:00Z",
         "next_fire_at": to_text(SINCE - 90 * SECOND), "fires_count": 7, "version": 3, "state": "enabled",
-        "target": {"type": "http", "url": "https://example.com/", "headers": {"authorization": MASK}},
+        "target": {"type": "http", "url": "https://example.com/", "headers": {"authorization": SECRET_SHOWN}},
     }  # fmt: skip
     found = rehearse(scene(shown))
     assert begun(found) == [(to_text(SINCE + seconds * SECOND), "a") for seconds in (510, 1110, 1710)]

@@ -120,9 +120,7 @@ def scenes(draw: st.DrawFn) -> Scene:
         for number in range(draw(st.integers(1, 5)))
     ]
     holds = draw(holds_of(12))
-    return scene(
-        *jobs, until=SINCE + 25 * MINUTE, holds=holds, usual=(draw(st.sampled_from([1.0, 50.0, 400.0])),), slots=slots
-    )
+    return scene(*jobs, until=SINCE + 25 * MINUTE, holds=holds, usual=(draw(st.sampled_from([1.0, 50.0, 400.0])),))
 
 
 @settings(deadline=None, max_examples=12, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

@@ -282,6 +282,7 @@ type JobDefinition struct {
 	Priority      *int                `json:"priority,omitempty"`
 	Concurrency   *Concurrency        `json:"concurrency,omitempty"`
 	Rate          []Rate              `json:"rate,omitempty"`
+	Fair          *string             `json:"fair,omitempty"`
 	JitterSeconds *float64            `json:"jitter_seconds,omitempty"`
 	StartsAt      *time.Time          `json:"starts_at,omitempty"`
 	EndsAt        *time.Time          `json:"ends_at,omitempty"`
@@ -316,6 +317,7 @@ type JobView struct {
 	Priority         int                 `json:"priority"`
 	Concurrency      *Concurrency        `json:"concurrency"`
 	Rate             []Rate              `json:"rate,omitempty"`
+	Fair             *string             `json:"fair,omitempty"`
 	JitterSeconds    float64             `json:"jitter_seconds"`
 	StartsAt         *time.Time          `json:"starts_at"`
 	EndsAt           *time.Time          `json:"ends_at"`
@@ -527,6 +529,7 @@ type RunDefinition struct {
 	Debounce     *Debounce         `json:"debounce,omitempty"`
 	Rate         []Rate            `json:"rate,omitempty"`
 	Labels       map[string]string `json:"labels,omitempty"`
+	Fair         *string           `json:"fair,omitempty"`
 }
 
 // RunPage: One page of runs, newest fire time first.
@@ -535,7 +538,7 @@ type RunPage struct {
 	NextCursor *string   `json:"next_cursor"`
 }
 
-// RunView: A run as it is shown. `fires` > 1: a skipped run for the fire times from `fire_at` to `last_fire_at`. `idempotency_key` is the same for every attempt. `target`: the program to start, for the worker that claims it. `labels`: its own, if it belongs to no job. `rates`: its limits; `waits_for`: the key of the one for which it waits.
+// RunView: A run as it is shown. `fires` > 1: a skipped run for the fire times from `fire_at` to `last_fire_at`. `idempotency_key` is the same for every attempt. `target`: the program to start, for the worker that claims it. `labels`: its own, if it belongs to no job. `rates`: its limits; `waits_for`: the key of the one for which it waits. `fair`: its fairness key.
 type RunView struct {
 	ID             string            `json:"id"`
 	Job            *string           `json:"job"`
@@ -566,6 +569,7 @@ type RunView struct {
 	Labels         map[string]string `json:"labels,omitempty"`
 	Rates          []Rate            `json:"rates,omitempty"`
 	WaitsFor       *string           `json:"waits_for,omitempty"`
+	Fair           *string           `json:"fair,omitempty"`
 }
 
 // SecretRef: A secret that is read where it is used: `env:NAME`, a variable of the process, behind the prefix of the setting `secrets_env_prefix`; or `file:NAME`, a file in the folder of the setting `secrets_dir`.

@@ -146,6 +146,13 @@ class Rate(Limit, frozen=True, omit_defaults=True, forbid_unknown_fields=True, k
     key: Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH_MAX)]
 
 
+FairKey = Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH_MAX)]
+FAIR_WEIGHT_MAX, FAIR_WEIGHTS_MAX = 1_000, 200
+"""The largest weight of a fairness key, and of how many keys a queue knows weights."""
+FairWeights = Annotated[
+    dict[FairKey, Annotated[int, Meta(ge=1, le=FAIR_WEIGHT_MAX)]], Meta(max_length=FAIR_WEIGHTS_MAX)
+]
+
 Rates = Annotated[tuple[Rate, ...], Meta(max_length=RATES_MAX)]
 
 

@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from horarium.clock import Instant
 from horarium.errors import BusUnavailable
-from horarium.model import Health, Job, Node, Outcome, Plan, Run, RunChange, State, Whole
+from horarium.model import Health, Job, Level, Node, Outcome, Plan, Run, RunChange, State, Whole
 from horarium.model import deadline_of as deadline_of
 from horarium.model import lease_end as lease_end
 from horarium.model import leased as leased
@@ -36,7 +36,6 @@ from horarium.model.records import Record, RecordChange, RecordFilter
 T = TypeVar("T")
 Placeholders = Literal["$1", "%s"]
 """How a driver marks where a value goes: asyncpg and psycopg's raw cursors as $1, psycopg as %s."""
-
 BATCH_MAX, PAGE_MAX = 1_000, 200
 QUEUES_MAX = 1_000
 """Of how many queues a store tells the counts."""
@@ -65,7 +64,6 @@ class RunFilter(Struct, frozen=True):
 
 Along = Mapping[str, Sequence[Record]]
 """Records to append with the item inserted under an id, or not at all."""
-
 NOTHING_ALONG: Along = MappingProxyType({})
 
 
@@ -223,14 +221,17 @@ class Store(Protocol):
     ) -> Claimed:
         """Take pending runs of these queues with due_at <= `until` (`now`, or up to an execution window later), the
         highest priority first, then the earliest due, then the lowest id. A taken run is `running`, its token and
-        attempt one larger, its worker `worker`, started_at = max(now, due_at). Its
-        deadline and its lease_expires_at are as `deadline_of` and `lease_end` below say of the `steady` instant of that
-        begin: as far beyond `steady` as it is beyond `now`.
+        attempt one larger, its worker `worker`, started_at = max(now, due_at). Its deadline and its lease_expires_at
+        are as `deadline_of` and `lease_end` say of that begin on the steady scale.
 
         Held back: a run with start_by <= now; one with a `concurrency_key` under which `concurrency_max` (its own)
         runs are claimed already; a `serial` run while an unfinished run of the same job has an earlier (fire_at, id)
         or is claimed. A run that is held back takes no place in the limit. No two claimers ever get the same run, nor
         together more than `concurrency_max`."""
+
+    async def first_due(self, levels: Sequence[Level]) -> list[Instant | None]:
+        """When the first pending run of each level is due, in the order asked; None: there is none. Gated runs that may
+        be taken may be counted among the others."""
 
     async def settle_runs(self, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
         """Write each changed run if the stored one is still as the change says (a run without a lease is neither held
@@ -392,8 +393,7 @@ class Report(Struct, frozen=True):
 
 
 class Unconfirmed(BusUnavailable):
-    """A message was handed to the broker, but no confirmation came: it may have been taken or not. Plain
-    BusUnavailable says that it certainly was not."""
+    """No confirmation came of a message: it may have been taken. Plain BusUnavailable says that it was not."""
 
 
 class Bus(Protocol):

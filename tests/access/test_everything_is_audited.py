@@ -160,6 +160,7 @@ API = [
     Case("POST /plans/{id}/apply", "job.create", "job/planned"),
     Case("POST /feeds", "feed.create", "feed/a", {"name": "a"}),
     Case("DELETE /feeds/{name}", "feed.revoke", "feed/a", after=False),
+    Case("PUT /queues/{queue}", "queue.set", "queue/pull/q", {"fair_weights": {"gold": 3}}, before=True),
     Case("PUT /rates/{key}", "rate.set", "rate/a", LIMIT),
     Case("DELETE /rates/{key}", "rate.reset", "rate/a", before=True, after=False),
     Case("POST /keys", "key.create", "key/a", {"name": "a", "roles": ["viewer"]}),
@@ -178,7 +179,8 @@ async def test_each_change_through_the_api_leaves_one_entry(opened: Store) -> No
         run = await the_run(api.store, case)
         method, _, path = case.what.partition(" ")
         about = await the_hold(api.store) if path.startswith("/holds") else run
-        path = path.replace("{name}", "a").replace("{key}", "a").replace("{id}", about).replace("{session}", SESSION)
+        path = path.replace("{name}", "a").replace("{key}", "a").replace("{queue}", "q").replace("{id}", about)
+        path = path.replace("{session}", SESSION)
         path = path.replace("{instant}", "2030-01-01T00:00:00Z")
         body = {"ids": [run]} if case.body == {"ids": ["{run}"]} else case.body
         reply = await api.send(method, path, body, headers=ADMIN)
@@ -284,7 +286,13 @@ async def test_each_form_of_the_pages_leaves_one_entry(opened: Store) -> None:
     for case in PAGES:
         api.clock.advance(1)
         run = await the_run(store, case)
-        path = case.what.partition(" ")[2].replace("{name}", "a").replace("{key}", "a").replace("{id}", run)
+        path = (
+            case.what.partition(" ")[2]
+            .replace("{name}", "a")
+            .replace("{key}", "a")
+            .replace("{id}", run)
+            .replace("{queue}", "q")
+        )
         await visitor.open("/jobs")
         reply = await visitor.post(path, **{name: text.replace("{run}", run) for name, text in case.form.items()})
         assert reply.status == 303, (case.what, visitor.text)
@@ -362,6 +370,8 @@ LIBRARY: list[tuple[Case, Step]] = [
     (Case("apply_plan", "job.create", "job/planned"), lambda s, who, run: s.apply_plan(run, actor=who)),
     (Case("create_feed", "feed.create", "feed/a"), lambda s, who, run: s.create_feed("a", actor=who)),
     (Case("revoke_feed", "feed.revoke", "feed/a", after=False), lambda s, who, run: s.revoke_feed("a", actor=who)),
+    (Case("set_fair_weights", "queue.set", "queue/pull/a", before=True),
+     lambda s, who, run: s.set_fair_weights("a", {"gold": 3}, actor=who)),
     (Case("set_rate", "rate.set", "rate/a"), lambda s, who, run: s.set_rate("a", "5/1m", actor=who)),
     (Case("reset_rate", "rate.reset", "rate/a", before=True, after=False),
      lambda s, who, run: s.reset_rate("a", actor=who)),
@@ -375,6 +385,7 @@ LIBRARY: list[tuple[Case, Step]] = [
 LOOKING = {"wait_for", 
     "configure", "explain", "fires", "get_channel", "get_job", "get_run", "list_channels", "list_jobs", "list_runs",
     "run_log", "stats", "compare_calendar", "get_calendar", "list_calendars", "list_rates", "list_overrides",
+    "fair_weights",
     "add_handler", "handler", "job", "around", "on_shutdown", "on_startup", "result", "get_hold", "list_holds",
     "list_approvals",
     "forecast", "list_feeds",

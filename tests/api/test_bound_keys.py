@@ -182,6 +182,7 @@ def bodies(what: str, name: str, run: str, by: str) -> list[Any]:
                         {"scope": {"job": name}, "reason": "x"}],
         "PATCH /holds/{id}": [{"reason": "x"}],
         "DELETE /holds/{id}": [None],
+        "PUT /queues/{queue}": [{"fair_weights": {"a": 2}}],
         "PUT /rates/{key}": [{"max": 5, "per_seconds": 1}],
         "PUT /channels/{name}": [{"type": "webhook", "url": "https://example.org/"}],
         "DELETE /channels/{name}": [None],

@@ -27,13 +27,13 @@ API = {
         "GET /jobs/{name}/versions", "GET /jobs/{name}/overrides",
         "GET /upcoming", "POST /preview", "GET /calendars", "GET /calendars/{name}",
         "GET /calendars/{name}/days", "POST /plans", "GET /forecast", "GET /feeds",
-        "GET /rates",
+        "GET /rates", "GET /queues", "GET /queues/{queue}",
     ),
     Scope.JOBS_WRITE: (
         "POST /jobs", "PUT /jobs/{name}", "PATCH /jobs/{name}", "DELETE /jobs/{name}", "POST /jobs/{name}/revert",
         "POST /import", "POST /jobs/{name}/history", "PUT /calendars/{name}", "DELETE /calendars/{name}",
         "POST /plans/{id}/apply", "POST /feeds", "DELETE /feeds/{name}",
-        "PUT /rates/{key}", "DELETE /rates/{key}",
+        "PUT /rates/{key}", "DELETE /rates/{key}", "PUT /queues/{queue}",
     ),
     Scope.RUNS_READ: (
         "GET /runs", "GET /runs/{id}", "GET /runs/{id}/log", "GET /stats", "GET /nodes", "GET /events",

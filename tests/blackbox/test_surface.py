@@ -19,6 +19,7 @@ FULL: dict[str, Any] = {
     "priority": 7,
     "concurrency": {"key": "db", "max": 3},
     "rate": [{"key": "api", "max": 5, "per_seconds": 60.0, "burst": 2}],
+    "fair": "acme",
     "jitter_seconds": 2.0,
     "starts_at": "2027-01-01T00:00:00Z",
     "ends_at": "2028-01-01T00:00:00Z",

@@ -71,6 +71,9 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "listUpcoming": lambda client: client.upcoming(),
     "listJobVersions": lambda client: list(client.versions("N")),
     "revertJob": lambda client: client.revert_job("N", 1),
+    "listQueues": lambda client: list(client.queues.list()),
+    "getQueue": lambda client: client.queues.get("N"),
+    "putQueue": lambda client: client.queues.set("N", {"gold": 3}),
     "listRates": lambda client: list(client.rates.list()),
     "putRate": lambda client: client.rates.set("N", 5, 1.0),
     "resetRate": lambda client: client.rates.reset("N"),
@@ -124,7 +127,7 @@ def test_every_operation_has_a_method_of_the_client(operations: dict[str, tuple[
             with suppress(HorariumError):
                 CALLS[name](client)
             (asked,) = server.requests
-        told = path.replace("{name}", "N").replace("{id}", "I").replace("{key}", "N")
+        told = path.replace("{name}", "N").replace("{id}", "I").replace("{key}", "N").replace("{queue}", "N")
         told = told.replace("{instant}", "2026-01-01T00:00:00%2B00:00")
         assert (asked.method, asked.target.partition("?")[0]) == (method, told), name
 

@@ -170,6 +170,7 @@ EVERY_FIELD: dict[str, Any] = {
     "priority": 5,
     "concurrency": {"key": "k", "max": 2},
     "rate": [{"key": "api", "max": 5, "per_seconds": 60.0, "burst": 2}],
+    "fair": "{payload.tenant}",
     "jitter_seconds": 1.5,
     "starts_at": to_text(NOW + DAY),
     "ends_at": to_text(NOW + 2 * DAY),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from horarium.clock import Instant
-from horarium.model import Run, RunChange, State
+from horarium.model import Level, Run, RunChange, State
 from horarium.ports import Beat, Claimed, Pulse
 from horarium.stores.memory import MemoryStore
 
@@ -72,3 +72,8 @@ class ReplacesWhatRuns(MemoryStore):
 class RescuesTooLate(MemoryStore):
     async def overdue_runs(self, now: Instant, limit: int, steady: Instant) -> tuple[list[Run], Instant | None]:
         return await super().overdue_runs(now - 1, limit, steady)
+
+
+class KnowsNoPriorityOfWhatIsFirst(MemoryStore):
+    async def first_due(self, levels: Sequence[Level]) -> list[Instant | None]:
+        return await super().first_due([(queue, 0, gated) for queue, _, gated in levels])

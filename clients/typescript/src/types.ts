@@ -238,6 +238,7 @@ export interface JobDefinition {
   priority?: number;
   concurrency?: Concurrency | null;
   rate?: Rate[];
+  fair?: string | null;
   jitter_seconds?: number;
   starts_at?: string | null;
   ends_at?: string | null;
@@ -269,6 +270,7 @@ export interface JobView {
   priority: number;
   concurrency: Concurrency | null;
   rate?: Rate[];
+  fair?: string | null;
   jitter_seconds: number;
   starts_at: string | null;
   ends_at: string | null;
@@ -457,6 +459,7 @@ export interface RunDefinition {
   debounce?: Debounce | null;
   rate?: Rate[];
   labels?: Record<string, string>;
+  fair?: string | null;
 }
 
 export interface RunPage {
@@ -494,6 +497,7 @@ export interface RunView {
   labels?: Record<string, string>;
   rates?: Rate[];
   waits_for?: string;
+  fair?: string;
 }
 
 export interface SecretRef {

@@ -33,6 +33,7 @@ from horarium.api.overrides import Overrides
 from horarium.api.pings import Pings
 from horarium.api.plans import PlansApi
 from horarium.api.problems import Refusals
+from horarium.api.queues import QueuesApi
 from horarium.api.rates import RatesApi
 from horarium.api.reach import Reach
 from horarium.api.refused import RefusalLog
@@ -113,7 +114,7 @@ def create_app(
         *Runs(operations).endpoints(), *BulkRuns(operations).endpoints(), *system.endpoints(), *feeds.endpoints(),
         *JobVersions(operations).endpoints(), *AccessApi(operations, named, entropy).endpoints(), *rates.endpoints(),
         *Explanations(operations).endpoints(), *ChannelsApi(operations).endpoints(), *PlansApi(operations).endpoints(),
-        *_when_not_to_run(operations),
+        *_when_not_to_run(operations), *QueuesApi(operations).endpoints(),
     ]  # fmt: skip
     measured = [] if metrics == "off" else [system.metrics_endpoint(open=metrics == "open")]
     place, pings = SignInPlace(tokens, client_id, public_url), Pings(operations)

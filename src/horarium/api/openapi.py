@@ -23,6 +23,7 @@ TAGS = {
     "runs": "Their states, results and histories.",
     "work": "For workers: claim, heartbeat, report.",
     "access": "Who asks, keys, and the audit.",
+    "queues": "How the keys of a queue share it.",
     "system": "Nodes and counts.",
     "health": "For those who watch the process.",
 }
@@ -39,6 +40,10 @@ _PARAMETERS = {
     "id": {
         "name": "id", "in": "path", "required": True, "description": "The run's id.",
         "schema": {"type": "string", "minLength": 1, "maxLength": 64},
+    },
+    "queue": {
+        "name": "queue", "in": "path", "required": True, "description": "The queue, as in a claim.",
+        "schema": {"type": "string", "minLength": 1, "maxLength": 220},
     },
     "key": {
         "name": "key", "in": "path", "required": True, "description": "The key of the limit.",

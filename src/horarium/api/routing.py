@@ -67,8 +67,8 @@ class Node:
 
 
 NOWHERE = Node()
-WHOLE = "key"
-"""The parameter that is the rest of a path: any text."""
+WHOLE = frozenset({"key", "queue"})
+"""Parameters that are the rest of a path: any text."""
 
 
 class Application:
@@ -104,7 +104,7 @@ class Application:
             node = self._root.below(segments)
             assert node.names in ([], names), f"{route.path}: its parameters have other names elsewhere"
             node.names, methods = names, node.methods
-            node.whole = names[-1] == WHOLE
+            node.whole = names[-1] in WHOLE
         else:
             methods = self._plain.setdefault(route.path, {})
         if not methods:

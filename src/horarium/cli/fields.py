@@ -341,6 +341,7 @@ POLICIES: dict[str, tuple[str, ...]] = {
     "execution_timeout": ("timeouts", "execution_seconds"),
     "heartbeat_timeout": ("timeouts", "heartbeat_seconds"),
     "priority": ("priority",),
+    "fair": ("fair",),
     "jitter": ("jitter_seconds",),
     "starts_at": ("starts_at",),
     "ends_at": ("ends_at",),

@@ -162,7 +162,7 @@ def print_job(job: JobView, as_json: bool) -> None:
         return
     state = f"paused {job.pause_reason}" if job.state == "paused" and job.pause_reason else str(job.state)
     shown = ("labels", "next_fire_at", "fires_count", "starts_at", "ends_at", "fires_max", "priority")
-    policies = ("catch_up", "overlap", "buffer_max", "approval", "retry", "timeouts", "concurrency", "rate")
+    policies = ("catch_up", "overlap", "buffer_max", "approval", "retry", "timeouts", "concurrency", "rate", "fair")
     print_fields(
         [
             ("name", job.name),

@@ -106,6 +106,7 @@ POLICY_OPTIONS = [
         metavar="KEY=MAX/TIME",
         help="At most MAX begin in TIME: api=100/1m; repeatable.",
     ),
+    click.option("--fair", metavar="KEY", help="Keys share the queue in turn: {payload.tenant}."),
     click.option("--jitter", type=DURATION, metavar="DURATION", help="Spread runs over this after the fire time."),
     click.option("--starts-at", type=INSTANT, metavar="INSTANT", help="No fire time before this."),
     click.option("--ends-at", type=INSTANT, metavar="INSTANT", help="No fire time from this on."),

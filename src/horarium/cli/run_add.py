@@ -31,7 +31,7 @@ UNIQUE_OPTIONS = [
 ]
 POLICIES = (
     "attempts", "retries", "backoff", "backoff_factor", "backoff_max", "retry_age", "start_timeout",
-    "execution_timeout", "heartbeat_timeout", "label", "priority", "concurrency", "rate", "keep",
+    "execution_timeout", "heartbeat_timeout", "label", "priority", "concurrency", "rate", "fair", "keep",
 )  # fmt: skip
 OPTION_GROUPS = {
     "Target (one of them)": TARGET_OPTIONS[:4],

@@ -34,6 +34,7 @@ from horarium.client.holds import Holds
 from horarium.client.many_runs import ManyRuns
 from horarium.client.overrides import Overrides
 from horarium.client.plans import Plans
+from horarium.client.queues import Queues
 from horarium.client.rates import Rates
 from horarium.client.sessions import SignedIn
 from horarium.client.transport import Cut, Problem, ServerResponse, Transport, decoded, error_from, segment
@@ -61,6 +62,7 @@ class Client(Watching, ManyRuns):
         self.calendars = Calendars(self._transport)
         self.holds = Holds(self._transport)
         self.rates = Rates(self._transport)
+        self.queues = Queues(self._transport)
         self.channels = Channels(self._transport)
         self.overrides = Overrides(self._transport)
         self.plans = Plans(self._transport)

@@ -200,7 +200,7 @@ class RunContext:
     @property
     def due_at(self) -> datetime:
         """When this attempt was due."""
-        return to_datetime(self._run.due_at)
+        return to_datetime(self._run.due_since)
 
     @property
     def deadline(self) -> datetime | None:

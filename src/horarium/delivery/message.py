@@ -172,7 +172,7 @@ class _Values(dict[str, str]):
             case "run.fire_at":
                 return to_text(run.fire_at)
             case "run.due_at":
-                return to_text(run.due_at)
+                return to_text(run.due_since)
             case "run.attempt":
                 return str(run.attempt)
             case "run.token":

@@ -110,9 +110,10 @@ class Enqueuing(Part):
         return store.add_runs_sql(runs, placeholders, along) if along else store.add_runs_sql(runs, placeholders)
 
     async def _placed(self, runs: list[StoredRun], connection: Any) -> list[StoredRun]:
-        """In line for their rate limits, unless they are written in a transaction that may take its time."""
-        limited = connection is None and bool(runs) and bool(runs[0].rates)
-        return await self._operations.runs.lined_up(runs) if limited else runs
+        """In line for their rate limits and fairness keys, unless they are written in a transaction that may take its
+        time."""
+        in_line = connection is None and bool(runs) and (bool(runs[0].rates) or runs[0].fair is not None)
+        return await self._operations.runs.lined_up(runs) if in_line else runs
 
     async def _add_runs(self, runs: Sequence[StoredRun], connection: Any) -> list[bool]:
         if connection is None:

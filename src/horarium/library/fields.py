@@ -71,6 +71,7 @@ class JobFields(TypedDict, total=False):
     priority: int
     concurrency: Concurrency | str | Mapping[str, Any] | None
     rate: RateGiven | Sequence[RateGiven] | None
+    fair: str | None
     jitter_seconds: float
     starts_at: datetime | None
     ends_at: datetime | None

@@ -21,7 +21,8 @@ from horarium.model import (
     callers_key,
     uuid7s,
 )
-from horarium.policies import Concurrency, Debounce, Rate, Rates, Retention, Retry, Timeouts, Unique
+from horarium.policies import Concurrency, Debounce, FairKey, Rate, Rates, Retention, Retry, Timeouts, Unique
+from horarium.rules.keys import check_keys
 from horarium.rules.uniqueness import rule_of
 from horarium.triggers import every
 from horarium.triggers.words import quote
@@ -47,6 +48,7 @@ class RunFields(TypedDict, total=False):
     concurrency: Concurrency | str | Mapping[str, Any] | None
     rate: RateGiven | Sequence[RateGiven] | None
     labels: Mapping[str, str]
+    fair: str | None
 
 
 class Wanted(NamedTuple):
@@ -61,6 +63,7 @@ class Wanted(NamedTuple):
     concurrency: Concurrency | str | Mapping[str, Any] | None = None
     rate: RateGiven | Sequence[RateGiven] | None = None
     labels: Mapping[str, str] = {}
+    fair: str | None = None
     unique_key: str | None = None
 
 
@@ -93,6 +96,8 @@ def one_offs(name: str, payloads: Sequence[bytes | None], how: Wanted, now: Inst
     due_at = _due_at(now, how.at, how.delay)
     policy = _policy(how)
     concurrency, rates = _concurrency(how.concurrency), _rates(how.rate)
+    fair: str | None = _converted("fair", how.fair, FairKey)
+    check_keys(rates, concurrency, fair)
     ids = uuid7s(due_at, entropy, len(payloads))
     unique_key = None if how.unique_key is None else callers_key(how.unique_key)
     runs = [
@@ -108,9 +113,9 @@ def one_offs(name: str, payloads: Sequence[bytes | None], how: Wanted, now: Inst
         )
         for run_id, payload in zip(ids, payloads, strict=True)
     ]
-    if concurrency is None and not rates:
+    if concurrency is None and not rates and fair is None:
         return runs
-    return [with_own_keys(run, HandlerTarget(name), rates, concurrency) for run in runs]
+    return [with_own_keys(run, HandlerTarget(name), rates, concurrency, fair) for run in runs]
 
 
 def encode_args(args: Any) -> bytes | None:

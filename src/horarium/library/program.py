@@ -75,7 +75,7 @@ class Program:
         defaults = {option: value for option, value in options.items() if option in RunFields.__annotations__}
         judge = defaults.pop("retry") if callable(defaults.get("retry")) else options.get("retry_if")
         places = defaults.pop("concurrency") if isinstance(defaults.get("concurrency"), int) else None
-        one_offs(name, [None], wanted(defaults), 0, bytes(10))
+        one_offs(name, [], wanted(defaults), 0, bytes(10))
         rules = Rules(
             retry_for=_errors(options.get("retry_for")),
             give_up_on=_errors(options.get("give_up_on")) or (),

@@ -43,6 +43,7 @@ from horarium.library.one_offs import encode
 from horarium.library.overrides import OverrideMethods
 from horarium.library.plans import PlanMethods
 from horarium.library.program import Hook, Program, call_hooks
+from horarium.library.queues import QueueMethods
 from horarium.library.rates import RateMethods
 from horarium.library.tasks import Decorator, Enqueued, HandlerOptions
 from horarium.library.values import Job, Page, Run, jobs_page, runs_page
@@ -70,6 +71,7 @@ class Scheduler(
     CalendarMethods,
     HoldMethods,
     RateMethods,
+    QueueMethods,
     ChannelMethods,
     OverrideMethods,
     PlanMethods,

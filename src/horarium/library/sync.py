@@ -241,6 +241,11 @@ class SyncScheduler:
     list_rates = blocking(Scheduler.list_rates)
     reset_rate = blocking(Scheduler.reset_rate)
 
+    # ---- queues
+
+    set_fair_weights = blocking(Scheduler.set_fair_weights)
+    fair_weights = blocking(Scheduler.fair_weights)
+
     # ---- calendars
 
     put_calendar = blocking(Scheduler.put_calendar)

@@ -101,6 +101,7 @@ class Job(Value):
     priority: int
     concurrency: Concurrency | None
     rate: tuple[Rate, ...]
+    fair: str | None
     jitter_seconds: float
     starts_at: datetime | None
     ends_at: datetime | None
@@ -211,6 +212,7 @@ class Run(Value):
     concurrency_key: str | None
     concurrency_max: int
     rates: tuple[Rate, ...]
+    fair: str | None
     policy: RunPolicy | None
     serial: bool
     lease_seconds: float
@@ -228,6 +230,9 @@ class Run(Value):
     @property
     def history(self) -> Sequence[EventView]:
         return self.view().history
+
+    def _field(self, name: str) -> Any:
+        return self._stored.due_since if name == "due_at" else super()._field(name)
 
     def view(self) -> RunView:
         return run_view(self._stored)

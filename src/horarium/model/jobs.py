@@ -43,6 +43,7 @@ class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     priority: int = 0
     concurrency: Concurrency | None = None
     rate: tuple[Rate, ...] = ()
+    fair: str | None = None
     jitter_seconds: float = 0.0
     starts_at: Instant | None = None
     ends_at: Instant | None = None

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from horarium.clock import Clock, Instant, to_micros, to_wall
+from horarium.clock import INSTANT_MIN, Clock, Instant, to_micros, to_wall
 from horarium.model.kinds import EventKind
 from horarium.model.states import UNFINISHED, Cause, Disposition, State
 from horarium.model.targets import CommandTarget, HttpTarget
@@ -24,6 +24,10 @@ class Event(Struct, frozen=True, array_like=True):
     message: str
     kind: EventKind | None = None
     detail: str | None = None
+
+
+Level = tuple[str, int, bool]
+"""A queue, a priority in it, and whether its gated runs are meant (`Run.is_gated`) or the others."""
 
 
 class RunPolicy(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -49,6 +53,7 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
     `execution_seconds` after the begin; only a claimed run has one. `lease_expires_at` and `deadline` are on the steady
     scale (`clock.Clock`); of a run that is yet to be written they may be durations (`lasting`). `start_by`:
     pending beyond this, it fails. `rates`: the limits that an attempt needs a place under, with their keys in full.
+    `fair`: its fairness key; such a run may be `due_at` its turn, which lies before the instant at which it fell due.
     `serial`: claimed only when no earlier run of its job is unfinished. `fires` and
     `last_fire_at`: a skipped run may cover a range of fire times. `history` holds events that can't be derived from the
     other fields; `timeline()` gives all of it.
@@ -71,6 +76,7 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
     concurrency_max: int = 0
     serial: bool = False
     rates: tuple[Rate, ...] = ()
+    fair: str | None = None
     lease_seconds: float = LEASE_SECONDS_DEFAULT
     execution_seconds: float | None = None
     start_by: Instant | None = None
@@ -98,6 +104,19 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
     def due_at_first(self) -> Instant:
         """When its age begins: its fire time, or when it was asked for if that was later."""
         return max(self.fire_at, self.created_at)
+
+    @property
+    def due_since(self) -> Instant:
+        """When it fell due, or will: `due_at`, unless that is a turn. (Then: when it was made, or put back.)"""
+        if self.fair is None:
+            return self.due_at
+        put_back = (event.at for event in reversed(self.history) if event.state is State.PENDING)
+        return max(self.due_at, self.due_at_first, next(put_back, INSTANT_MIN))
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether a concurrency key or the order of its job may hold it back."""
+        return self.concurrency_key is not None or (self.serial and self.job_id is not None)
 
 
 def lease_end(run: Run, steady: Instant) -> Instant:

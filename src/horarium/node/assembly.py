@@ -60,7 +60,7 @@ from horarium.services.upkeep.finisher import Finisher
 from horarium.services.upkeep.holds import HoldApplier, HoldCancels, HoldReader
 from horarium.services.upkeep.log_pruner import LogPruner
 from horarium.services.upkeep.pruner import Pruner
-from horarium.services.upkeep.rates import RateApplier, RateForgetter
+from horarium.services.upkeep.rates import RateApplier, RateForgetter, TurnForgetter
 from horarium.services.upkeep.sweeper import Sweeper
 
 if TYPE_CHECKING:
@@ -205,6 +205,7 @@ class Assembly:
                 Finisher(shared.store, clock, believed),
                 logs,
                 RateForgetter(shared.store, clock),
+                TurnForgetter(shared.store, clock),
             ]
         if "api" in options.roles:
             services += [shared.claims, JobRecall(shared.store, shared.telemetry)]

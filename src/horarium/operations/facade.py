@@ -32,6 +32,7 @@ from horarium.operations.looking.forecasting import Forecasting
 from horarium.operations.looking.serving import with_unserved
 from horarium.operations.plans.applying import PlanApplying
 from horarium.operations.plans.making import PlanMaking
+from horarium.operations.queues import QueueOperations
 from horarium.operations.rates import RateOperations
 from horarium.operations.runs.bulk import Bulk
 from horarium.operations.runs.history import History
@@ -121,6 +122,11 @@ class Operations:
     def waiting(self) -> Waiting:
         """Callers that wait for runs to be over."""
         return self.runs.waiting
+
+    @property
+    def queues(self) -> QueueOperations:
+        """What is set for queues."""
+        return QueueOperations(self.context)
 
     @property
     def rates(self) -> RateOperations:

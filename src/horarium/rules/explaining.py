@@ -123,6 +123,11 @@ def _said_of_unfinished(run: Run, now: Instant) -> str:
     if run.due_at > now:
         again = f" after attempt {run.attempt} failed: {run.error}" if run.attempt and run.error else ""
         return f"it waits until {to_text(run.due_at)}{again}"
+    if run.fair is not None:
+        return (
+            f"it is due and waits in the queue {run.queue} for its turn: keys of fairness take turns there, its own is "
+            f"{run.fair!r}; or for a worker, an earlier run of its job, or room"
+        )
     return f"it is due and waits in the queue {run.queue} for a worker, for an earlier run of its job, or for room"
 
 

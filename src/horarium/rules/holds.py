@@ -20,6 +20,7 @@ from horarium.model.holds import HeldMissed, Hold, HoldScope
 from horarium.model.states import Cause, Disposition
 from horarium.model.targets import FOLLOW_QUEUE, NOTIFY_QUEUE
 from horarium.rules.compiled import trigger_for
+from horarium.rules.fairness import turn_later
 from horarium.rules.settling import cancel, clipped, noted, retention_of
 from horarium.triggers import Trigger
 
@@ -236,7 +237,7 @@ def kept_back(run: Run, held: InForce, now: Instant) -> Run:
         deadline=None,
         started_at=None,
     )
-    return noted(waiting, now, words_of_hold(held), EventKind.HELD)
+    return noted(turn_later(waiting), now, words_of_hold(held), EventKind.HELD)
 
 
 def skipped_at_claim(run: Run, job: Job | None, holds: Iterable[Hold], now: Instant) -> Run | None:

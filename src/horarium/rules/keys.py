@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from horarium.errors import InvalidJob, InvalidRequest
 from horarium.model import BusTarget, HandlerTarget, HttpTarget, Job, QueueTarget, Run, Target
 from horarium.policies import KEY_LENGTH_MAX, Concurrency, Rate
+from horarium.rules.fairness import turn_later
 
 _PART = re.compile(r"\{([^{}]*)\}")
 _KNOWN = re.compile(r"job|queue|label\.[^{}]+|(?:payload|args)(?:\.[^{}.]+)+")
@@ -82,7 +83,9 @@ def resolve(template: str, source: Source, field: str) -> str:
     return key
 
 
-def with_keys(run: Run, source: Source, rates: tuple[Rate, ...], concurrency: Concurrency | None) -> Run:
+def with_keys(
+    run: Run, source: Source, rates: tuple[Rate, ...], concurrency: Concurrency | None, fair: str | None
+) -> Run:
     """The run with these policies, their keys resolved. Raises InvalidRequest."""
     if rates:
         resolved = (
@@ -92,17 +95,20 @@ def with_keys(run: Run, source: Source, rates: tuple[Rate, ...], concurrency: Co
     if concurrency is not None:
         key = resolve(concurrency.key, source, "concurrency.key")
         run = replace(run, concurrency_key=key, concurrency_max=concurrency.max)
+    if fair is not None:
+        run = turn_later(replace(run, fair=resolve(fair, source, "fair")))
     return run
 
 
 def keyed(run: Run, job: Job) -> Run:
     """A new run of a job, with the job's keys. Raises InvalidRequest."""
-    if job.concurrency is None and not job.rate:
+    if job.concurrency is None and not job.rate and job.fair is None:
         return run
-    return with_keys(run, Source(job.name, job.queue, job.labels, job.target, run.payload), job.rate, job.concurrency)
+    source = Source(job.name, job.queue, job.labels, job.target, run.payload)
+    return with_keys(run, source, job.rate, job.concurrency, job.fair)
 
 
-def check_keys(rates: tuple[Rate, ...], concurrency: Concurrency | None) -> None:
+def check_keys(rates: tuple[Rate, ...], concurrency: Concurrency | None, fair: str | None) -> None:
     """Raise InvalidJob for a key that can never be resolved, and for two limits under one."""
     for index, rate in enumerate(rates):
         check_template(rate.key, f"rate[{index}].key")
@@ -110,3 +116,5 @@ def check_keys(rates: tuple[Rate, ...], concurrency: Concurrency | None) -> None
         raise InvalidJob("rate: two limits have the same key", field="rate")
     if concurrency is not None:
         check_template(concurrency.key, "concurrency.key")
+    if fair is not None:
+        check_template(fair, "fair")

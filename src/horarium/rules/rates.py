@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, SECOND, Instant, to_micros, to_text
 from horarium.model import CLAIMED, Event, EventKind, Run, State
 from horarium.policies import Limit
+from horarium.rules.fairness import turn_later
 
 SLACK_PART = 120
 """Which part of its window an attempt may take to begin once it was let in."""
@@ -193,12 +194,13 @@ def waiting(run: Run, key: str, until: Instant, now: Instant) -> Run:
     wait = max(0, until - run.due_at)
     history = run.history[:-1] if run.history and run.history[-1].kind is EventKind.LIMITED else run.history
     said = f"waits for the rate limit {key!r} until {to_text(until)}"
-    return replace(
+    put_off = replace(
         given_back(run),
         due_at=until,
         start_by=None if run.start_by is None else run.start_by + wait,
         history=(*history, Event(now, State.PENDING, said, EventKind.LIMITED, key)),
     )
+    return turn_later(put_off)
 
 
 def given_back(run: Run) -> Run:

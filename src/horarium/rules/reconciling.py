@@ -209,7 +209,7 @@ def _on_other_side(run: Run, job: Job, now: Instant) -> Run:
     try:
         as_new = owed_run(job, at, at, Cause.MANUAL, run.payload)
     except InvalidRequest:  # it was made under other keys, and goes on without
-        as_new = owed_run(replace(job, rate=(), concurrency=None), at, at, Cause.MANUAL)
+        as_new = owed_run(replace(job, rate=(), concurrency=None, fair=None), at, at, Cause.MANUAL)
     keeps_limit = job.queue == EXTERNAL and run.start_by is not None
     return replace(
         run,

@@ -45,6 +45,7 @@ from horarium.model import (
 )
 from horarium.policies import CANCEL_GRACE_SECONDS, Retention, Retry
 from horarium.rules.compiled import retention_of_job
+from horarium.rules.fairness import turn_later, without_turn
 from horarium.rules.refusals import refused_seconds
 from horarium.rules.silences import next_try_at
 
@@ -57,11 +58,9 @@ WAIT_SECONDS_MAX = 3600
 """And how long at most."""
 DEFER_MIN = SECOND
 """How far ahead a run is deferred at least: one that keeps saying `not now` must not keep all workers busy."""
-
 STOPPED = "stopped after a cancel was asked"
 TOO_OLD = " (too old for another attempt)"
 _COMPLETED, _RAN = State.COMPLETED, Disposition.RAN  # each time they would take as long as three fields
-
 _DEFAULT = RunPolicy()
 
 
@@ -286,7 +285,7 @@ def wait_seconds(run: Run) -> float:
 def handed_over(run: Run, now: Instant, steady: Instant) -> Run:
     """The claimed run after the broker took it: it waits there for a worker, for as long as it may begin."""
     until = steady + to_micros(wait_seconds(run))
-    if run.start_by is not None:
+    if (run := without_turn(run)).start_by is not None:
         until = min(until, run.start_by + steady - now)
     return replace(run, started_at=None, deadline=None, lease_expires_at=until)
 
@@ -394,7 +393,7 @@ def _pending(run: Run, due_at: Instant, message: str, now: Instant, attempt: int
     if run.state in CLAIMED and run.started_at is not None and not said:
         history = _with(run, run.started_at, State.RUNNING, f"attempt {run.attempt} claimed by {run.worker}")
     history = _clipped_history((*history, Event(now, State.PENDING, message, kind)))
-    return replace(
+    after = replace(
         run,
         state=State.PENDING,
         due_at=due_at,
@@ -406,6 +405,7 @@ def _pending(run: Run, due_at: Instant, message: str, now: Instant, attempt: int
         start_by=run.start_by if attempt == 0 and kind is not EventKind.LOST else None,
         history=history,
     )
+    return after if kind is EventKind.RELEASED else turn_later(after)
 
 
 def _finished(run: Run, state: State, disposition: Disposition, error: str, retention: Retention, now: Instant) -> Run:

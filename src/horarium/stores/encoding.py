@@ -80,6 +80,7 @@ class Details(Struct, frozen=True, omit_defaults=True):
     fires: int = 1
     last_fire_at: Instant | None = None
     rates: tuple[Rate, ...] = ()
+    fair: str | None = None
 
 
 NO_DETAILS = Details()
@@ -101,9 +102,9 @@ decode_history = msgspec.json.Decoder(tuple[Event, ...]).decode
 
 def encode_details(run: Run) -> bytes | None:
     """The details of a run as JSON; None where it has none."""
-    if run.policy is None and run.fires == 1 and run.last_fire_at is None and not run.rates:
+    if run.policy is None and run.fires == 1 and run.last_fire_at is None and not run.rates and run.fair is None:
         return None
-    return encode_json(Details(run.policy, run.fires, run.last_fire_at, run.rates))
+    return encode_json(Details(run.policy, run.fires, run.last_fire_at, run.rates, run.fair))
 
 
 def encode_history(run: Run) -> bytes | None:

@@ -13,7 +13,7 @@ from typing import ParamSpec, TypeVar
 
 from horarium.clock import Instant
 from horarium.errors import StoreUnavailable
-from horarium.model import Health, Job, Node, Plan, Run, RunChange, Whole
+from horarium.model import Health, Job, Level, Node, Plan, Run, RunChange, Whole
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats, Store
 
@@ -152,6 +152,9 @@ class FaultyStore:
         self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant, steady: Instant
     ) -> Claimed:
         return await self._through(self.store.claim_runs, queues, limit, worker, now, until, steady)
+
+    async def first_due(self, levels: Sequence[Level]) -> list[Instant | None]:
+        return await self._through(self.store.first_due, levels)
 
     async def settle_runs(self, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
         return await self._through(self.store.settle_runs, changes, steady)

@@ -43,6 +43,7 @@ from horarium.policies import (
     Approval,
     CatchUp,
     Concurrency,
+    FairKey,
     Overlap,
     Rates,
     Retention,
@@ -90,6 +91,7 @@ class JobDefinition(Struct, kw_only=True, forbid_unknown_fields=True, omit_defau
     priority: Priority = 0
     concurrency: Concurrency | None = None
     rate: Rates = ()
+    fair: FairKey | None = None
     jitter_seconds: JitterSeconds = 0.0
     starts_at: Moment | None = None
     ends_at: Moment | None = None
@@ -139,7 +141,7 @@ def _job_from(definition: JobDefinition, id: str, now: Instant, check_target: Ta
         job = replace(job, paused_at=now)
     know_trigger(job, trigger)
     check_target(job.target)
-    check_keys(job.rate, job.concurrency)
+    check_keys(job.rate, job.concurrency, job.fair)
     _check_sizes(job)
     _check_window(job)
     _check_approval(job)
@@ -165,7 +167,7 @@ def _with_definition(job: Job, definition: JobDefinition, now: Instant, check_ta
     if revised == job:
         return job
     check_target(revised.target)
-    check_keys(revised.rate, revised.concurrency)
+    check_keys(revised.rate, revised.concurrency, revised.fair)
     _check_sizes(revised)
     _check_window(revised)
     _check_approval(revised)

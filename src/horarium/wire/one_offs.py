@@ -40,6 +40,7 @@ from horarium.policies import (
     DEFAULT_TIMEOUTS,
     Concurrency,
     Debounce,
+    FairKey,
     Rate,
     Rates,
     Retention,
@@ -84,6 +85,7 @@ class RunDefinition(Struct, kw_only=True, forbid_unknown_fields=True, omit_defau
     debounce: Debounce | None = None
     rate: Rates = ()
     labels: Labels = {}
+    fair: FairKey | None = None
 
 
 def read_run(fields: Mapping[str, Any]) -> RunDefinition:
@@ -118,15 +120,17 @@ def run_of(definition: RunDefinition, *, id: str, now: Instant, check_target: Ta
         policy=policy,
         unique_key=None if definition.unique_key is None else callers_key(definition.unique_key),
     )
-    return with_own_keys(run, target, definition.rate, definition.concurrency)
+    return with_own_keys(run, target, definition.rate, definition.concurrency, definition.fair)
 
 
-def with_own_keys(run: Run, target: Target, rates: tuple[Rate, ...], concurrency: Concurrency | None) -> Run:
+def with_own_keys(
+    run: Run, target: Target, rates: tuple[Rate, ...], concurrency: Concurrency | None, fair: str | None
+) -> Run:
     """A new run that belongs to no job, with its keys. Raises InvalidRequest, or InvalidJob for an unknown part."""
-    if not rates and concurrency is None:
+    if not rates and concurrency is None and fair is None:
         return run
-    check_keys(rates, concurrency)
-    return with_keys(run, Source(None, run.queue, own_labels(run), target, run.payload), rates, concurrency)
+    check_keys(rates, concurrency, fair)
+    return with_keys(run, Source(None, run.queue, own_labels(run), target, run.payload), rates, concurrency, fair)
 
 
 def _policy_of(definition: RunDefinition) -> RunPolicy | None:

@@ -90,6 +90,7 @@ class JobView(Struct, kw_only=True):
     priority: int
     concurrency: Concurrency | None
     rate: tuple[Rate, ...] = ()
+    fair: str | None = None
     jitter_seconds: float
     starts_at: datetime | None
     ends_at: datetime | None
@@ -143,7 +144,7 @@ class RunView(Struct, kw_only=True):
     """A run as it is shown. `fires` > 1: a skipped run for the fire times from `fire_at` to `last_fire_at`.
     `idempotency_key` is the same for every attempt. `target`: the program to start, for the worker that claims it.
     `labels`: its own, if it belongs to no job. `rates`: its limits;
-    `waits_for`: the key of the one for which it waits."""
+    `waits_for`: the key of the one for which it waits. `fair`: its fairness key."""
 
     id: str
     job: str | None
@@ -174,6 +175,7 @@ class RunView(Struct, kw_only=True):
     labels: dict[str, str] | UnsetType = UNSET
     rates: tuple[Rate, ...] | UnsetType = UNSET
     waits_for: str | UnsetType = UNSET
+    fair: str | UnsetType = UNSET
 
 
 RunOutcome = Literal["created", "exists", "replaced", "debounced"]
@@ -339,7 +341,7 @@ def run_view(run: Run) -> RunView:
         job=run.job,
         queue=run.queue,
         fire_at=to_datetime(run.fire_at),
-        due_at=to_datetime(run.due_at),
+        due_at=to_datetime(run.due_since),
         state=_PENDING if waits else run.state,
         attempt=run.attempt,
         priority=run.priority,
@@ -360,6 +362,7 @@ def run_view(run: Run) -> RunView:
         labels=own_labels(run) or UNSET,
         rates=run.rates or UNSET,
         waits_for=(waits_for(run) if run.rates else None) or UNSET,
+        fair=run.fair or UNSET,
     )
 
 

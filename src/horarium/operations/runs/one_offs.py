@@ -118,6 +118,7 @@ class OneOffs:
             wanted = replace(run, unique_key=generation_key(rule.key, record.version - 1))
             holder = await self._store.get_run_by_key(wanted.unique_key or "")
             if holder is None:
+                (wanted,) = await self._runs.lined_up([wanted])
                 if not (await self._runs.add_runs([wanted]))[0]:
                     continue
                 if record.version > 1:  # it may have been forgotten meanwhile

@@ -215,6 +215,7 @@ def fresh_run(run: Run, *, id: str, now: Instant) -> Run:
         concurrency_key=run.concurrency_key,
         concurrency_max=run.concurrency_max,
         rates=run.rates,
+        fair=run.fair,
         lease_seconds=run.lease_seconds,
         execution_seconds=run.execution_seconds,
         start_by=None if start_seconds is None else now + to_micros(start_seconds),

@@ -12,6 +12,7 @@ from horarium.clock import Instant, to_micros
 from horarium.errors import StoreUnavailable
 from horarium.model import EventKind, Run, State
 from horarium.model.records import Record, RecordChange
+from horarium.operations.settling.turns import Turns
 from horarium.operations.writing.context import Context
 from horarium.ports import BATCH_MAX
 from horarium.rules.rates import Admitted, Bucket, admit, line_up, rates_of, shut, waiting
@@ -46,6 +47,7 @@ class Rating:
 
     def __init__(self, context: Context) -> None:
         self._store, self._clock = context.store, context.clock
+        self._turns = Turns(context)
 
     async def admit(self, runs: Sequence[Run]) -> Admitted:
         """Which of these claimed runs may begin; the others as they are to wait."""
@@ -63,8 +65,8 @@ class Rating:
         return whole
 
     async def lined_up(self, runs: Sequence[Run]) -> list[Run]:
-        """New runs, each due at its place in line where there is one. Where that can't be done now, they are given
-        one once they are claimed."""
+        """New runs, each due at its place in the line of its rate limits where there is one, else at the turn of its
+        fairness key. Where that can't be done now, they are given one once they are claimed, or due."""
         now = self._clock.now()
         due = [run for run in runs if run.rates and run.state is State.PENDING and run.due_at <= now]
         placed: dict[str, Run] = {}
@@ -74,7 +76,8 @@ class Rating:
             except StoreUnavailable:
                 break
             placed |= {run.id: run for run in admitted.waiting if not any(rate.key in lost for rate in run.rates)}
-        return [placed.get(run.id, run) for run in runs] if placed else list(runs)
+        lined = [placed.get(run.id, run) for run in runs] if placed else list(runs)
+        return await self._turns.taken(lined) if any(run.fair is not None for run in lined) else lined
 
     async def shut(self, runs: Sequence[Run]) -> None:
         """These runs were written. Where a target asked for a pause, its keys are shut until then."""

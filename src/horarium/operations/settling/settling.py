@@ -109,6 +109,14 @@ class Settling:
             await self._reconciler.after_put_back([run])
         return written
 
+    async def give_turns(self, runs: Sequence[Run], jobs: Mapping[str, Job], now: Instant) -> None:
+        """Give these runs, which wait and have fallen due, the turns of their keys."""
+        placed = await self._rating.lined_up(runs) if runs else []
+        changes = [
+            RunChange(after, run.token, run.state) for run, after in zip(runs, placed, strict=True) if after != run
+        ]
+        await self.write(changes, jobs, now)
+
     async def release(self, runs: Sequence[Run], jobs: Mapping[str, Job], reason: str) -> None:
         """Give claimed runs back that were not begun."""
         now = self._clock.now()

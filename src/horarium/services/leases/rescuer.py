@@ -13,6 +13,7 @@ from horarium.model.holds import Hold
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.settling.settling import Settling
 from horarium.ports import BATCH_MAX, Store, Topic
+from horarium.rules.fairness import awaits_turn
 from horarium.rules.holds import hold_on, kept_back
 from horarium.rules.settling import rescue
 from horarium.rules.unbegun import unbegun
@@ -77,13 +78,17 @@ class Rescuer(Service):
             # The clock went back while we waited: those that were to start in time may still do so.
             return self._clock.now()
         holds = await self._reconciler.holding.look()
-        changes = [_held(run, jobs, now, holds) or _change(run, jobs, now, own) for run in runs]
+        held = {run.id: change for run in runs if (change := _held(run, jobs, now, holds)) is not None}
+        waiting = {run.id: run for run in runs if awaits_turn(run) and run.id not in held}
+        runs = [run for run in runs if run.id not in waiting]
+        await self._settling.give_turns(list(waiting.values()), jobs, now)
+        changes = [held.get(run.id) or _change(run, jobs, now, own) for run in runs]
         written = await self._settling.write(changes, jobs, now)
         rescued = [change.run for change, done in zip(changes, written, strict=True) if done]
         self._telemetry.rescued(rescued)
         for run in rescued:
             self._log.warning(now, "run %s is %s: %s", run.id, run.state, run.error or run.history[-1].message)
-        return now if is_full and rescued else next_at
+        return now if is_full and (rescued or waiting) else next_at
 
     async def _jobs(self, runs: list[Run]) -> dict[str, Job]:
         ids = list({run.job_id for run in runs if run.job_id is not None})

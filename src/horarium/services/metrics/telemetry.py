@@ -96,7 +96,7 @@ class Telemetry:
         for (started_at, attempt), begun in groupby(runs, _begun):
             if started_at is not None:
                 lates = again if attempt != 1 else first.setdefault(started_at, [])
-                lates += [started_at - run.due_at for run in begun]
+                lates += [started_at - run.due_since for run in begun]
         for started_at, lates in first.items():
             lates.sort()
             self.tally.claimed(started_at, lates)
@@ -107,7 +107,7 @@ class Telemetry:
     def _began(self, run: Run) -> None:
         """One attempt began."""
         if run.started_at is not None:
-            lates = [run.started_at - run.due_at]
+            lates = [run.started_at - run.due_since]
             if run.attempt == 1:
                 self.tally.claimed(run.started_at, lates)
             self._lateness.observe(lates)

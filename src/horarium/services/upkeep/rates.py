@@ -1,19 +1,24 @@
-"""Rate limits: runs that wait get new places when the limit of their key is changed, and idle keys are forgotten.
+"""Rate limits: runs that wait get new places when the limit of their key is changed, and idle keys are forgotten;
+those of fairness keys too.
 
 The work of a change is in a marker record, as that of the applier is; a node that goes on with it begins again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from horarium.clock import MINUTE, Clock, Instant
 from horarium.model import RunChange, State
-from horarium.model.records import RecordChange, RecordFilter
+from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.settling.rating import CHANGED, PREFIX, Rating, bucket_of
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.settling.settling import Settling
+from horarium.operations.settling.turns import ENDS, end_of, line_of
 from horarium.operations.writing.context import Context
 from horarium.ports import PAGE_MAX, RunFilter, Store, Topic
 from horarium.rules.applying import owed_of
+from horarium.rules.fairness import is_over
 from horarium.rules.rates import brought_forward, is_idle, rates_of, waits_for
 from horarium.services.loop.service import Service, Wake
 from horarium.services.upkeep.applier import Applier, Work
@@ -60,11 +65,11 @@ class RateApplier(Applier):
         await self._settling.write(changes, {}, now)
 
 
-class RateForgetter(Service):
-    """Removes the state of keys under which nothing has waited or begun for a while."""
+class Forgetter(Service):
+    """Removes records that say no more than none at all."""
 
-    name = "rate-forgetter"
     topics: tuple[Topic, ...] = ()
+    prefix: str
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self.wake = Wake()
@@ -72,10 +77,40 @@ class RateForgetter(Service):
         self._after: str | None = None
 
     async def step(self, now: Instant) -> Instant | None:
-        page = await self._store.list_records(RecordFilter(PREFIX), self._after, PAGE_MAX)
-        steady = self._clock.steady()
-        idle = [record for record in page.items if is_idle(bucket_of(record), now, steady)]
-        if idle:
+        page = await self._store.list_records(RecordFilter(self.prefix), self._after, PAGE_MAX)
+        if idle := await self._idle(page.items, now):
             await self._store.put_records([RecordChange(record, record.version, deleted=True) for record in idle])
         self._after = page.next_after
         return now + MINUTE if self._after is None else now
+
+    async def _idle(self, records: Sequence[Record], now: Instant) -> list[Record]:
+        raise NotImplementedError
+
+
+class RateForgetter(Forgetter):
+    """Removes the state of keys of rate limits under which nothing has waited or begun for a while."""
+
+    name = "rate-forgetter"
+    prefix = PREFIX
+
+    async def _idle(self, records: Sequence[Record], now: Instant) -> list[Record]:
+        steady = self._clock.steady()
+        return [record for record in records if is_idle(bucket_of(record), now, steady)]
+
+
+class TurnForgetter(Forgetter):
+    """Removes the last turns of fairness keys that lie before all that waits."""
+
+    name = "turn-forgetter"
+    prefix = ENDS
+
+    async def _idle(self, records: Sequence[Record], now: Instant) -> list[Record]:
+        lines = {record.name: line_of(record.name) for record in records}
+        levels = [(*line, gated) for line in dict.fromkeys(lines.values()) for gated in (False, True)]
+        firsts = dict(zip(levels, await self._store.first_due(levels), strict=True))
+
+        def is_idle(record: Record) -> bool:
+            waiting = [firsts[*lines[record.name], gated] for gated in (False, True)]
+            return is_over(end_of(record), waiting, now)
+
+        return [record for record in records if is_idle(record)]

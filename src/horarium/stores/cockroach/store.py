@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 from horarium.clock import Instant
 from horarium.errors import InvalidRequest
+from horarium.model import Level as PortLevel
 from horarium.model import Run
 from horarium.model.records import Record, RecordFilter
 from horarium.ports import NOTHING_ALONG, Along, Claimed, Page, Placeholders, RunFilter
@@ -112,6 +113,9 @@ class CockroachStore(PostgresStore):
             return taken
         later = await self._levels_after(queues, until)
         return Claimed(taken.runs, taken.jobs, min((level[3] for level in later), default=None))
+
+    async def first_due(self, levels: Sequence[PortLevel]) -> list[Instant | None]:
+        return await self._overtaking(lambda session: claim.first_due(session, levels)) if levels else []
 
     async def _levels_after(self, queues: Sequence[str], instant: Instant) -> list[Level]:
         return await self._overtaking(lambda session: claim.levels_after(session, queues, instant))

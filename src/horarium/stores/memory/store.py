@@ -14,7 +14,7 @@ from itertools import islice, takewhile
 from msgspec.structs import replace
 
 from horarium.clock import Instant
-from horarium.model import NO_HEALTH, Health, Job, Node, Plan, Run, RunChange, State, Whole
+from horarium.model import NO_HEALTH, Health, Job, Level, Node, Plan, Run, RunChange, State, Whole
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import (
     NOTHING_ALONG,
@@ -218,6 +218,13 @@ class MemoryStore:
         ids = {run.job_id for run in runs if run.job_id is not None}
         jobs = {job_id: self._space.jobs[job_id] for job_id in ids if job_id in self._space.jobs}
         return Claimed(runs, jobs, claim.due_ahead() if left is None else left.due_at)
+
+    async def first_due(self, levels: Sequence[Level]) -> list[Instant | None]:
+        return [self._first_due(*level) for level in levels]
+
+    def _first_due(self, queue: str, priority: int, gated: bool) -> Instant | None:
+        lane = self._space.found_runs.lanes.by_queue.get(queue, {}).get(priority, ())
+        return next((due_at for due_at, run_id in lane if self._space.runs[run_id].is_gated is gated), None)
 
     async def settle_runs(self, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
         return self._space.apply_all(changes, steady)

@@ -22,7 +22,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from horarium.clock import Instant
-from horarium.model import Job, Run, State
+from horarium.model import Job, Level, Run, State
 from horarium.ports import Claimed, deadline_of, lease_end
 from horarium.stores.mongo import queries
 from horarium.stores.mongo.connect import new_mark, update_one
@@ -46,6 +46,10 @@ async def claim_runs(
     claim = _Claim(session, queues, limit, worker, now, until, steady)
     runs = await claim.runs()
     return Claimed(tuple(runs), await claim.jobs_of(runs), await claim.next_due_at())
+
+
+async def first_due(session: Session, levels: Sequence[Level]) -> list[Instant | None]:
+    return list(await asyncio.gather(*(session.first(queries.first_due(session, *level)) for level in levels)))
 
 
 class _Claim:

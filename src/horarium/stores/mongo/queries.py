@@ -321,6 +321,11 @@ def next_due_at(session: Session, queues: Sequence[str], until: Instant) -> Quer
     return _first(RUNS, "runs_waiting", found, "due_at")
 
 
+def first_due(session: Session, queue: str, priority: int, gated: bool) -> Query:
+    found = {"n": session.namespace, "queue": queue, "gated": True if gated else None, "priority": priority, **PENDING}
+    return _first(RUNS, "runs_in_lane", found, "due_at")
+
+
 # ---- settling and keeping ---------------------------------------------------------------------------------------
 
 

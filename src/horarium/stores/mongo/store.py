@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from horarium.clock import Instant
 from horarium.errors import StoreUnavailable
-from horarium.model import Health, Job, Node, Plan, Run, RunChange, Whole
+from horarium.model import Health, Job, Level, Node, Plan, Run, RunChange, Whole
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats
 from horarium.stores.calls import Calls
@@ -157,6 +157,9 @@ class MongoStore:
         self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant, steady: Instant
     ) -> Claimed:
         return await self._call(claim.claim_runs(self._open(), queues, limit, worker, now, until, steady))
+
+    async def first_due(self, levels: Sequence[Level]) -> list[Instant | None]:
+        return await self._call(claim.first_due(self._open(), levels)) if levels else []
 
     async def settle_runs(self, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
         return await self._call(runs.settle_runs(self._open(), changes, steady)) if changes else []

@@ -27,11 +27,12 @@ from zlib import crc32
 from msgspec import Struct
 
 from horarium.clock import Instant
+from horarium.model import Level as PortLevel
 from horarium.model import Run
 from horarium.ports import Claimed
 from horarium.stores.encoding import decode_id, encode_text
 from horarium.stores.postgres.marks import NO_MARKS, not_after_the_next_look
-from horarium.stores.postgres.rows import OWNER_COLUMN, storable
+from horarium.stores.postgres.rows import OWNER_COLUMN, is_storable, storable
 from horarium.stores.postgres.runs import load
 from horarium.stores.postgres.session import Session
 
@@ -110,6 +111,13 @@ async def levels_after(session: Session, queues: Sequence[str], instant: Instant
     """The levels of these queues in which something waits that is due after this instant."""
     rows = await session.rows("claim_levels", session.namespace_id, storable(set(queues)), instant)
     return [tuple(row) for row in rows]
+
+
+async def first_due(session: Session, levels: Sequence[PortLevel]) -> list[Instant | None]:
+    queues, priorities, gated = zip(*levels, strict=True)
+    names = [queue if is_storable(queue) else "" for queue in queues]
+    rows = await session.rows("first_due", session.namespace_id, names, list(priorities), list(gated))
+    return [row[0] for row in rows]
 
 
 async def next_after(session: Session, queues: Sequence[str], until: Instant) -> Instant | None:

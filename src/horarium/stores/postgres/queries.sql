@@ -719,6 +719,20 @@ SELECT rank, is_gated, queue_id, first_due_at FROM (
     SELECT -priority, 1, queue_id, {first_due; gated; runs.gated} FROM gated WHERE priority IS NOT NULL
 ) AS levels WHERE first_due_at IS NOT NULL;
 
+-- name: first_due
+SELECT CASE WHEN given.gated THEN (
+    SELECT runs.due_at FROM horarium.runs
+    WHERE runs.queue_id = queues.num AND runs.priority = given.priority AND state = 0 AND runs.gated
+    ORDER BY runs.due_at LIMIT 1
+) ELSE (
+    SELECT runs.due_at FROM horarium.runs
+    WHERE runs.queue_id = queues.num AND runs.priority = given.priority AND state = 0 AND NOT runs.gated
+    ORDER BY runs.due_at LIMIT 1
+) END
+FROM unnest($2::text[], $3::int2[], $4::bool[]) WITH ORDINALITY AS given (queue, priority, gated, place)
+LEFT JOIN horarium.queues ON queues.namespace_id = $1 AND queues.name = given.queue
+ORDER BY given.place;
+
 -- name: claim_ready
 -- One level's due runs that nothing can hold back; those that another claimer is taking are left to it.
 SELECT due_at, id, owner_id FROM horarium.runs

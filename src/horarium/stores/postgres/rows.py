@@ -321,6 +321,7 @@ def _decode_rare(id: str, row: Any, queues: Mapping[int, str], owners: Mapping[i
         concurrency_max=concurrency_max or 0,
         serial=bool(serial),
         rates=() if rare is None else rare.rates,
+        fair=None if rare is None else rare.fair,
         lease_seconds=SAID_LEASE_SECONDS if lease_seconds is None else lease_seconds,
         execution_seconds=execution_seconds,
         start_by=start_by,

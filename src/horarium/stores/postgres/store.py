@@ -13,7 +13,7 @@ import msgspec
 
 from horarium.clock import DAY, Instant
 from horarium.errors import StoreUnavailable
-from horarium.model import Health, Job, Node, Plan, Run, RunChange, Whole
+from horarium.model import Health, Job, Level, Node, Plan, Run, RunChange, Whole
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import (
     NOTHING_ALONG,
@@ -223,6 +223,9 @@ class PostgresStore:
             if claimed.runs or claimed.next_due_at is None or claimed.next_due_at > until or limit <= 0:
                 break
         return claimed
+
+    async def first_due(self, levels: Sequence[Level]) -> list[Instant | None]:
+        return await self._call(lambda session: claim.first_due(session, levels)) if levels else []
 
     async def settle_runs(self, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
         if not changes:

@@ -152,6 +152,7 @@ def encode_run(run: Run) -> bytes:
     payload = run.payload
     apart = payload is not None and len(payload) > PAYLOAD_INLINE_BYTES_MAX
     plain = run.policy is None and run.fires == 1 and run.last_fire_at is None and limit is None and not run.rates
+    plain = plain and run.fair is None
     return pack(
         (
             *_changing(run),
@@ -171,9 +172,14 @@ def encode_run(run: Run) -> bytes:
             CAUSE_NUMBERS[run.cause],
             None if apart else payload,
             None if micros / SECOND == seconds else seconds,
-            None if plain else (run.policy, run.fires, run.last_fire_at, limit, *([run.rates] if run.rates else ())),
+            None if plain else (run.policy, run.fires, run.last_fire_at, limit, *_rates_and_fair(run)),
         )
     )
+
+
+def _rates_and_fair(run: Run) -> tuple[Any, ...]:
+    """As far as there are any."""
+    return (run.rates, run.fair) if run.fair is not None else (run.rates,) if run.rates else ()
 
 
 def new_run(run: Run, arguments: Arguments) -> tuple[Any, ...]:
@@ -351,7 +357,7 @@ def _run(run_id: str, row: list[Any]) -> Run:
     (state, token, attempt, due_at, lease_expires_at, started_at, start_by, worker, finished_at, disposition, prune_at,
      deadline, queue, priority, fire_at, job_id, job, serial, concurrency_key, concurrency_max, unique_key,
      lease_micros,     _, _, created_at, cause, payload, lease_seconds, rest) = row  # fmt: skip
-    policy, fires, last_fire_at, execution_seconds, rates = _rest(rest) if rest else (None, 1, None, None, ())
+    policy, fires, last_fire_at, execution_seconds, rates, fair = _rest(rest) if rest else NO_REST
     return Run(
         id=run_id,
         queue=queue,
@@ -370,6 +376,7 @@ def _run(run_id: str, row: list[Any]) -> Run:
         concurrency_max=concurrency_max,
         serial=serial,
         rates=rates,
+        fair=fair,
         lease_seconds=lease_micros / SECOND if lease_seconds is None else lease_seconds,
         execution_seconds=execution_seconds,
         start_by=start_by,
@@ -387,10 +394,14 @@ def _run(run_id: str, row: list[Any]) -> Run:
     )
 
 
-def _rest(rest: list[Any]) -> tuple[RunPolicy | None, int, Instant | None, float | None, tuple[Rate, ...]]:
+Rest = tuple[RunPolicy | None, int, Instant | None, float | None, tuple[Rate, ...], str | None]
+NO_REST: Rest = (None, 1, None, None, (), None)
+
+
+def _rest(rest: list[Any]) -> Rest:
     policy, fires, last_fire_at, execution_seconds, *more = rest
     rates = msgspec.convert(more[0], tuple[Rate, ...]) if more else ()
-    return _to_policy(policy), fires, last_fire_at, execution_seconds, rates
+    return _to_policy(policy), fires, last_fire_at, execution_seconds, rates, more[1] if len(more) > 1 else None
 
 
 def _to_policy(plain: Any) -> RunPolicy | None:

@@ -19,7 +19,7 @@ import msgspec
 
 from horarium.clock import DAY, Instant
 from horarium.errors import InvalidSetting
-from horarium.model import Health, Job, Node, Plan, Run, RunChange, State, Whole
+from horarium.model import Health, Job, Level, Node, Plan, Run, RunChange, State, Whole
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import (
     BATCH_MAX,
@@ -284,6 +284,12 @@ class RedisStore:
         next_due_at, count, texts, loaded, job_ids, rows = await self._write("claim_runs", *asked)
         jobs = {job_id.decode(): decode_job(row) for job_id, row in zip(job_ids, rows, strict=True) if row is not None}
         return Claimed(tuple(claimed_runs(count, texts, loaded)), jobs, int(next_due_at) if next_due_at else None)
+
+    async def first_due(self, levels: Sequence[Level]) -> list[Instant | None]:
+        given = (
+            value for queue, priority, gated in levels for value in ("gated" if gated else "lane", priority, queue)
+        )
+        return [int(float(at)) if at else None for at in await self._read("first_due", *given)] if levels else []
 
     async def settle_runs(self, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
         if changes and changes[0].replaces:

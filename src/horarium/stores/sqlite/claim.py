@@ -21,6 +21,7 @@ from itertools import groupby, islice
 from typing import Any
 
 from horarium.clock import Instant
+from horarium.model import Level as PortLevel
 from horarium.model import Run
 from horarium.ports import Claimed
 from horarium.stores.sqlite.rows import NUMBER, load_runs, runs_of
@@ -75,6 +76,14 @@ def _take_level(
 def _take(session: Session, numbers: Sequence[int], worker_id: int | None, now: Instant, steady: Instant) -> None:
     if numbers:
         session.change("claim_runs", carray(numbers), worker_id, now, steady - now)
+
+
+def first_due(session: Session, levels: Sequence[PortLevel]) -> list[Instant | None]:
+    numbers = session.queue_numbers({queue for queue, _, _ in levels})
+    return [
+        session.one("first_due", numbers[queue], priority, gated) if queue in numbers else None
+        for queue, priority, gated in levels
+    ]
 
 
 def _earliest(levels: Sequence[Level]) -> Instant | None:

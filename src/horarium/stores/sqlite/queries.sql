@@ -431,6 +431,13 @@ SELECT json_group_array(json_array(-priority, is_gated, queue_id, first_due_at))
     SELECT priority, 1, queue_id, {first_due; gated; 1} FROM gated WHERE priority IS NOT NULL
 ) WHERE first_due_at IS NOT NULL;
 
+-- name: first_due
+SELECT CASE WHEN ?3 THEN (
+    SELECT due_at FROM runs WHERE queue_id = ?1 AND priority = ?2 AND state = 0 AND gated = 1 ORDER BY due_at LIMIT 1
+) ELSE (
+    SELECT due_at FROM runs WHERE queue_id = ?1 AND priority = ?2 AND state = 0 AND gated = 0 ORDER BY due_at LIMIT 1
+) END;
+
 -- name: claim_level
 -- One level's due runs that nothing can hold back, where no other level counts: as `load_runs` gives them, but as they
 -- are once `claim_runs` has taken them for ?6 (?7: how far the steady scale is ahead of ?4); and their numbers.

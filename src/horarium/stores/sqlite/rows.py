@@ -269,6 +269,7 @@ def _rare_run(id: str, row: list[Any], queues: Names, owners: Owners, workers: N
         concurrency_max=concurrency_max or 0,
         serial=serial is not None,
         rates=details.rates,
+        fair=details.fair,
         lease_seconds=lease_seconds,
         execution_seconds=execution_seconds,
         start_by=start_by,

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from horarium.clock import DAY, Instant
-from horarium.model import Health, Job, Node, Plan, Run, RunChange, Whole
+from horarium.model import Health, Job, Level, Node, Plan, Run, RunChange, Whole
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats
 from horarium.stores.migrations import known_migrations
@@ -163,6 +163,9 @@ class SqliteStore:
     ) -> Claimed:
         given = queues, limit, worker, now, until, steady
         return await self._writer.call(lambda session: claim.claim_runs(session, *given))
+
+    async def first_due(self, levels: Sequence[Level]) -> list[Instant | None]:
+        return await self._reader.call(lambda session: claim.first_due(session, levels)) if levels else []
 
     async def settle_runs(self, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
         return await self._writer.call(lambda session: runs.settle_runs(session, changes, steady)) if changes else []

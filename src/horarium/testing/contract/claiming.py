@@ -12,7 +12,7 @@ from horarium.model import HttpTarget as Http
 from horarium.policies import Rate, Retry
 from horarium.ports import BATCH_MAX, RunFilter, Store
 from horarium.testing.contract.base import Stores, StoreUnderTest, ids, run_of, take, take_one
-from horarium.testing.values import NOW, a_finished_run, a_job, a_run, completed
+from horarium.testing.values import NOW, QUEUE, a_finished_run, a_job, a_run, completed
 
 FULL_RUN = Run(
     id="0190a0a0-0000-7000-8000-00000000000f",
@@ -36,6 +36,7 @@ FULL_RUN = Run(
     concurrency_max=100_000,
     serial=True,
     rates=(Rate(100, 0.1 + 59.9, 7, key="schlüssel/\U0001f511%_"), Rate(1, 3600.0, key="b")),
+    fair="schlüssel/\U0001f511%_\x00",
     lease_seconds=0.1 + 0.2,
     execution_seconds=1e8 / 3,
     start_by=INSTANT_MAX,
@@ -58,6 +59,41 @@ FULL_RUN = Run(
 
 
 class ClaimingContract(StoreUnderTest):
+    # -- what is due first
+
+    async def test_what_is_due_first_is_told_of_each_level_in_the_order_asked(self, store: Store) -> None:
+        await store.add_runs(
+            [
+                a_run(1, due_at=NOW + HOUR),
+                a_run(2, due_at=NOW + 7),
+                a_run(3, due_at=NOW - 5, priority=3),
+                a_run(4, due_at=NOW - 9, queue="other"),
+                a_run(5, due_at=NOW - 8, state=State.COMPLETED),
+                a_run(6, due_at=NOW - 3, concurrency_key="k", concurrency_max=1),
+            ]
+        )
+        assert await store.first_due([]) == []
+        asked = [(QUEUE, 3, False), ("none", 0, False), (QUEUE, 0, True), ("other", 0, False), (QUEUE, 9, False)]
+        found = await store.first_due(asked)
+        # A store in which gated runs that may be taken wait among the others tells of those there.
+        assert found[2] in (NOW - 3, None)
+        assert [*found[:2], *found[3:]] == [NOW - 5, None, NOW - 9, None]
+
+    async def test_what_was_claimed_is_not_due_first(self, store: Store) -> None:
+        runs = [a_run(number, due_at=NOW - 9 + number) for number in range(3)]
+        await store.add_runs(runs)
+        assert await store.first_due([(QUEUE, 0, False)]) == [NOW - 9]
+        await take(store, 2)
+        assert await store.first_due([(QUEUE, 0, False)] * 2) == [NOW - 7] * 2
+        await take(store)
+        assert await store.first_due([(QUEUE, 0, False)]) == [None]
+
+    async def test_runs_that_a_full_key_holds_back_are_due_first_among_the_gated(self, store: Store) -> None:
+        gated = [a_run(n, due_at=NOW - 9 + n, concurrency_key="k", concurrency_max=1) for n in range(3)]
+        await store.add_runs([*gated, a_run(7, due_at=NOW - 1)])
+        await take(store, 1)
+        assert await store.first_due([(QUEUE, 0, True), (QUEUE, 0, False)]) == [NOW - 8, NOW - 1]
+
     # -- adding and reading
 
     async def test_a_run_comes_back_equal_in_every_field(self, store: Store) -> None:

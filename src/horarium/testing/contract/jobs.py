@@ -54,6 +54,7 @@ FULL_JOB = Job(
     priority=-1000,
     concurrency=Concurrency(key="schlüssel/\U0001f511", max=100_000),
     rate=(Rate(7, 60.5, 3, key="schlüssel/{payload.x}"),),
+    fair="schlüssel/{payload.x}",
     jitter_seconds=0.000001,
     starts_at=INSTANT_MIN,
     ends_at=INSTANT_MAX,

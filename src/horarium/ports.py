@@ -188,8 +188,8 @@ class Store(Protocol):
         `deleted_at` set the name is free again, for good. True: carried out."""
 
     async def write_whole(self, whole: Whole, steady: Instant) -> bool:
-        """What `commit_plans`, `add_jobs` and `put_records` do, in this order and one transaction. False: some of it
-        would be refused, and nothing was written."""
+        """What `commit_plans`, `add_jobs`, `put_records` and `add_runs` do, in this order and one transaction. False:
+        some of it would be refused, and nothing was written."""
 
     # -- runs
 

@@ -17,6 +17,7 @@ from horarium.access.keys import Keys as NamedKeys
 from horarium.access.tokens import Tokens
 from horarium.api.access import AccessApi, Callers, SignInPlace
 from horarium.api.approvals import Approvals
+from horarium.api.batches import BatchesApi
 from horarium.api.bulk import BulkRuns
 from horarium.api.calendars import CalendarsApi
 from horarium.api.channels import ChannelsApi
@@ -75,7 +76,7 @@ LOOPBACK = Hosts()
 
 def _when_not_to_run(operations: Operations) -> list[Endpoint]:
     """Business days, holds, fire times that are skipped or moved, and runs that wait for a decision."""
-    parts = (CalendarsApi, HoldsApi, Overrides, Approvals)
+    parts = (CalendarsApi, HoldsApi, Overrides, Approvals, BatchesApi)
     return [endpoint for part in parts for endpoint in part(operations).endpoints()]
 
 

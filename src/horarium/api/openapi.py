@@ -21,6 +21,7 @@ on the last. Errors are problem details (RFC 9457) with a stable `code`. Deliver
 TAGS = {
     "jobs": "What to run, when, under which policies.",
     "runs": "Their states, results and histories.",
+    "batches": "Runs whose common end brings something about.",
     "work": "For workers: claim, heartbeat, report.",
     "access": "Who asks, keys, and the audit.",
     "queues": "How the keys of a queue share it.",

@@ -34,11 +34,16 @@ WRITER = "horarium refusal"
 TOLD = "refusal-told"
 """The message to siblings about an entry that was written."""
 PREFIX = "/api/v1"
-KINDS = {"jobs": "job", "runs": "run", "keys": "key", "channels": "channel", "calendars": "calendar", "holds": "hold"}
+KINDS = {
+    "jobs": "job", "runs": "run", "keys": "key", "channels": "channel", "calendars": "calendar", "holds": "hold",
+    "batches": "batch",
+}  # fmt: skip
 BY_METHOD = {"PUT": "update", "PATCH": "update", "DELETE": "delete"}
 BY_WORD = {"run": "trigger", "edit": "update", "batch": "create"}
 """Words at the end of an address that are not the name of the action."""
-WORDS = frozenset({"pause", "resume", "trigger", "backfill", "revert", "delete", "cancel", "retry", "test", *BY_WORD})
+WORDS = frozenset(
+    {"close", "pause", "resume", "trigger", "backfill", "revert", "delete", "cancel", "retry", "test", *BY_WORD}
+)
 UNKNOWN = principal("unknown", "unknown", "key", [])
 
 

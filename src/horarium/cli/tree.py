@@ -16,6 +16,7 @@ COMMANDS = {
     "pruner": ("horarium.cli.serve:pruner", "Run only the pruner, which forgets old runs."),
     "job": ("horarium.cli.job:job", "Define, show, pause, trigger, import and export jobs."),
     "run": ("horarium.cli.run:run", "List, show, cancel and retry runs."),
+    "batch": ("horarium.cli.batch:batch", "Runs whose common end brings something about."),
     "approval": ("horarium.cli.approval:approval", "Decide about runs that wait for it."),
     "calendar": ("horarium.cli.calendar:calendar", "Define which days are business days."),
     "hold": ("horarium.cli.hold:hold", "Let nothing begin, until a moment."),
@@ -51,6 +52,7 @@ cli = Lazy(
         "Jobs and runs": (
             "job",
             "run",
+            "batch",
             "approval",
             "calendar",
             "hold",

@@ -27,6 +27,7 @@ from horarium.client.answers import (
     Runs,
 )
 from horarium.client.approvals import Approvals
+from horarium.client.batches import Batches
 from horarium.client.calendars import Calendars
 from horarium.client.channels import Channels
 from horarium.client.feeds import Feeds
@@ -59,6 +60,7 @@ class Client(Watching, ManyRuns):
         """`options`: those of `Transport`: timeout_seconds, attempts_max."""
         self._transport = Transport(url, api_key, **options)
         self.approvals = Approvals(self._transport)
+        self.batches = Batches(self._transport)
         self.calendars = Calendars(self._transport)
         self.holds = Holds(self._transport)
         self.rates = Rates(self._transport)

@@ -27,10 +27,10 @@ from horarium.delivery.handler import HandlerFunction
 from horarium.errors import InvalidRequest
 from horarium.interrupts import on_signals
 from horarium.library.approvals import ApprovalMethods
+from horarium.library.batches import BatchMethods
 from horarium.library.calendars import CalendarMethods
 from horarium.library.channels import ChannelMethods
 from horarium.library.declaring import Declared, JobSpec, declare, spec_of
-from horarium.library.enqueuing import Enqueuing
 from horarium.library.feeds import FeedMethods
 from horarium.library.fields import JobArguments, JobFields, Role, SchedulerOptions, check_options
 from horarium.library.holds import HoldMethods
@@ -77,7 +77,7 @@ class Scheduler(
     PlanMethods,
     FeedMethods,
     Looking,
-    Enqueuing,
+    BatchMethods,
     ManyRuns,
 ):
     """A scheduler on a store, given by its URL or as an object. `program`: the name of the program whose jobs

@@ -31,6 +31,7 @@ from weakref import WeakSet
 from horarium.clock import Clock
 from horarium.errors import Conflict, InvalidRequest
 from horarium.interrupts import on_signals
+from horarium.library.batches import Actions, SyncBatch
 from horarium.library.fields import JobFields, SchedulerOptions
 from horarium.library.scheduler import Scheduler
 from horarium.library.tasks import Decorator, HandlerOptions
@@ -265,6 +266,30 @@ class SyncScheduler:
     move_fire = blocking(Scheduler.move_fire)
     unskip_fire = blocking(Scheduler.unskip_fire)
     list_overrides = blocking(Scheduler.list_overrides)
+
+    # ---- batches
+
+    def batch(
+        self,
+        name: str | None = None,
+        *,
+        on_finished: Actions | None = None,
+        on_completed: Actions | None = None,
+        on_failed: Actions | None = None,
+        actor: str | None = None,
+    ) -> SyncBatch:
+        """See `Scheduler.batch`."""
+        made = self._scheduler.batch(
+            name, on_finished=on_finished, on_completed=on_completed, on_failed=on_failed, actor=actor
+        )
+        return SyncBatch(self, made)
+
+    get_batch = blocking(Scheduler.get_batch)
+    wait_for_batch = blocking(Scheduler.wait_for_batch)
+    list_batches = blocking(Scheduler.list_batches)
+    close_batch = blocking(Scheduler.close_batch)
+    cancel_batch = blocking(Scheduler.cancel_batch)
+    retry_batch = blocking(Scheduler.retry_batch)
 
     # ---- holds
 

@@ -53,10 +53,12 @@ class Plan(Struct, frozen=True):
 
 
 class Whole(Struct, frozen=True):
-    """Jobs to add (each with the records `along`, by its id), plans to carry out and changes of records: all of them,
-    or none where any would be refused. No job, no name and no record is in it twice."""
+    """Jobs and one-off runs to add (each with the records `along`, by its id), plans to carry out and changes of
+    records: all of them, or none where any would be refused. No job, no run, no name, no unique key and no record is in
+    it twice."""
 
     jobs: tuple[Job, ...] = ()
     along: Mapping[str, Sequence[Record]] = {}
     plans: tuple[Plan, ...] = ()
     records: tuple[RecordChange, ...] = ()
+    runs: tuple[Run, ...] = ()

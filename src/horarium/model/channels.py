@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from horarium.clock import Instant
+from horarium.model.batches import BatchTold
 from horarium.model.limits import URL_CHARS_MAX
 from horarium.model.secrets import MaybeSecret, SecretRef
 
@@ -62,7 +63,7 @@ AnyChannel = WebhookChannel | EmailChannel | AppriseChannel
 class Told(Struct, frozen=True):
     """One event, as a channel hears it. `count`: how often it happened; the rest is of the last time. Of a run that was
     at work: `attempt`, `worker`, `seconds` from its begin to its end, the `exit_code` and the last lines of
-    the `output` of a program, and the `url` of the run in the dashboard."""
+    the `output` of a program, and the `url` of the run in the dashboard. `batch`: the counts of a batch."""
 
     event: str
     job: str | None
@@ -76,6 +77,7 @@ class Told(Struct, frozen=True):
     seconds: float | UnsetType = UNSET
     exit_code: int | UnsetType = UNSET
     output: str | UnsetType = UNSET
+    batch: BatchTold | UnsetType = UNSET
     url: str | UnsetType = UNSET
 
 

@@ -27,6 +27,7 @@ from horarium.operations.facade import Operations
 from horarium.operations.settling.report_keys import key_digest, report_key
 from horarium.operations.writing.tracing import Tracing
 from horarium.ports import Bus, Delivery, Signal, Store
+from horarium.services.alerts.batches import BatchCounter
 from horarium.services.alerts.breaker import Breaker, Counted, Limits
 from horarium.services.alerts.follow import FollowDelivery
 from horarium.services.alerts.notifier import NotifyDelivery
@@ -218,6 +219,7 @@ class Assembly:
             Watcher(store, clock, signal, operations.following, operations.reconciler.holding),
             Troubles(store, clock, signal, operations.channels, operations.stats),
             Unanswered(store, clock, operations.settling),
+            BatchCounter(store, operations.runs.batching),
         ]
 
     # ---- dispatchers

@@ -13,6 +13,7 @@ from functools import cached_property
 from horarium.access.acting import who_reads
 from horarium.clock import SECOND, Clock
 from horarium.model import Health, Job, Node, Run
+from horarium.operations.batches import Batches
 from horarium.operations.bounds.reaching import reaching
 from horarium.operations.calendars import CalendarOperations
 from horarium.operations.channels import ChannelCheck, ChannelOperations
@@ -127,6 +128,11 @@ class Operations:
     def queues(self) -> QueueOperations:
         """What is set for queues."""
         return QueueOperations(self.context)
+
+    @property
+    def batches(self) -> Batches:
+        """Runs whose common end brings something about."""
+        return Batches(self.context, self.runs, self.bulk)
 
     @property
     def rates(self) -> RateOperations:

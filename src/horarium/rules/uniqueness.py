@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from horarium.clock import INSTANT_MAX, Instant, to_micros
 from horarium.errors import InvalidRequest
-from horarium.model import Event, Run, State, callers_key
+from horarium.model import DEFAULT_RUN_POLICY, Event, Run, RunPolicy, State, callers_key
 from horarium.policies import Debounce, OnConflict, Unique, Until
 
 
@@ -67,12 +67,19 @@ def replacement(waiting: Run, wanted: Run, rule: Unique | Debounce, now: Instant
     return replace(
         waiting,
         payload=wanted.payload,
-        policy=wanted.policy if wanted.queue == waiting.queue else waiting.policy,
+        policy=_policy(waiting, wanted),
         due_at=wanted.due_at,
         start_by=wanted.start_by,
         priority=wanted.priority,
         history=(*changed, Event(now, State.PENDING, said)),
     )
+
+
+def _policy(waiting: Run, wanted: Run) -> RunPolicy | None:
+    """It stays in its batch."""
+    if wanted.queue != waiting.queue or waiting.policy is None or waiting.policy.batch is None:
+        return wanted.policy if wanted.queue == waiting.queue else waiting.policy
+    return replace(wanted.policy or DEFAULT_RUN_POLICY, batch=waiting.policy.batch)
 
 
 def _waits(run: Run) -> bool:

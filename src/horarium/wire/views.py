@@ -55,6 +55,7 @@ from horarium.policies import (
     Retry,
     Timeouts,
 )
+from horarium.rules.batches import batch_of
 from horarium.rules.calendars import without_days
 from horarium.rules.compiled import words_of
 from horarium.rules.planning import next_run_at
@@ -144,7 +145,7 @@ class RunView(Struct, kw_only=True):
     """A run as it is shown. `fires` > 1: a skipped run for the fire times from `fire_at` to `last_fire_at`.
     `idempotency_key` is the same for every attempt. `target`: the program to start, for the worker that claims it.
     `labels`: its own, if it belongs to no job. `rates`: its limits;
-    `waits_for`: the key of the one for which it waits. `fair`: its fairness key."""
+    `waits_for`: the key of the one for which it waits. `fair`: its fairness key. `batch`: its batch."""
 
     id: str
     job: str | None
@@ -176,6 +177,7 @@ class RunView(Struct, kw_only=True):
     rates: tuple[Rate, ...] | UnsetType = UNSET
     waits_for: str | UnsetType = UNSET
     fair: str | UnsetType = UNSET
+    batch: str | UnsetType = UNSET
 
 
 RunOutcome = Literal["created", "exists", "replaced", "debounced"]
@@ -363,6 +365,7 @@ def run_view(run: Run) -> RunView:
         rates=run.rates or UNSET,
         waits_for=(waits_for(run) if run.rates else None) or UNSET,
         fair=run.fair or UNSET,
+        batch=UNSET if run.policy is None else batch_of(run) or UNSET,
     )
 
 

@@ -27,6 +27,7 @@ from horarium.operations.jobs.changes import Changes, Seen, always
 from horarium.operations.jobs.grouping import Reach
 from horarium.operations.jobs.triggering import Request, Triggered, Triggering
 from horarium.operations.runs.runs import RETRIED, fresh_run
+from horarium.operations.settling.batching import Batching
 from horarium.operations.settling.rating import Rating
 from horarium.operations.settling.settling import Settling
 from horarium.operations.writing.auditing import told_asked, told_cancel, told_runs
@@ -34,6 +35,7 @@ from horarium.operations.writing.contention import RACES_MAX, pause_after
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce_runs
 from horarium.ports import BATCH_MAX, CANCEL, RunFilter
+from horarium.rules.batches import batch_of
 from horarium.rules.editing import ManualRun, plan_many_now, put_off
 from horarium.rules.planning import needs_unfinished
 from horarium.rules.settling import cancel, retention_of
@@ -80,6 +82,7 @@ class Bulk:
         self._triggering = triggering
         self._settling = settling
         self._rating = Rating(context)
+        self._batching = Batching(context)
         self._cancel_asked = cancel_asked
 
     # ---- which
@@ -160,7 +163,11 @@ class Bulk:
         ]
         told = {new.id: _told(run) for new, run in zip(again, reversed(runs), strict=True)}
         again = await self._rating.lined_up(again)
-        added = sum(await self._store.add_runs(again, told_runs(again, now, told)))
+        pairs = [(run, new) for run, new in zip(reversed(runs), again, strict=True) if batch_of(run) is not None]
+        members = {new.id for _, new in pairs}
+        again = [run for run in again if run.id not in members]
+        added = sum(await self._store.add_runs(again, told_runs(again, now, told))) if again else 0
+        added += sum(await self._batching.again(pairs, told)) if pairs else 0
         announce_runs(self._signal, again)
         left[RETRIED_BEFORE] += len(runs) - added
         return added

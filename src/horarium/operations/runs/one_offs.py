@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from horarium.access.acting import bound_caller
-from horarium.errors import CallerError, Conflict, Forbidden
+from horarium.errors import CallerError, Conflict, Forbidden, InvalidRequest
 from horarium.model import Run, key_as_given, request_key, uuid7
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.bounds.reaching import require_run
@@ -105,6 +105,20 @@ class OneOffs:
         for index, run in runs.items():
             answers[index] = _held_unseen(run)
         return [answer for answer in answers if answer is not None]
+
+    async def prepared(self, definitions: Sequence[RunDefinition], keys: Sequence[str | None]) -> list[Run]:
+        """The runs of these definitions, to be added together. Raises the error of the first that can't be."""
+        runs: list[Run] = []
+        for index, (definition, key) in enumerate(zip(definitions, keys, strict=True)):
+            try:
+                if definition.unique is not None or definition.debounce is not None:
+                    field = "debounce" if definition.unique is None else "unique"
+                    raise InvalidRequest(f"{field}: a run of a batch may have a unique_key alone", field=field)
+                runs.append(await self._holding.said(self._run(definition, key), None))
+            except CallerError as error:
+                field = f"runs[{index}].{error.field}" if error.field else f"runs[{index}]"
+                raise type(error)(f"runs[{index}].{error.message}", field=field) from None
+        return await self._runs.lined_up(runs)
 
     async def add_unique(self, run: Run, rule: Unique | Debounce) -> Added:
         """Add this run, or find the one that holds the key of its rule, which is changed if that says so. Of a claim

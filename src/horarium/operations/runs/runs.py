@@ -31,6 +31,7 @@ from horarium.operations.bounds.reaching import require_run
 from horarium.operations.jobs.jobs import JobOperations
 from horarium.operations.runs.waiting import Waiting
 from horarium.operations.runs.wrong_future import list_runs
+from horarium.operations.settling.batching import Batching
 from horarium.operations.settling.rating import Rating
 from horarium.operations.settling.settling import Settling, lease_lost
 from horarium.operations.writing.auditing import (
@@ -46,6 +47,7 @@ from horarium.operations.writing.contention import RACES_MAX, contended, pause_a
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce_run, announce_runs
 from horarium.ports import BATCH_MAX, CANCEL, PAGE_MAX, Beat, Page, Pulse, RunFilter
+from horarium.rules.batches import batch_of, without_batch
 from horarium.rules.settling import cancel, ends_overdue, retention_of
 
 WAITING = frozenset({State.PENDING, State.RUNNING})
@@ -74,6 +76,7 @@ class RunOperations:
         self._jobs = jobs
         self._settling = settling
         self.lined_up = Rating(context).lined_up
+        self.batching = Batching(context)
         self._cancel_asked = cancel_asked
 
     async def add_runs(self, runs: Sequence[Run], asked: Mapping[str, str] = NOT_SAID) -> list[bool]:
@@ -180,8 +183,13 @@ class RunOperations:
         now = self._clock.now()
         again = fresh_run(replace(run, payload=payload or run.payload), id=uuid7(now, self._entropy(10)), now=now)
         (again,) = await self.lined_up([again])
-        await self.add_runs([again], {again.id: f"run.retry run/{run_id}"})
-        return again
+        told = {again.id: f"run.retry run/{run_id}"}
+        if batch_of(run) is None:
+            await self.add_runs([again], told)
+            return again
+        if not (await self.batching.again([(run, again)], told))[0]:
+            raise StateConflict(f"run {run_id} was done again already, as a run of its batch")
+        return await self.get_run(again.id)
 
     async def _job_of(self, run: Run) -> Job | None:
         return None if run.job_id is None else (await self._store.get_jobs_by_id([run.job_id]))[0]
@@ -211,7 +219,7 @@ def fresh_run(run: Run, *, id: str, now: Instant) -> Run:
         priority=run.priority,
         cause=Cause.MANUAL,
         payload=run.payload,
-        policy=run.policy,
+        policy=without_batch(run.policy),
         concurrency_key=run.concurrency_key,
         concurrency_max=run.concurrency_max,
         rates=run.rates,

@@ -17,6 +17,7 @@ from msgspec import Struct
 from horarium.clock import Instant
 from horarium.errors import HorariumError, LeaseLost, NotFound
 from horarium.model import CLAIMED, Job, Outcome, Released, Run, RunChange, State
+from horarium.operations.settling.batching import BATCHES
 from horarium.operations.settling.following import Following
 from horarium.operations.settling.rating import Rating
 from horarium.operations.settling.reconciling import Reconciler
@@ -24,6 +25,7 @@ from horarium.operations.writing.contention import RACES_MAX, contended
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce_runs
 from horarium.ports import BATCH_MAX, CANCEL, queue_topic
+from horarium.rules.batches import batch_of, with_end, with_ends
 from horarium.rules.settling import settle, was_left_by
 from horarium.rules.unbegun import as_claimed, unbegun
 
@@ -77,6 +79,7 @@ class Settling:
     async def _write_batch(self, changes: Sequence[RunChange], jobs: Mapping[str, Job], now: Instant) -> list[bool]:
         if len(changes) == 1:
             return await self._write_one(changes[0], jobs, now)
+        changes = with_ends(changes, now)
         written = await self._store.settle_runs(changes, self._clock.steady())
         done = [change.run for change in compress(changes, written)]
         self._settled(done, jobs)
@@ -88,6 +91,8 @@ class Settling:
             announce_runs(self._signal, chain.from_iterable(followed))
         if State.CANCELLING in set(map(_state_of, done)):
             self._signal.publish(CANCEL)
+        if any(run.policy is not None and batch_of(run) for run in done):
+            self._signal.publish(BATCHES)
         await self._rating.shut(room)
         await self._reconciler.after_put_back(room)
         return written
@@ -95,12 +100,16 @@ class Settling:
     async def _write_one(self, change: RunChange, jobs: Mapping[str, Job], now: Instant) -> list[bool]:
         """As a batch of one, without what many need."""
         run = change.run
+        if run.policy is not None:
+            change = with_end(change, now)
         written = await self._store.settle_runs((change,), self._clock.steady())
         if change.follow_ups:
             announce_runs(self._signal, change.follow_ups)
         if not written[0]:
             return written
         self._settled((run,), jobs)
+        if run.policy is not None and batch_of(run):
+            self._signal.publish(BATCHES)
         if run.state is State.CANCELLING:
             self._signal.publish(CANCEL)
         if run.state is State.PENDING or run.serial or run.concurrency_key is not None:

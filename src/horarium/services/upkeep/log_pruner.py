@@ -1,5 +1,5 @@
 """Drops logs of runs that are old, and the oldest where all of them together are too large; what is remembered of
-unique keys that no run holds; and plans that expired."""
+unique keys that no run holds; plans that expired; and batches that finished long ago."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ class LogPruner(Service):
         self.wake = Wake()
         self._logs, self._operations = logs, operations
         self._keys_after: str | None = None
+        self._batches_after: str | None = None
         self._believed = believed
         self._watch = ClockWatch(clock)
         self._keep_seconds = keep_seconds
@@ -51,5 +52,6 @@ class LogPruner(Service):
         gone = await self._logs.prune(now, self._keep_seconds, self._bytes_max)
         self._keys_after = await self._operations.one_offs.forget_keys(self._keys_after)
         await self._operations.planned_changes.forget_expired()
+        self._batches_after = await self._operations.batches.forget(self._batches_after)
         self._look_at = now + (PAUSE if gone >= BATCH_MAX else LOOK)
         return self._look_at

@@ -155,11 +155,13 @@ class MemoryStore:
             any(jobs.get(plan.job.id) is None or jobs[plan.job.id].version != plan.job.version for plan in whole.plans)
             or any(job.id in jobs or job.name in names for job in whole.jobs)
             or any(_version_of(records.get(change.record.name)) != change.expected for change in whole.records)
+            or any(run.id in self._space.runs or run.unique_key in self._space.identities.by_key for run in whole.runs)
         )
         if not refused:
             await self.commit_plans(whole.plans, steady)
             await self.add_jobs(whole.jobs, whole.along)
             await self.put_records(whole.records)
+            await self.add_runs(whole.runs, whole.along)
         return not refused
 
     # -- runs

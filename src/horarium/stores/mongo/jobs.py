@@ -23,6 +23,7 @@ from horarium.stores.mongo.health import count_ends
 from horarium.stores.mongo.indexes import JOBS
 from horarium.stores.mongo.records import add_records, insert_records, put_records_within
 from horarium.stores.mongo.rows import job_document, load_job
+from horarium.stores.mongo.runs import add_all_runs
 from horarium.stores.mongo.scene import read_scene, write_scene
 from horarium.stores.mongo.session import TRIES_MAX, Contended, Document, Lost, Session
 from horarium.stores.mongo.writes import insert, replacing
@@ -165,6 +166,7 @@ async def write_whole(session: Session, whole: Whole, steady: Instant) -> bool:
             all(await _commit_each(session, whole.plans, steady, within, ended))
             and all(await _add_jobs_with(session, whole.jobs, whole.along, within))
             and all(await put_records_within(session, whole.records, within))
+            and (not whole.runs or await add_all_runs(session, whole.runs, whole.along, within))
         ):
             raise Lost
 

@@ -75,6 +75,16 @@ async def _add_runs_with(session: Session, runs: Sequence[Run], along: Along, wi
     return answers
 
 
+async def add_all_runs(session: Session, runs: Sequence[Run], along: Along, within: Any) -> bool:
+    """All of them, as a part of a transaction. False: one would be refused."""
+    scene = await read_scene(session, (), runs, within)
+    if not all(scene.add(run) for run in runs):
+        return False
+    scene.records += [record for run in runs for record in along.get(run.id, ())]
+    await write_scene(session, scene, within)
+    return True
+
+
 async def get_runs(session: Session, ids: Sequence[str]) -> list[Run | None]:
     found = load_runs(session, await session.find(queries.get_runs(session, ids)))
     by_id = {run.id: run for run in found}

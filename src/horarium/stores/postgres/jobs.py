@@ -126,6 +126,7 @@ async def write_whole(session: Session, whole: Whole, steady: Instant) -> bool:
                 all(await commit_plans(session, whole.plans, steady))
                 and all(await add_jobs(session, whole.jobs, whole.along))
                 and all(await put_records(session, whole.records))
+                and (not whole.runs or all(await add_runs(session, whole.runs, whole.along)))
             ):
                 raise _Lost
     except _Lost:

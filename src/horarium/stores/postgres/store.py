@@ -150,7 +150,8 @@ class PostgresStore:
         return await self._call(lambda session: jobs.commit_plans(session, plans, steady), transaction=True)
 
     async def write_whole(self, whole: Whole, steady: Instant) -> bool:
-        return await self._call(lambda session: jobs.write_whole(session, whole, steady), transaction=True)
+        with runs.keys_waited_for(whole.runs):
+            return await self._call(lambda session: jobs.write_whole(session, whole, steady), transaction=True)
 
     # -- runs
 

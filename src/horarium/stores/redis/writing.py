@@ -55,12 +55,15 @@ def ids_of(plan: Plan) -> list[str]:
 
 def whole_values(whole: Whole, steady: Instant) -> list[Any]:
     """What the script `write_whole` is given."""
-    arguments = Arguments(before=11)
+    arguments = Arguments(before=14)
     plans = [value for plan in whole.plans for value in plan_values(plan, arguments, steady)]
     jobs: list[Any] = []
     for job in whole.jobs:
         row = arguments.place(encode_job(job, job.version))
         jobs += (job.id, row, come_along((), whole.along.get(job.id, ()), arguments), *swept_by(job))
+    runs: list[Any] = []
+    for run in whole.runs:
+        runs += (*new_run(run, arguments), come_along((), whole.along.get(run.id, ()), arguments))
     records = [value for change in whole.records for value in record_change(change, arguments)]
     return [
         steady,
@@ -74,5 +77,8 @@ def whole_values(whole: Whole, steady: Instant) -> list[Any]:
         pack_all([plan.job.version for plan in whole.plans]),
         pack_all([text for job in whole.jobs for text in (job.id, job.name)]),
         pack_all([value for change in whole.records for value in (change.record.name, change.expected)]),
+        pack_all([run.id for run in whole.runs]),
+        pack_all(runs),
+        pack_all([run.unique_key for run in whole.runs if run.unique_key is not None]),
         *arguments.values,
     ]

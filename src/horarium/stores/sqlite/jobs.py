@@ -153,6 +153,7 @@ def write_whole(session: Session, whole: Whole, steady: Instant) -> bool:
             all(commit_plans(session, whole.plans, steady))
             and all(add_jobs(session, whole.jobs, whole.along))
             and all(put_records(session, whole.records))
+            and (not whole.runs or all(add_runs(session, whole.runs, whole.along)))
         )
 
     return all_or_none(session, write)

@@ -11,26 +11,29 @@ from horarium.errors import StoreUnavailable
 from horarium.model import Job, Plan, Whole
 from horarium.model.records import Record, RecordChange
 from horarium.ports import BATCH_MAX, Store
-from horarium.testing.contract.base import Stores, StoreUnderTest, ids, job_of
+from horarium.testing.contract.base import Stores, StoreUnderTest, ids, job_of, take
 from horarium.testing.contract.keeping import everything
-from horarium.testing.values import NOW, a_job, a_run
+from horarium.testing.values import NOW, QUEUE, a_job, a_run
 
 OLD = a_job("old", next_fire_at=NOW, labels={"team": "a"})
 GONE = a_job("gone", next_fire_at=NOW)
 NEW = a_job("new")
 ENTRY = Record(name="audit/1", body=b"said")
+ALONE, KEYED = a_run(8), a_run(9, unique_key="mine")
+BESIDE = Record(name="audit/2", body=b"said too")
 
 
 def a_whole(n: int = 0) -> Whole:
-    """A change, an end, a new job and a new record."""
+    """A change, an end, a new job, a new record and runs of no job."""
     return Whole(
         jobs=(NEW,),
-        along={NEW.id: (ENTRY,)},
+        along={NEW.id: (ENTRY,), KEYED.id: (BESIDE,)},
         plans=(
             Plan(replace(OLD, priority=n + 1), (a_run(n, of=OLD),), records=(Record(name=f"version/{n}", body=b""),)),
             Plan(replace(GONE, deleted_at=NOW, next_fire_at=None)),
         ),
         records=(RecordChange(Record(name="calendar/c", body=b"%d" % n)),),
+        runs=(ALONE, KEYED),
     )
 
 
@@ -40,12 +43,20 @@ class WholeContract(StoreUnderTest):
         assert await store.write_whole(a_whole(), NOW)
         assert await store.get_jobs(["old", "gone", "new"]) == [replace(OLD, priority=1, version=2), None, NEW]
         assert ids([run for run in await store.get_runs([a_run(0, of=OLD).id]) if run is not None])
-        assert None not in await store.get_records(["audit/1", "version/0", "calendar/c"])
+        assert await store.get_runs([ALONE.id, KEYED.id]) == [ALONE, KEYED]
+        assert await store.get_run_by_key("mine") == KEYED
+        assert None not in await store.get_records(["audit/1", "audit/2", "version/0", "calendar/c"])
+        assert {run.id for run in (await take(store, queues=(QUEUE, OLD.queue))).runs} >= {ALONE.id, KEYED.id}
+
+    async def test_runs_alone_are_a_whole(self, store: Store) -> None:
+        assert await store.write_whole(Whole(runs=(ALONE,)), NOW)
+        assert not await store.write_whole(Whole(runs=(ALONE, KEYED)), NOW)
+        assert await store.get_runs([ALONE.id, KEYED.id]) == [ALONE, None]
 
     async def test_an_empty_whole_is_written(self, store: Store) -> None:
         assert await store.write_whole(Whole(), NOW)
 
-    @pytest.mark.parametrize("lost", ["version", "name", "id", "record"])
+    @pytest.mark.parametrize("lost", ["version", "name", "id", "record", "run", "key"])
     async def test_a_whole_of_which_one_part_is_refused_leaves_no_trace(self, store: Store, lost: str) -> None:
         await store.add_jobs([replace(OLD, version=2) if lost == "version" else OLD, GONE])
         match lost:
@@ -55,10 +66,14 @@ class WholeContract(StoreUnderTest):
                 await store.add_jobs([replace(NEW, name="other-name")])
             case "record":
                 await store.put_records([RecordChange(Record(name="calendar/c", body=b"before"))])
+            case "run":
+                await store.add_runs([replace(ALONE, payload=b"1")])
+            case "key":
+                await store.add_runs([a_run(7, unique_key="mine")])
         before = await everything(store)
         assert not await store.write_whole(a_whole(), NOW)
         assert await everything(store) == before
-        assert await store.get_records(["audit/1", "version/0"]) == [None, None]
+        assert await store.get_records(["audit/1", "audit/2", "version/0"]) == [None, None, None]
 
     async def test_of_wholes_that_meet_one_is_written(self, stores: Stores) -> None:
         nodes = await stores.several(4)
@@ -95,9 +110,10 @@ class WholeContract(StoreUnderTest):
                 except StoreUnavailable:
                     answer = False
             found: list[Job | None] = await beside.get_jobs(["new"])
-            records = await beside.get_records(["audit/1", "version/0", "calendar/c"])
+            records = await beside.get_records(["audit/1", "audit/2", "version/0", "calendar/c"])
             written = found == [NEW]
-            assert [record is not None for record in records] == [written] * 3
+            assert [record is not None for record in records] == [written] * 4
+            assert await beside.get_runs([ALONE.id, KEYED.id]) == ([ALONE, KEYED] if written else [None, None])
             assert written or (not answer and await everything(beside) == before)
             if written:
                 return

@@ -1,0 +1,185 @@
+"""The endpoints under /batches."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from horarium.access.roles import Scope
+from horarium.api import examples
+from horarium.api.endpoints import Answer, Call, Endpoint, Example, answer
+from horarium.api.looking_schemas import WaitQuery
+from horarium.api.reading import BodyReader, idempotency_key, is_run_id, read_cursor, write_cursor
+from horarium.api.schemas import AddedRun, CancelRequest, PageQuery, RunPage
+from horarium.model import Run
+from horarium.model.batches import Batch, BatchState
+from horarium.operations.facade import Operations
+from horarium.wire.batches import BatchDefinition, BatchRuns, BatchView, batch_view, read_runs
+from horarium.wire.views import run_view
+
+DIGITS_MAX = 9
+
+
+class BatchPage(Struct):
+    """One page of batches, newest first."""
+
+    items: list[BatchView]
+    next_cursor: str | None
+
+
+class FilledBatch(BatchView, kw_only=True):
+    """The batch, and what became of the runs, in their order. One whose unique key another run holds is not in it."""
+
+    runs: list[AddedRun]
+
+
+class BatchesQuery(PageQuery, forbid_unknown_fields=True, kw_only=True):
+    """Which batches."""
+
+    state: Annotated[BatchState | UnsetType, Meta(description="Only those in this state.")] = UNSET
+
+
+ROW = {"target": {"type": "queue", "queue": "rows"}, "payload": {"row": 1}}
+EXAMPLES = (
+    Example(
+        "import", {"name": "import", "open": True, "on": {"finished": [{"notify": "office"}, {"trigger": "report"}]}}
+    ),
+    Example("at once", {"runs": [ROW, {**ROW, "payload": {"row": 2}}], "on": {"failed": [{"notify": "office"}]}}),
+)
+MORE = (Example("rows", {"runs": [ROW, {**ROW, "payload": {"row": 2}}]}),)
+_PATH = "/batches/{id}"
+
+
+class BatchesApi:
+    """Handlers; what they do is in `Operations`."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._batches, self._one_offs = operations.batches, operations.one_offs
+
+    async def create(self, call: Call) -> Answer:
+        asked: BatchDefinition = call.body
+        runs = await self._runs(call, asked.runs)
+        opened = not runs if asked.open is None else asked.open
+        batch, added = await self._batches.create(
+            asked.name, asked.on, runs, open=opened, key=idempotency_key(call.request)
+        )
+        return answer(_filled(batch, runs, added), 201, [("location", f"/api/v1/batches/{batch.id}")])
+
+    async def add(self, call: Call) -> Answer:
+        asked: BatchRuns = call.body
+        runs = await self._runs(call, asked.runs)
+        batch, added = await self._batches.add(_id(call), runs)
+        return answer(_filled(batch, runs, added))
+
+    async def _runs(self, call: Call, given: list[dict[str, object]]) -> list[Run]:
+        key, definitions = idempotency_key(call.request), read_runs(given)
+        return await self._one_offs.prepared(
+            definitions, [key and f"{key}/{index}" for index in range(len(definitions))]
+        )
+
+    async def get(self, call: Call) -> Answer:
+        return answer(batch_view(await self._batches.get(_id(call), call.query.wait_seconds)))
+
+    async def list_all(self, call: Call) -> Answer:
+        query: BatchesQuery = call.query
+        state = None if query.state is UNSET else query.state
+        after = read_cursor("batches", query.cursor, is_run_id)
+        page = await self._batches.page(call.principal, state, after, query.limit)
+        return answer(BatchPage([batch_view(each) for each in page.items], write_cursor("batches", page.next_after)))
+
+    async def runs(self, call: Call) -> Answer:
+        query: PageQuery = call.query
+        after = read_cursor("batch", query.cursor, lambda text: text.isdecimal() and len(text) <= DIGITS_MAX)
+        page = await self._batches.runs(_id(call), after, query.limit)
+        return answer(RunPage([run_view(run) for run in page.items], write_cursor("batch", page.next_after)))
+
+    async def close(self, call: Call) -> Answer:
+        return answer(batch_view(await self._batches.close(_id(call))))
+
+    async def cancel(self, call: Call) -> Answer:
+        return answer(batch_view(await self._batches.cancel(_id(call), call.body.reason if call.body else None)))
+
+    async def retry(self, call: Call) -> Answer:
+        return answer(batch_view(await self._batches.retry(_id(call))))
+
+    def endpoints(self) -> list[Endpoint]:
+        """The route table."""
+        return [*self._reading(), *self._writing()]
+
+    def _reading(self) -> list[Endpoint]:
+        read = Scope.RUNS_READ
+        return [
+            Endpoint(
+                method="GET", path="/batches", name="listBatches", tag="batches", handle=self.list_all, scope=read,
+                summary="Batches, newest first", query=BatchesQuery, bound=True,
+                answers={200: (BatchPage, "One page")}, problems=("invalid_cursor",),
+            ),
+            Endpoint(
+                method="GET", path=_PATH, name="getBatch", tag="batches", handle=self.get, scope=read, bound=True,
+                summary="Show a batch, or wait for its end",
+                description="With `wait_seconds`, the answer comes as soon as it has finished (long poll), or after "
+                "that time.",
+                query=WaitQuery, answers={200: (BatchView, "The batch")}, problems=("not_found",),
+            ),
+            Endpoint(
+                method="GET", path=f"{_PATH}/runs", name="listBatchRuns", tag="batches", handle=self.runs, scope=read,
+                summary="The runs of a batch, in the order in which they were added", query=PageQuery, bound=True,
+                answers={200: (RunPage, "One page")}, problems=("not_found", "invalid_cursor"),
+            ),
+        ]  # fmt: skip
+
+    def _writing(self) -> list[Endpoint]:
+        define = Scope.RUNS_DEFINE
+        return [
+            Endpoint(
+                method="POST", path="/batches", name="addBatch", tag="batches", handle=self.create, scope=define,
+                summary="Make a batch: runs whose common end brings something about",
+                description="`finished` follows once, when the last run of a closed batch has ended; `completed` then "
+                "too, if all did; `failed` at the first failure. What follows gets the counts: `{batch, total, "
+                "completed, failed, cancelled}`. A run that can't be is refused with all.",
+                body=BatchDefinition, read=BodyReader(BatchDefinition, nul=True), headers=examples.IDEMPOTENCY,
+                examples=EXAMPLES, answers={201: (FilledBatch, "The batch")},
+                problems=("invalid_job", "conflict"),
+            ),
+            Endpoint(
+                method="POST", path=f"{_PATH}/runs", name="addBatchRuns", tag="batches", handle=self.add, scope=define,
+                summary="Add runs to a batch, in one transaction",
+                description="At most 1,000, while it is open. With an `Idempotency-Key`, sending the same request "
+                "again adds no run twice.",
+                body=BatchRuns, read=BodyReader(BatchRuns, nul=True), headers=examples.IDEMPOTENCY, examples=MORE,
+                answers={200: (FilledBatch, "The batch")},
+                problems=("not_found", "invalid_job", "state_conflict", "conflict"),
+            ),
+            Endpoint(
+                method="POST", path=f"{_PATH}/close", name="closeBatch", tag="batches", handle=self.close,
+                scope=define, summary="Close a batch: it finishes once all its runs have ended",
+                answers={200: (BatchView, "The batch")}, problems=("not_found", "conflict"),
+            ),
+            Endpoint(
+                method="POST", path=f"{_PATH}/cancel", name="cancelBatch", tag="batches", handle=self.cancel,
+                scope=define, summary="Close a batch, and cancel its runs that have not ended",
+                body=CancelRequest, read=BodyReader(CancelRequest), optional_body=True, examples=examples.REASONS,
+                answers={200: (BatchView, "The batch")}, problems=("not_found", "conflict"),
+            ),
+            Endpoint(
+                method="POST", path=f"{_PATH}/retry", name="retryBatch", tag="batches", handle=self.retry,
+                scope=define, summary="Do the failed runs of a batch again",
+                description="A new run in the place of each that failed. A batch that had finished is to finish again, "
+                "and what follows from that follows again.",
+                answers={200: (BatchView, "The batch")}, problems=("not_found", "conflict"),
+            ),
+        ]  # fmt: skip
+
+
+def _id(call: Call) -> str:
+    return str(call.request.path_params["id"])[:200]
+
+
+def _filled(batch: Batch, given: list[Run], added: list[Run]) -> FilledBatch:
+    view = batch_view(batch)
+    runs = [
+        AddedRun(there.id, "created" if there.id == run.id else "exists")
+        for run, there in zip(given, added, strict=True)
+    ]
+    return FilledBatch(**{name: getattr(view, name) for name in BatchView.__struct_fields__}, runs=runs)

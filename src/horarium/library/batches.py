@@ -1,0 +1,202 @@
+"""Batches, as a `Scheduler` makes them: runs whose common end brings something about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+import msgspec
+
+from horarium.delivery.handler import HandlerFunction
+from horarium.errors import InvalidRequest
+from horarium.library.channels import converted
+from horarium.library.enqueuing import Enqueuing
+from horarium.library.named import in_name_of_actor
+from horarium.library.one_offs import RunFields
+from horarium.library.tasks import Task
+from horarium.library.values import Run
+from horarium.model import Run as StoredRun
+from horarium.model.batches import Batch as StoredBatch
+from horarium.model.batches import BatchFollow, BatchOccasion, BatchOn, BatchState
+from horarium.operations.runs.waiting import RUN_WAIT_SECONDS_MAX
+from horarium.ports import BATCH_MAX, PAGE_MAX
+from horarium.wire.batches import batch_view
+
+if TYPE_CHECKING:
+    from horarium.library.sync import SyncScheduler
+
+Action = str | HandlerFunction | Task[Any, Any] | BatchFollow | Mapping[str, Any]
+Actions = Action | Sequence[Action]
+"""A handler (the function or its name), or `{"notify": CHANNEL}`, `{"trigger": JOB}`; or several of these."""
+
+
+class BatchMethods(Enqueuing):
+    """The batches of a scheduler, as plain data: the fields of docs/batches.md."""
+
+    def batch(
+        self,
+        name: str | None = None,
+        *,
+        on_finished: Actions | None = None,
+        on_completed: Actions | None = None,
+        on_failed: Actions | None = None,
+        actor: str | None = None,
+    ) -> Batch:
+        """A new batch, for `async with`: it is open inside, and closed at the end; an error inside cancels it.
+        `on_finished`: what follows once all its runs have ended; `on_completed`: if all of them completed; `on_failed`:
+        at the first that failed. A handler gets the counts as its args. Raises InvalidRequest."""
+        asked = {"finished": on_finished, "completed": on_completed, "failed": on_failed}
+        on = {BatchOccasion(when): self._actions(f"on_{when}", given) for when, given in asked.items() if given}
+        return Batch(self, name, on, actor)
+
+    def _actions(self, field: str, given: Actions) -> tuple[BatchFollow, ...]:
+        several = isinstance(given, Sequence) and not isinstance(given, str)
+        return tuple(self._action(field, each) for each in (given if several else (given,)))  # type: ignore[union-attr]
+
+    def _action(self, field: str, given: Any) -> BatchFollow:
+        if isinstance(given, BatchFollow):
+            return given
+        if isinstance(given, Mapping):
+            follow: BatchFollow = converted(given, BatchFollow)
+            return follow
+        return BatchFollow(handler=self._program.handler_name(given, InvalidRequest))
+
+    async def get_batch(self, id: str) -> dict[str, Any]:
+        """The batch of that id, with its counts. Raises NotFound."""
+        return _shown(await self._operations.batches.get(id))
+
+    async def wait_for_batch(self, id: str, timeout: float | None = None) -> dict[str, Any]:
+        """The batch once it has finished, or as it is after so many seconds. Raises NotFound."""
+        while True:
+            wait = RUN_WAIT_SECONDS_MAX if timeout is None else timeout
+            batch = await self._operations.batches.get(id, wait)
+            if timeout is not None or batch.finished_at is not None:
+                return _shown(batch)
+
+    async def list_batches(self, state: str | None = None) -> list[dict[str, Any]]:
+        """Batches, the newest first; with `state` (`open`, `closed`, `finished`) those alone."""
+        wanted, found, after = None if state is None else converted(state, BatchState), list[StoredBatch](), None
+        while True:
+            page = await self._operations.batches.page(None, wanted, after, PAGE_MAX)
+            found += page.items
+            if (after := page.next_after) is None:
+                return [_shown(batch) for batch in found]
+
+    @in_name_of_actor
+    async def close_batch(self, id: str, *, actor: str | None = None) -> dict[str, Any]:
+        """Let no more runs be added: it finishes once all have ended. Raises NotFound."""
+        return _shown(await self._operations.batches.close(id))
+
+    @in_name_of_actor
+    async def cancel_batch(self, id: str, reason: str | None = None, *, actor: str | None = None) -> dict[str, Any]:
+        """Close it, and cancel its runs that have not ended. Raises NotFound."""
+        return _shown(await self._operations.batches.cancel(id, reason))
+
+    @in_name_of_actor
+    async def retry_batch(self, id: str, *, actor: str | None = None) -> dict[str, Any]:
+        """Do its failed runs again: it is to finish again. Raises NotFound."""
+        return _shown(await self._operations.batches.retry(id))
+
+    @in_name_of_actor
+    async def _new_batch(self, name: str | None, on: BatchOn, *, actor: str | None = None) -> str:
+        batch, _ = await self._operations.batches.create(name, on, open=True)
+        return batch.id
+
+    @in_name_of_actor
+    async def _fill_batch(
+        self,
+        id: str,
+        name: str | HandlerFunction,
+        args: Sequence[Mapping[str, Any] | None],
+        how: Mapping[str, Any],
+        unique_key: str | None = None,
+        *,
+        actor: str | None = None,
+    ) -> list[StoredRun]:
+        runs = await self._placed(self._one_offs(name, args, how, unique_key), None)
+        added: list[StoredRun] = []
+        for start in range(0, len(runs), BATCH_MAX):
+            added += (await self._operations.batches.add(id, runs[start : start + BATCH_MAX]))[1]
+        return added
+
+
+class Batch:
+    """A batch that takes runs. `id`: once it is entered."""
+
+    def __init__(self, methods: BatchMethods, name: str | None, on: BatchOn, actor: str | None) -> None:
+        self._methods, self._name, self._on, self._actor = methods, name, on, actor
+        self.id = ""
+
+    async def __aenter__(self) -> Self:
+        self.id = await self._methods._new_batch(self._name, self._on, actor=self._actor)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self._methods.close_batch(self.id, actor=self._actor)
+        else:
+            await self._methods.cancel_batch(self.id, f"{type(error).__name__} while it was filled", actor=self._actor)
+
+    async def enqueue(
+        self,
+        name: str | HandlerFunction,
+        args: Mapping[str, Any] | None = None,
+        *,
+        unique_key: str | None = None,
+        **how: Unpack[RunFields],
+    ) -> Run:
+        """A one-off run of a handler in this batch, as `Scheduler.enqueue` makes it; or the run that holds its unique
+        key, which is not in it. Raises StateConflict for a batch that is closed."""
+        (run,) = await self._methods._fill_batch(self.id, name, [args], how, unique_key, actor=self._actor)
+        return Run(run)
+
+    async def enqueue_many(
+        self, name: str | HandlerFunction, args: Sequence[Mapping[str, Any] | None], **how: Unpack[RunFields]
+    ) -> list[str]:
+        """The same in bulk, 1,000 a transaction. Their ids, in order."""
+        return [run.id for run in await self._methods._fill_batch(self.id, name, args, how, actor=self._actor)]
+
+
+class SyncBatch:
+    """The same for programs without asyncio: `with scheduler.batch("import") as batch: batch.enqueue("row", {...})`."""
+
+    def __init__(self, scheduler: SyncScheduler, batch: Batch) -> None:
+        self._scheduler, self._batch = scheduler, batch
+
+    @property
+    def id(self) -> str:
+        return self._batch.id
+
+    def __enter__(self) -> Self:
+        self._scheduler._call(self._batch.__aenter__)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._scheduler._call(lambda: self._batch.__aexit__(kind, error, trace))
+
+    def enqueue(
+        self,
+        name: str | HandlerFunction,
+        args: Mapping[str, Any] | None = None,
+        *,
+        unique_key: str | None = None,
+        **how: Unpack[RunFields],
+    ) -> Run:
+        """See `Batch.enqueue`."""
+        return self._scheduler._call(lambda: self._batch.enqueue(name, args, unique_key=unique_key, **how))
+
+    def enqueue_many(
+        self, name: str | HandlerFunction, args: Sequence[Mapping[str, Any] | None], **how: Unpack[RunFields]
+    ) -> list[str]:
+        """See `Batch.enqueue_many`."""
+        return self._scheduler._call(lambda: self._batch.enqueue_many(name, args, **how))
+
+
+def _shown(batch: StoredBatch) -> dict[str, Any]:
+    shown: dict[str, Any] = msgspec.to_builtins(batch_view(batch))
+    return shown

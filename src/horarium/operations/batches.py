@@ -1,0 +1,282 @@
+"""Requests about batches: made, filled, closed, shown, cancelled, and their failed runs done again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from horarium.access.acting import who_acts
+from horarium.access.roles import Principal
+from horarium.clock import Instant, to_micros
+from horarium.errors import Conflict, Forbidden, NotFound, StateConflict
+from horarium.model import Run, State, uuid7, uuid7s
+from horarium.model.batches import BATCH, BATCH_ENDS, BATCH_KEYS, Batch, BatchOn, BatchState
+from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.operations.runs.bulk import CANCELLED, Bulk, Selection
+from horarium.operations.runs.runs import RunOperations, fresh_run
+from horarium.operations.settling.batching import BATCHES_FINISHED, Batching
+from horarium.operations.writing.auditing import Records, require_reach, told, within_reach
+from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
+from horarium.operations.writing.context import Context
+from horarium.policies import RETENTION_SECONDS_DEFAULT
+from horarium.ports import BATCH_MAX, PAGE_MAX, Page
+from horarium.rules.batches import check_on, counted, decode_batch, ids_of, member, page_name, page_record, told_of
+
+LOOK_SECONDS = 1.0
+QUEUES_MAX = 100
+"""Different queues of the runs of one batch."""
+REASON = "its batch was cancelled"
+
+
+class Batches:
+    """Batches of one namespace. Raises the errors of `errors`, nothing else."""
+
+    def __init__(self, context: Context, runs: RunOperations, bulk: Bulk) -> None:
+        self._store, self._clock, self._signal, self._entropy = context
+        self._runs, self._bulk = runs, bulk
+        self._batching: Batching = runs.batching
+
+    # ---- made and filled
+
+    async def create(
+        self,
+        name: str | None,
+        on: BatchOn,
+        runs: Sequence[Run] = (),
+        *,
+        open: bool = False,
+        key: str | None = None,
+    ) -> tuple[Batch, list[Run]]:
+        """A new batch of these runs, a thousand at most; `open`: more may be added. It, and the runs, as in `add`.
+        Raises InvalidRequest, Conflict where two of them have one unique key. `key`: that of the request."""
+        check_on(on)
+        if key is not None and (made := (await self._store.get_records([BATCH_KEYS + key]))[0]) is not None:
+            held = await self._holders(runs)
+            return await self.get(made.body.decode()), [held.get(run.id, run) for run in runs]
+        origin, now = who_acts(), self._clock.now()
+        if origin is not None:
+            await self._require_followed(origin.principal, on)
+        batch = Batch(
+            id=uuid7(now, self._entropy(10)),
+            created_at=now,
+            by=None if origin is None else origin.principal.subject,
+            name=name,
+            on=on,
+            closed_at=None if open else now,
+            key=key,
+        )
+        return await self._filled(batch, runs)
+
+    async def add(self, batch_id: str, runs: Sequence[Run]) -> tuple[Batch, list[Run]]:
+        """Add these runs, a thousand at most, together. The batch, and the runs, or those that hold their unique keys
+        instead. Raises NotFound; StateConflict for one that is closed."""
+        return await self._filled(batch_id, runs)
+
+    async def _filled(self, to: Batch | str, runs: Sequence[Run]) -> tuple[Batch, list[Run]]:
+        assert len(runs) <= BATCH_MAX, len(runs)
+        require_reach(*runs)
+        held: dict[str, Run] = {}
+        for race in range(RACES_MAX):
+            if race:
+                await pause_after(race, self._entropy)
+                held = await self._holders(runs)
+            stored, batch = await self._reached(to) if isinstance(to, str) else (None, to)
+            if stored is not None and batch.state is not BatchState.OPEN:
+                raise StateConflict(f"batch {batch.id} is {batch.state}; it takes no more runs")
+            written, after = await self._fill(batch, stored, [run for run in runs if run.id not in held])
+            if written:
+                return after, [held.get(run.id, run) for run in runs]
+        raise contended("this batch")
+
+    async def _fill(self, batch: Batch, stored: Record | None, runs: Sequence[Run]) -> tuple[bool, Batch]:
+        """One write of the batch with these runs."""
+        now, number = self._clock.now(), batch.pages
+        after = replace(
+            batch,
+            total=batch.total + len(runs),
+            pages=number + bool(runs),
+            queues=tuple(sorted({*batch.queues, *(run.queue for run in runs)})),
+        )
+        if len(after.queues) > QUEUES_MAX:
+            raise Conflict(f"batch {batch.id}: its runs are in {len(after.queues)} queues; at most {QUEUES_MAX}")
+        pages = [RecordChange(page_record(batch.id, number, [run.id for run in runs]))] if runs else []
+        if stored is None and batch.key is not None:
+            pages.append(RecordChange(Record(name=BATCH_KEYS + batch.key, body=batch.id.encode())))
+        line = _told("add" if stored is not None else "create", batch if stored is not None else None, after, now)
+        members = [member(run, batch.id, number) for run in runs]
+        written = await self._batching.write(after, stored, now, runs=members, pages=pages, told=line)
+        return written, after
+
+    async def _holders(self, runs: Sequence[Run]) -> dict[str, Run]:
+        """The runs that hold the unique keys of these, by the ids of these. Raises Conflict for a key twice."""
+        keyed = [run for run in runs if run.unique_key is not None]
+        if len({run.unique_key for run in keyed}) < len(keyed):
+            raise Conflict("unique_key: two of these runs have the same", field="unique_key")
+        found = [(run, await self._store.get_run_by_key(run.unique_key or "")) for run in keyed]
+        return {run.id: holder for run, holder in found if holder is not None}
+
+    # ---- shown
+
+    async def get(self, batch_id: str, wait_seconds: float = 0) -> Batch:
+        """The batch, its counts as of now; or once it has finished, or after that time. Raises NotFound."""
+        told = asyncio.Event()
+        stop = self._signal.subscribe(BATCHES_FINISHED, told.set)
+        until = self._clock.monotonic() + wait_seconds
+        try:
+            while True:
+                told.clear()
+                _, batch = await self._reached(batch_id)
+                left = until - self._clock.monotonic()
+                if batch.finished_at is not None or left <= 0 or self._runs.waiting.closed:
+                    return await self._with_ends(batch)
+                await _wait(told, min(left, LOOK_SECONDS))
+        finally:
+            stop()
+
+    async def page(
+        self, reader: Principal | None, state: BatchState | None, after: str | None, limit: int
+    ) -> Page[Batch]:
+        """Batches, the newest first. A page may be short."""
+        where = RecordFilter(BATCH, labels={} if state is None else {"state": state}, descending=True)
+        page = await self._store.list_records(where, after and BATCH + after, min(limit, PAGE_MAX))
+        found = [batch for record in page.items if may_see(reader, batch := decode_batch(record.body))]
+        more = None if page.next_after is None else page.next_after.removeprefix(BATCH)
+        return Page(tuple([await self._with_ends(batch) for batch in found]), more)
+
+    async def runs(self, batch_id: str, after: str | None, limit: int) -> Page[Run]:
+        """Its runs that are kept, in the order in which they were added; `after`: how many were passed."""
+        _, batch = await self._reached(batch_id)
+        start, limit = int(after or 0), min(limit, PAGE_MAX)
+        first, skipped, found = start // BATCH_MAX, start % BATCH_MAX, list[Run]()
+        for number in range(first, batch.pages):
+            ids = (await self._ids(batch_id, number))[skipped : skipped + limit - len(found)]
+            found += (run for run in await self._store.get_runs(ids) if run is not None)
+            start = number * BATCH_MAX + skipped + len(ids)
+            if len(found) >= limit:
+                return Page(tuple(found), str(start))
+            skipped = 0
+        return Page(tuple(found))
+
+    async def _with_ends(self, batch: Batch) -> Batch:
+        """With ends that are not counted yet."""
+        ends = await self._store.list_records(RecordFilter(f"{BATCH_ENDS}{batch.id}/"), None, PAGE_MAX)
+        return counted(batch, ends.items)
+
+    async def _ids(self, batch_id: str, number: int) -> list[str]:
+        (record,) = await self._store.get_records([page_name(batch_id, number)])
+        return [] if record is None else ids_of(record)
+
+    # ---- closed, cancelled, done again
+
+    async def close(self, batch_id: str) -> Batch:
+        """No more runs are added: it finishes once all have ended. Closing it again changes nothing. Raises
+        NotFound."""
+        return await self._changed(batch_id, "close")
+
+    async def _changed(self, batch_id: str, action: str) -> Batch:
+        """One write of the batch, which is closed by it."""
+        for race in range(RACES_MAX):
+            if race:
+                await pause_after(race, self._entropy)
+            stored, batch = await self._reached(batch_id)
+            now = self._clock.now()
+            after = batch if batch.closed_at is not None or action == "retry" else replace(batch, closed_at=now)
+            done = after == batch and action == "close"
+            if done or await self._batching.write(after, stored, now, told=_told(action, batch, after, now)):
+                return await self.get(batch_id)
+        raise contended(f"batch {batch_id}")
+
+    async def cancel(self, batch_id: str, reason: str | None = None) -> Batch:
+        """Close it, and cancel its runs that have not ended: pending ones at once, running ones are asked to stop."""
+        batch = await self._changed(batch_id, "cancel")
+        for number in range(batch.pages):
+            chosen = Selection(ids=tuple(await self._ids(batch_id, number)))
+            await self._bulk.cancel(chosen, CANCELLED, None, None, reason or REASON)
+        await self._batching.count(batch_id)
+        return await self.get(batch_id)
+
+    async def retry(self, batch_id: str) -> Batch:
+        """Do its failed runs again: each in the place of the one that failed. A batch that had finished is to finish
+        again."""
+        batch = await self._changed(batch_id, "retry")
+        for number in range(batch.pages):
+            stored = await self._store.get_runs(await self._ids(batch_id, number))
+            failed = [run for run in stored if run is not None and run.state is State.FAILED and within_reach(run)]
+            if not failed:
+                continue
+            now = self._clock.now()
+            ids = uuid7s(now, self._entropy(10), len(failed))
+            again = [fresh_run(run, id=id, now=now) for run, id in zip(failed, ids, strict=True)]
+            pairs = list(zip(failed, await self._runs.lined_up(again), strict=True))
+            asked = {new.id: f"run.retry run/{run.id}" for run, new in pairs}
+            await self._batching.again(pairs, asked)
+        return await self.get(batch_id)
+
+    async def forget(self, after: str | None) -> str | None:
+        """Of a page of batches, delete those that finished long ago, with what leads to their runs. Where to go on."""
+        until = self._clock.now() - to_micros(RETENTION_SECONDS_DEFAULT)
+        page = await self._store.list_records(
+            RecordFilter(BATCH, labels={"state": BatchState.FINISHED}), after, PAGE_MAX
+        )
+        for record in page.items:
+            batch = decode_batch(record.body)
+            if (batch.finished_at or until) < until:
+                names = [page_name(batch.id, number) for number in range(batch.pages)]
+                names += [] if batch.key is None else [BATCH_KEYS + batch.key]
+                found = [each for each in await self._store.get_records(names) if each is not None] if names else []
+                changes = [RecordChange(each, each.version, deleted=True) for each in (*found, record)]
+                await self._store.put_records(changes)
+        return page.next_after
+
+    # ---- callers that are bound to queues
+
+    async def _reached(self, batch_id: str) -> tuple[Record, Batch]:
+        """Raises NotFound, for a batch that who acts may not see too."""
+        origin = who_acts()
+        stored, batch = await self._batching.read(batch_id)
+        if origin is not None and not may_see(origin.principal, batch):
+            raise NotFound(f"there is no batch {batch_id!r}")
+        return stored, batch
+
+    async def _require_followed(self, caller: Principal, on: BatchOn) -> None:
+        """Raises Forbidden if it is bound to queues, and something in others is to follow."""
+        if caller.queues is None:
+            return
+        follows = [each for actions in on.values() for each in actions]
+        names = sorted({each.trigger for each in follows if each.trigger is not None})
+        jobs = await self._store.get_jobs(names) if names else []
+        handlers = [f"handler/{each.handler}" for each in follows if each.handler is not None]
+        if not all(job is not None and caller.may_reach(job.queue) for job in jobs) or not all(
+            map(caller.may_reach, handlers)
+        ):
+            raise Forbidden(f"{caller.name} is bound to queues, and what is to follow is in none of them")
+
+
+def may_see(caller: Principal | None, batch: Batch) -> bool:
+    """Whether this caller may see the batch: one that is bound to queues its own, and those with runs there alone."""
+    if caller is None or caller.queues is None or batch.by == caller.subject:
+        return True
+    return bool(batch.queues) and all(map(caller.may_reach, batch.queues))
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        return
+
+
+def _told(action: str, before: Batch | None, after: Batch, now: Instant) -> Records:
+    return told(
+        f"batch.{action}",
+        f"batch/{after.id}",
+        now,
+        before=None if before is None else _shown(before),
+        after=_shown(after),
+    )
+
+
+def _shown(batch: Batch) -> dict[str, object]:
+    return {"name": batch.name, "state": batch.state, "total": told_of(batch).total}

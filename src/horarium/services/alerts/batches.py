@@ -1,0 +1,36 @@
+"""Counts the ends of runs of batches, and so finds the last one: what follows is written with the count."""
+
+from __future__ import annotations
+
+from horarium.clock import SECOND, Instant
+from horarium.model.batches import BATCH_ENDS
+from horarium.model.records import RecordFilter
+from horarium.operations.settling.batching import BATCHES, Batching
+from horarium.ports import PAGE_MAX, Store, Topic
+from horarium.rules.batches import ended_batch
+from horarium.services.loop.service import Service, Wake
+
+AFTER_ANOTHER = SECOND // 10
+"""How long the batches of another node that counts are left to it."""
+
+
+class BatchCounter(Service):
+    """Any number of nodes may count; of two that count one batch one has to read again."""
+
+    name = "batches"
+    topics: tuple[Topic, ...] = (BATCHES,)
+    rest_seconds = 0.02
+
+    def __init__(self, store: Store, batching: Batching) -> None:
+        self.wake = Wake()
+        self._store, self._batching = store, batching
+
+    def at_writes(self) -> bool:
+        return True
+
+    async def step(self, now: Instant) -> Instant | None:
+        page = await self._store.list_records(RecordFilter(BATCH_ENDS), None, PAGE_MAX)
+        if not page.items:
+            return None
+        alone = [await self._batching.count(each) for each in sorted({ended_batch(record) for record in page.items})]
+        return now if all(alone) else now + AFTER_ANOTHER

@@ -100,12 +100,19 @@ async def the_hold(store: Store) -> str:
     return found[0].name.removeprefix("hold/") if found else ""
 
 
+async def the_batch(store: Store) -> str:
+    """The id of the newest batch, or nothing."""
+    found = (await store.list_records(RecordFilter("batch/", descending=True), None, 1)).items
+    return found[0].name.removeprefix("batch/") if found else ""
+
+
 async def check(store: Store, seen: set[str], case: Case, actor: tuple[str, str], run: str) -> None:
     """There is one entry more, and it is this one."""
     fresh = [line for line in await entries(store) if line.id not in seen]
     newest = (await runs(store))[-1] if await runs(store) else ""
     wanted = case.object.replace("{run}", run).replace("{new}", newest)
     wanted = wanted.replace("{plan}", await the_plan(store)).replace("{hold}", await the_hold(store))
+    wanted = wanted.replace("{batch}", await the_batch(store))
     told = [(line.actor, line.kind, line.action, line.object, line.outcome) for line in fresh]
     assert told == [(*actor, case.action, wanted, "done")], case.what
     (line,) = fresh
@@ -156,6 +163,12 @@ API = [
     Case("POST /holds", "hold.create", "hold/{hold}", HOLD),
     Case("PATCH /holds/{id}", "hold.update", "hold/{hold}", {"reason": "longer"}, before=True),
     Case("DELETE /holds/{id}", "hold.lift", "hold/{hold}", before=True),
+    Case("POST /batches", "batch.create", "batch/{batch}", {"name": "a"}),
+    Case("POST /batches/{id}/cancel", "batch.cancel", "batch/{batch}", before=True),
+    Case("POST /batches", "batch.create", "batch/{batch}", {"name": "b", "runs": [RUN], "open": True}),
+    Case("POST /batches/{id}/runs", "batch.add", "batch/{batch}", {"runs": [RUN]}, before=True),
+    Case("POST /batches/{id}/close", "batch.close", "batch/{batch}", before=True),
+    Case("POST /batches/{id}/retry", "batch.retry", "batch/{batch}", before=True),
     Case("POST /plans", "plan.create", "plan/{plan}", {"documents": {"jobs": [a_definition("planned", **RULE)]}}),
     Case("POST /plans/{id}/apply", "job.create", "job/planned"),
     Case("POST /feeds", "feed.create", "feed/a", {"name": "a"}),
@@ -179,6 +192,7 @@ async def test_each_change_through_the_api_leaves_one_entry(opened: Store) -> No
         run = await the_run(api.store, case)
         method, _, path = case.what.partition(" ")
         about = await the_hold(api.store) if path.startswith("/holds") else run
+        about = await the_batch(api.store) if path.startswith("/batches") else about
         path = path.replace("{name}", "a").replace("{key}", "a").replace("{queue}", "q").replace("{id}", about)
         path = path.replace("{session}", SESSION)
         path = path.replace("{instant}", "2030-01-01T00:00:00Z")
@@ -314,6 +328,11 @@ Step = Callable[[Scheduler, str | None, str], Awaitable[Any]]
 """A call in the name of an actor, about a run."""
 
 
+async def with_batch(scheduler: Scheduler, step: Callable[[str], Awaitable[Any]]) -> Any:
+    """The step, with the id of the newest batch."""
+    return await step((await scheduler.list_batches())[0]["id"])
+
+
 async def with_hold(scheduler: Scheduler, call: Callable[[str], Awaitable[Any]]) -> None:
     (hold,) = await scheduler.list_holds()
     await call(hold["id"])
@@ -360,6 +379,13 @@ LIBRARY: list[tuple[Case, Step]] = [
      lambda s, who, run: s.put_calendar("a", CALENDAR, actor=who)),
     (Case("delete_calendar", "calendar.delete", "calendar/a", before=True, after=False),
      lambda s, who, run: s.delete_calendar("a", actor=who)),
+    (Case("close_batch", "batch.create", "batch/{batch}"), lambda s, who, run: s.batch(actor=who).__aenter__()),
+    (Case("close_batch", "batch.close", "batch/{batch}", before=True),
+     lambda s, who, run: with_batch(s, lambda id: s.close_batch(id, actor=who))),
+    (Case("cancel_batch", "batch.cancel", "batch/{batch}", before=True),
+     lambda s, who, run: with_batch(s, lambda id: s.cancel_batch(id, actor=who))),
+    (Case("retry_batch", "batch.retry", "batch/{batch}", before=True),
+     lambda s, who, run: with_batch(s, lambda id: s.retry_batch(id, actor=who))),
     (Case("add_hold", "hold.create", "hold/{hold}"), lambda s, who, run: s.add_hold(HOLD, actor=who)),
     (Case("update_hold", "hold.update", "hold/{hold}", before=True),
      lambda s, who, run: with_hold(s, lambda id: s.update_hold(id, {"reason": "longer"}, actor=who))),
@@ -388,7 +414,7 @@ LOOKING = {"wait_for",
     "fair_weights",
     "add_handler", "handler", "job", "around", "on_shutdown", "on_startup", "result", "get_hold", "list_holds",
     "list_approvals",
-    "forecast", "list_feeds",
+    "forecast", "list_feeds", "batch", "get_batch", "list_batches", "wait_for_batch",
 }  # fmt: skip
 LIVING = {"open", "close", "start", "stop", "run_forever", "run_until_asked", "ask_to_stop", "loop"}
 IN_A_TRANSACTION = {"enqueue_sql"}

@@ -82,6 +82,14 @@ class Two:
             self.runs[f"{queue} {state}"] = run["id"]
             if state == "cancelled":
                 await self.admin("POST", f"/runs/{run['id']}/cancel", {"reason": word})
+        on = {"finished": [{"trigger": f"{word}-0"}]}
+        made = {
+            "name": word,
+            "runs": [{"target": _target(queue, word), "delay_seconds": 86400}],
+            "open": True,
+            "on": on,
+        }
+        self.runs["batch" if queue == THEIRS else "our batch"] = (await self.admin("POST", "/batches", made))["id"]
         for claimed, state in zip(await self._claim(queue, 3), ("", "fail", "complete"), strict=True):
             token = claimed["lease"]["token"]
             line = {"stream": "stdout", "text": f"{word} {word}"}
@@ -163,6 +171,14 @@ def bodies(what: str, name: str, run: str, by: str) -> list[Any]:
         "POST /preview": [{"trigger": _every(60)}],
         "POST /runs": [new_run, {"target": ours, "unique_key": f"{SECRET}-pending"}],
         "POST /runs/batch": [{"runs": [new_run, {"target": ours, "unique_key": f"{SECRET}-failed"}]}],
+        "POST /batches": [
+            {"runs": [{"target": theirs}]}, {"runs": [{"target": ours, "unique_key": f"{SECRET}-failed"}]},
+            {"on": follows}, {"on": {"finished": [{"handler": "h"}]}},
+        ],
+        "POST /batches/{id}/runs": [{"runs": [{"target": ours}]}, {"runs": [{"target": theirs}]}],
+        "POST /batches/{id}/close": [None],
+        "POST /batches/{id}/cancel": [{"reason": "x"}],
+        "POST /batches/{id}/retry": [None],
         "POST /runs/retry": [ids, {"state": ["failed"]}, {"queue": THEIRS}, {"job": name}],
         "POST /runs/cancel": [ids, {"state": ["pending", "running"]}, {"queue": THEIRS}, {"job": name}],
         "POST /runs/{id}/cancel": [{"reason": "x"}],
@@ -205,7 +221,9 @@ def requests(what: str, run_ids: dict[str, str], by: str) -> Iterator[tuple[str,
     """The addresses of a route and what to send to each."""
     method, _, path = what.partition(" ")
     for name in (f"{SECRET}-0", f"{SECRET}-1", f"{SECRET}-2", "moved", "plain-0") if "{name}" in path else ("",):
-        for run in run_ids.values() if "{id}" in path or "/runs" in path else (SOME_ID,):
+        of_batch = (run_ids["batch"],)
+        some = of_batch if path.startswith("/batches") else run_ids.values()
+        for run in some if "{id}" in path or "/runs" in path else (SOME_ID,):
             at = path.replace("{name}", name).replace("{id}", run).replace("{instant}", "2029-01-01T00:00:00Z")
             for body in [None] if method == "GET" else bodies(what, name or f"{SECRET}-0", run, by):
                 for query in QUERIES.get(what, ("",)):

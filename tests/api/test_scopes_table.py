@@ -37,7 +37,8 @@ API = {
     ),
     Scope.RUNS_READ: (
         "GET /runs", "GET /runs/{id}", "GET /runs/{id}/log", "GET /stats", "GET /nodes", "GET /events",
-        "GET /holds", "GET /holds/{id}", "GET /approvals",
+        "GET /holds", "GET /holds/{id}", "GET /approvals", "GET /batches", "GET /batches/{id}",
+        "GET /batches/{id}/runs",
     ),
     Scope.RUNS_WRITE: (
         "POST /jobs/{name}/trigger", "POST /jobs/{name}/backfill", "POST /jobs/{name}/pause",
@@ -46,7 +47,10 @@ API = {
         "POST /jobs/{name}/resume", "POST /runs/cancel", "POST /runs/retry", "POST /runs/{id}/cancel",
         "POST /runs/{id}/retry", "POST /holds", "PATCH /holds/{id}", "DELETE /holds/{id}",
     ),
-    Scope.RUNS_DEFINE: ("POST /runs", "POST /runs/batch"),
+    Scope.RUNS_DEFINE: (
+        "POST /runs", "POST /runs/batch", "POST /batches", "POST /batches/{id}/runs", "POST /batches/{id}/close",
+        "POST /batches/{id}/cancel", "POST /batches/{id}/retry",
+    ),
     Scope.WORK: (
         "POST /runs/claim", "POST /runs/settle", "POST /runs/{id}/heartbeat", "POST /runs/{id}/complete",
         "POST /runs/{id}/fail", "POST /runs/{id}/log",

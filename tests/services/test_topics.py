@@ -10,6 +10,7 @@ import horarium
 ROOT = Path(horarium.__file__).parent
 TOPICS = {
     "jobs": r'JOBS|"jobs"',
+    "batches": "BATCHES",
     "cancel": r'CANCEL|"cancel"',
     "apply": "APPLY",
     "awaited": "AWAITED",

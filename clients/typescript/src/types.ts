@@ -498,6 +498,7 @@ export interface RunView {
   rates?: Rate[];
   waits_for?: string;
   fair?: string;
+  batch?: string;
 }
 
 export interface SecretRef {

@@ -79,7 +79,7 @@ class BatchesApi:
         )
 
     async def get(self, call: Call) -> Answer:
-        return answer(batch_view(await self._batches.get(_id(call), call.query.wait_seconds)))
+        return answer(batch_view(await self._batches.get(_id(call), call.query.wait_seconds, call.principal)))
 
     async def list_all(self, call: Call) -> Answer:
         query: BatchesQuery = call.query
@@ -91,7 +91,7 @@ class BatchesApi:
     async def runs(self, call: Call) -> Answer:
         query: PageQuery = call.query
         after = read_cursor("batch", query.cursor, lambda text: text.isdecimal() and len(text) <= DIGITS_MAX)
-        page = await self._batches.runs(_id(call), after, query.limit)
+        page = await self._batches.runs(_id(call), call.principal, after, query.limit)
         return answer(RunPage([run_view(run) for run in page.items], write_cursor("batch", page.next_after)))
 
     async def close(self, call: Call) -> Answer:

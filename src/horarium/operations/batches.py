@@ -115,20 +115,23 @@ class Batches:
         if len({run.unique_key for run in keyed}) < len(keyed):
             raise Conflict("unique_key: two of these runs have the same", field="unique_key")
         found = [(run, await self._store.get_run_by_key(run.unique_key or "")) for run in keyed]
-        return {run.id: holder for run, holder in found if holder is not None}
+        holders = {run.id: holder for run, holder in found if holder is not None}
+        require_reach(*holders.values())
+        return holders
 
     # ---- shown
 
-    async def get(self, batch_id: str, wait_seconds: float = 0) -> Batch:
+    async def get(self, batch_id: str, wait_seconds: float = 0, reader: Principal | None = None) -> Batch:
         """The batch, its counts as of now; or once it has finished, or after that time. Raises NotFound."""
         told = asyncio.Event()
         stop = self._signal.subscribe(BATCHES_FINISHED, told.set)
-        until = self._clock.monotonic() + wait_seconds
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_seconds
         try:
             while True:
                 told.clear()
-                _, batch = await self._reached(batch_id)
-                left = until - self._clock.monotonic()
+                _, batch = await self._reached(batch_id, reader)
+                left = until - loop.time()
                 if batch.finished_at is not None or left <= 0 or self._runs.waiting.closed:
                     return await self._with_ends(batch)
                 await _wait(told, min(left, LOOK_SECONDS))
@@ -145,9 +148,9 @@ class Batches:
         more = None if page.next_after is None else page.next_after.removeprefix(BATCH)
         return Page(tuple([await self._with_ends(batch) for batch in found]), more)
 
-    async def runs(self, batch_id: str, after: str | None, limit: int) -> Page[Run]:
+    async def runs(self, batch_id: str, reader: Principal | None, after: str | None, limit: int) -> Page[Run]:
         """Its runs that are kept, in the order in which they were added; `after`: how many were passed."""
-        _, batch = await self._reached(batch_id)
+        _, batch = await self._reached(batch_id, reader)
         start, limit = int(after or 0), min(limit, PAGE_MAX)
         first, skipped, found = start // BATCH_MAX, start % BATCH_MAX, list[Run]()
         for number in range(first, batch.pages):
@@ -232,11 +235,12 @@ class Batches:
 
     # ---- callers that are bound to queues
 
-    async def _reached(self, batch_id: str) -> tuple[Record, Batch]:
-        """Raises NotFound, for a batch that who acts may not see too."""
+    async def _reached(self, batch_id: str, reader: Principal | None = None) -> tuple[Record, Batch]:
+        """Raises NotFound, for a batch that the reader, or who acts, may not see too."""
         origin = who_acts()
+        caller = origin.principal if reader is None and origin is not None else reader
         stored, batch = await self._batching.read(batch_id)
-        if origin is not None and not may_see(origin.principal, batch):
+        if not may_see(caller, batch):
             raise NotFound(f"there is no batch {batch_id!r}")
         return stored, batch
 
@@ -255,10 +259,10 @@ class Batches:
 
 
 def may_see(caller: Principal | None, batch: Batch) -> bool:
-    """Whether this caller may see the batch: one that is bound to queues its own, and those with runs there alone."""
-    if caller is None or caller.queues is None or batch.by == caller.subject:
+    """Whether this caller may see the batch: one that is bound to queues those with runs there alone, and its own."""
+    if caller is None or caller.queues is None:
         return True
-    return bool(batch.queues) and all(map(caller.may_reach, batch.queues))
+    return all(map(caller.may_reach, batch.queues)) and (bool(batch.queues) or batch.by == caller.subject)
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

@@ -137,6 +137,22 @@ async def either(request: pytest.FixtureRequest) -> Two:
 PAST = {"fire_at": "2026-01-01T00:00:00Z", "finished_at": "2026-01-01T00:00:01Z", "state": "completed"}
 
 
+def _of_batches(ours: Any, new_run: Any) -> dict[str, list[Any]]:
+    follows = {"completed": [{"trigger": f"{SECRET}-0"}]}
+    return {
+        "POST /batches": [
+            {"runs": [new_run]},
+            {"runs": [{"target": ours, "unique_key": f"{SECRET}-failed"}]},
+            {"on": follows},
+            {"on": {"finished": [{"handler": "h"}]}},
+        ],
+        "POST /batches/{id}/runs": [{"runs": [{"target": ours}]}, {"runs": [new_run]}],
+        "POST /batches/{id}/close": [None],
+        "POST /batches/{id}/cancel": [{"reason": "x"}],
+        "POST /batches/{id}/retry": [None],
+    }
+
+
 def bodies(what: str, name: str, run: str, by: str) -> list[Any]:
     """What is sent to a route, to see and to change as much as one can."""
     ours = _target(OURS, "x")
@@ -171,14 +187,7 @@ def bodies(what: str, name: str, run: str, by: str) -> list[Any]:
         "POST /preview": [{"trigger": _every(60)}],
         "POST /runs": [new_run, {"target": ours, "unique_key": f"{SECRET}-pending"}],
         "POST /runs/batch": [{"runs": [new_run, {"target": ours, "unique_key": f"{SECRET}-failed"}]}],
-        "POST /batches": [
-            {"runs": [{"target": theirs}]}, {"runs": [{"target": ours, "unique_key": f"{SECRET}-failed"}]},
-            {"on": follows}, {"on": {"finished": [{"handler": "h"}]}},
-        ],
-        "POST /batches/{id}/runs": [{"runs": [{"target": ours}]}, {"runs": [{"target": theirs}]}],
-        "POST /batches/{id}/close": [None],
-        "POST /batches/{id}/cancel": [{"reason": "x"}],
-        "POST /batches/{id}/retry": [None],
+        **_of_batches(ours, new_run),
         "POST /runs/retry": [ids, {"state": ["failed"]}, {"queue": THEIRS}, {"job": name}],
         "POST /runs/cancel": [ids, {"state": ["pending", "running"]}, {"queue": THEIRS}, {"job": name}],
         "POST /runs/{id}/cancel": [{"reason": "x"}],

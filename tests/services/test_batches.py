@@ -1,4 +1,4 @@
-"""A batch finishes exactly once: whoever counts its ends, and at whatever call he dies."""
+"""A batch finishes exactly once, also where a node that fills it, or counts its ends, dies at any call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from horarium.clock import DAY, SECOND
 from horarium.errors import Outage, StateConflict
 from horarium.model import Failed, Run, State, Succeeded
-from horarium.model.batches import BATCH, BATCH_ENDS, BATCH_RUNS, Batch, BatchFollow, BatchOccasion
+from horarium.model.batches import BATCH, BATCH_ENDS, BATCH_RUNS, Batch, BatchFollow, BatchOccasion, BatchOn
 from horarium.model.records import RecordFilter
 from horarium.operations.facade import Operations
 from horarium.operations.settling.settling import Settlement
@@ -26,7 +26,9 @@ from horarium.testing import ManualClock
 from horarium.testing.faults import Fault, FaultyStore
 from horarium.wire.one_offs import read_run
 
-ON = {occasion: (BatchFollow(handler=occasion.value), BatchFollow(trigger="next")) for occasion in BatchOccasion}
+ON: BatchOn = {
+    occasion: (BatchFollow(handler=occasion.value), BatchFollow(trigger="next")) for occasion in BatchOccasion
+}
 ROW = {"target": {"type": "queue", "queue": "rows"}, "retry": {"attempts_max": 1}}
 ROWS = "pull/rows"
 
@@ -111,9 +113,9 @@ async def test_a_run_whose_key_is_held_stays_outside() -> None:
     again = [*await world.rows(1, unique_key="k"), *await world.rows(1, unique_key="l")]
     batch, added = await world.operations.batches.add(batch.id, again)
     assert (batch.total, [run.id for run in added]) == (2, [first.id, again[1].id])
-    page = await world.operations.batches.runs(batch.id, None, None, 1)
+    page = await world.operations.batches.runs(batch.id, None, 1)
     assert ([run.id for run in page.items], page.next_after) == ([first.id], "1")
-    rest = await world.operations.batches.runs(batch.id, None, "1", 9)
+    rest = await world.operations.batches.runs(batch.id, "1", 9)
     assert [run.id for run in rest.items] == [again[1].id]
 
 
@@ -134,7 +136,7 @@ async def test_failed_runs_done_again_open_the_batch_again() -> None:
     done = await world.operations.batches.get(batch.id)
     assert (done.state, told(done)) == ("finished", (3, 3, 0, 0))
     assert await world.follow_ups() == {"failed": 1, "completed": 1, "finished": 2, "follow": 4}
-    members = (await world.operations.batches.runs(batch.id, None, None, 9)).items
+    members = (await world.operations.batches.runs(batch.id, None, 9)).items
     assert {run.state for run in members} == {State.COMPLETED}
 
 
@@ -149,7 +151,7 @@ async def test_a_run_that_is_retried_by_itself_takes_its_place_once() -> None:
         await world.operations.runs.retry_run(run.id)
     await world.count()
     assert told(await world.operations.batches.get(batch.id)) == (1, 0, 0, 0)
-    assert [each.id for each in (await world.operations.batches.runs(batch.id, None, None, 9)).items] == [again.id]
+    assert [each.id for each in (await world.operations.batches.runs(batch.id, None, 9)).items] == [again.id]
 
 
 async def test_a_cancelled_batch_finishes_once_its_running_runs_have_stopped() -> None:
@@ -203,8 +205,8 @@ async def test_whoever_dies_at_any_call_it_finishes_exactly_once(when: Fault) ->
         for by in (dying, world.operations):
             try:
                 for rows in (keyed[:2], keyed[2:]):
-                    for run in rows:
-                        await by.batches.add(batch.id, run)
+                    for row in rows:
+                        await by.batches.add(batch.id, row)
                     for run in await world.claim():
                         await world.end(run, by=by)
                     await world.count(by)
@@ -273,7 +275,7 @@ async def test_counts_are_those_of_the_runs_whatever_happens(steps: list[tuple[s
             await world.end(run)
     await world.count()
     done = await world.operations.batches.get(batch.id)
-    members = (await world.operations.batches.runs(batch.id, None, None, 200)).items
+    members = (await world.operations.batches.runs(batch.id, None, 200)).items
     ends = Counter(run.state for run in members)
     assert done.state == "finished"
     assert told(done) == (len(members), ends[State.COMPLETED], ends[State.FAILED], ends[State.CANCELLED])

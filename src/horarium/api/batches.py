@@ -79,19 +79,19 @@ class BatchesApi:
         )
 
     async def get(self, call: Call) -> Answer:
-        return answer(batch_view(await self._batches.get(_id(call), call.query.wait_seconds, call.principal)))
+        return answer(batch_view(await self._batches.get(_id(call), call.query.wait_seconds)))
 
     async def list_all(self, call: Call) -> Answer:
         query: BatchesQuery = call.query
         state = None if query.state is UNSET else query.state
         after = read_cursor("batches", query.cursor, is_run_id)
-        page = await self._batches.page(call.principal, state, after, query.limit)
+        page = await self._batches.page(state, after, query.limit)
         return answer(BatchPage([batch_view(each) for each in page.items], write_cursor("batches", page.next_after)))
 
     async def runs(self, call: Call) -> Answer:
         query: PageQuery = call.query
         after = read_cursor("batch", query.cursor, lambda text: text.isdecimal() and len(text) <= DIGITS_MAX)
-        page = await self._batches.runs(_id(call), call.principal, after, query.limit)
+        page = await self._batches.runs(_id(call), after, query.limit)
         return answer(RunPage([run_view(run) for run in page.items], write_cursor("batch", page.next_after)))
 
     async def close(self, call: Call) -> Answer:

@@ -67,7 +67,7 @@ class BatchMethods(Enqueuing):
         return _shown(await self._operations.batches.get(id))
 
     async def wait_for_batch(self, id: str, timeout: float | None = None) -> dict[str, Any]:
-        """The batch once it has finished, or as it is after so many seconds. Raises NotFound."""
+        """The batch once it has finished, or as it is after that many seconds. Raises NotFound."""
         while True:
             wait = RUN_WAIT_SECONDS_MAX if timeout is None else timeout
             batch = await self._operations.batches.get(id, wait)
@@ -78,7 +78,7 @@ class BatchMethods(Enqueuing):
         """Batches, the newest first; with `state` (`open`, `closed`, `finished`) those alone."""
         wanted, found, after = None if state is None else converted(state, BatchState), list[StoredBatch](), None
         while True:
-            page = await self._operations.batches.page(None, wanted, after, PAGE_MAX)
+            page = await self._operations.batches.page(wanted, after, PAGE_MAX)
             found += page.items
             if (after := page.next_after) is None:
                 return [_shown(batch) for batch in found]

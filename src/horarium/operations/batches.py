@@ -7,17 +7,18 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from horarium.access.acting import who_acts
+from horarium.access.acting import bound_caller, who_acts
 from horarium.access.roles import Principal
 from horarium.clock import Instant, to_micros
 from horarium.errors import Conflict, Forbidden, NotFound, StateConflict
 from horarium.model import Run, State, uuid7, uuid7s
 from horarium.model.batches import BATCH, BATCH_ENDS, BATCH_KEYS, Batch, BatchOn, BatchState
 from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.operations.bounds.reaching import may_reach_job, require_run, within_reach
 from horarium.operations.runs.bulk import CANCELLED, Bulk, Selection
 from horarium.operations.runs.runs import RunOperations, fresh_run
 from horarium.operations.settling.batching import BATCHES_FINISHED, Batching
-from horarium.operations.writing.auditing import Records, require_reach, told, within_reach
+from horarium.operations.writing.auditing import Records, require_reach, told
 from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
 from horarium.operations.writing.context import Context
 from horarium.policies import RETENTION_SECONDS_DEFAULT
@@ -56,8 +57,7 @@ class Batches:
             held = await self._holders(runs)
             return await self.get(made.body.decode()), [held.get(run.id, run) for run in runs]
         origin, now = who_acts(), self._clock.now()
-        if origin is not None:
-            await self._require_followed(origin.principal, on)
+        await self._require_followed(on)
         batch = Batch(
             id=uuid7(now, self._entropy(10)),
             created_at=now,
@@ -85,12 +85,12 @@ class Batches:
             stored, batch = await self._reached(to) if isinstance(to, str) else (None, to)
             if stored is not None and batch.state is not BatchState.OPEN:
                 raise StateConflict(f"batch {batch.id} is {batch.state}; it takes no more runs")
-            written, after = await self._fill(batch, stored, [run for run in runs if run.id not in held])
-            if written:
-                return after, [held.get(run.id, run) for run in runs]
+            written = await self._fill(batch, stored, [run for run in runs if run.id not in held])
+            if written is not None:
+                return written, [held.get(run.id, run) for run in runs]
         raise contended("this batch")
 
-    async def _fill(self, batch: Batch, stored: Record | None, runs: Sequence[Run]) -> tuple[bool, Batch]:
+    async def _fill(self, batch: Batch, stored: Record | None, runs: Sequence[Run]) -> Batch | None:
         """One write of the batch with these runs."""
         now, number = self._clock.now(), batch.pages
         after = replace(
@@ -106,8 +106,7 @@ class Batches:
             pages.append(RecordChange(Record(name=BATCH_KEYS + batch.key, body=batch.id.encode())))
         line = _told("add" if stored is not None else "create", batch if stored is not None else None, after, now)
         members = [member(run, batch.id, number) for run in runs]
-        written = await self._batching.write(after, stored, now, runs=members, pages=pages, told=line)
-        return written, after
+        return await self._batching.write(after, stored, now, runs=members, pages=pages, told=line)
 
     async def _holders(self, runs: Sequence[Run]) -> dict[str, Run]:
         """The runs that hold the unique keys of these, by the ids of these. Raises Conflict for a key twice."""
@@ -116,12 +115,13 @@ class Batches:
             raise Conflict("unique_key: two of these runs have the same", field="unique_key")
         found = [(run, await self._store.get_run_by_key(run.unique_key or "")) for run in keyed]
         holders = {run.id: holder for run, holder in found if holder is not None}
-        require_reach(*holders.values())
+        for holder in holders.values():
+            await require_run(self._store, holder)
         return holders
 
     # ---- shown
 
-    async def get(self, batch_id: str, wait_seconds: float = 0, reader: Principal | None = None) -> Batch:
+    async def get(self, batch_id: str, wait_seconds: float = 0) -> Batch:
         """The batch, its counts as of now; or once it has finished, or after that time. Raises NotFound."""
         told = asyncio.Event()
         stop = self._signal.subscribe(BATCHES_FINISHED, told.set)
@@ -130,7 +130,7 @@ class Batches:
         try:
             while True:
                 told.clear()
-                _, batch = await self._reached(batch_id, reader)
+                _, batch = await self._reached(batch_id)
                 left = until - loop.time()
                 if batch.finished_at is not None or left <= 0 or self._runs.waiting.closed:
                     return await self._with_ends(batch)
@@ -138,19 +138,17 @@ class Batches:
         finally:
             stop()
 
-    async def page(
-        self, reader: Principal | None, state: BatchState | None, after: str | None, limit: int
-    ) -> Page[Batch]:
+    async def page(self, state: BatchState | None, after: str | None, limit: int) -> Page[Batch]:
         """Batches, the newest first. A page may be short."""
         where = RecordFilter(BATCH, labels={} if state is None else {"state": state}, descending=True)
         page = await self._store.list_records(where, after and BATCH + after, min(limit, PAGE_MAX))
-        found = [batch for record in page.items if may_see(reader, batch := decode_batch(record.body))]
+        found = [batch for record in page.items if may_see(bound_caller(), batch := decode_batch(record.body))]
         more = None if page.next_after is None else page.next_after.removeprefix(BATCH)
         return Page(tuple([await self._with_ends(batch) for batch in found]), more)
 
-    async def runs(self, batch_id: str, reader: Principal | None, after: str | None, limit: int) -> Page[Run]:
+    async def runs(self, batch_id: str, after: str | None, limit: int) -> Page[Run]:
         """Its runs that are kept, in the order in which they were added; `after`: how many were passed."""
-        _, batch = await self._reached(batch_id, reader)
+        _, batch = await self._reached(batch_id)
         start, limit = int(after or 0), min(limit, PAGE_MAX)
         first, skipped, found = start // BATCH_MAX, start % BATCH_MAX, list[Run]()
         for number in range(first, batch.pages):
@@ -206,7 +204,8 @@ class Batches:
         batch = await self._changed(batch_id, "retry")
         for number in range(batch.pages):
             stored = await self._store.get_runs(await self._ids(batch_id, number))
-            failed = [run for run in stored if run is not None and run.state is State.FAILED and within_reach(run)]
+            failed = [run for run in stored if run is not None and run.state is State.FAILED]
+            failed = list(await within_reach(self._store, failed))
             if not failed:
                 continue
             now = self._clock.now()
@@ -235,34 +234,33 @@ class Batches:
 
     # ---- callers that are bound to queues
 
-    async def _reached(self, batch_id: str, reader: Principal | None = None) -> tuple[Record, Batch]:
-        """Raises NotFound, for a batch that the reader, or who acts, may not see too."""
-        origin = who_acts()
-        caller = origin.principal if reader is None and origin is not None else reader
+    async def _reached(self, batch_id: str) -> tuple[Record, Batch]:
+        """Raises NotFound, for a batch that who reads or acts may not see too."""
         stored, batch = await self._batching.read(batch_id)
-        if not may_see(caller, batch):
+        if not may_see(bound_caller(), batch):
             raise NotFound(f"there is no batch {batch_id!r}")
         return stored, batch
 
-    async def _require_followed(self, caller: Principal, on: BatchOn) -> None:
-        """Raises Forbidden if it is bound to queues, and something in others is to follow."""
-        if caller.queues is None:
+    async def _require_followed(self, on: BatchOn) -> None:
+        """Raises Forbidden if who acts is bound, and what is to follow is not within that."""
+        if (caller := bound_caller()) is None:
             return
         follows = [each for actions in on.values() for each in actions]
         names = sorted({each.trigger for each in follows if each.trigger is not None})
         jobs = await self._store.get_jobs(names) if names else []
-        handlers = [f"handler/{each.handler}" for each in follows if each.handler is not None]
-        if not all(job is not None and caller.may_reach(job.queue) for job in jobs) or not all(
-            map(caller.may_reach, handlers)
-        ):
-            raise Forbidden(f"{caller.name} is bound to queues, and what is to follow is in none of them")
+        reached = [job is not None and may_reach_job(caller, job) for job in jobs]
+        reached += [caller.may_reach(f"handler/{each.handler}", {}) for each in follows if each.handler is not None]
+        if not all(reached):
+            raise Forbidden(f"{caller.name} is bound {caller.bounds}, and what is to follow is not there")
 
 
 def may_see(caller: Principal | None, batch: Batch) -> bool:
-    """Whether this caller may see the batch: one that is bound to queues those with runs there alone, and its own."""
-    if caller is None or caller.queues is None:
+    """Whether this bound caller (None: it is not bound) may see the batch: its own, and those whose runs are all in its
+    queues."""
+    if caller is None or batch.by == caller.subject:
         return True
-    return all(map(caller.may_reach, batch.queues)) and (bool(batch.queues) or batch.by == caller.subject)
+    queues = batch.queues if caller.labels is None else ()
+    return bool(queues) and all(caller.may_reach(queue, {}) for queue in queues)
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

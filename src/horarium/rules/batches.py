@@ -2,7 +2,7 @@
 
 A run that belongs to a batch says so in its policy. With each write that ends it goes a record, which says what to
 count; those of a batch are counted many at a time, by one write that removes them. So no end writes the row of the
-batch, and each is counted once, whoever counts and whenever he dies. A batch that is closed has finished once as many
+batch, and each is counted once, also where a node dies. A batch that is closed has finished once as many
 runs as it has are counted and no end is left to be: that is judged at each write of the batch.
 """
 

@@ -58,9 +58,9 @@ class Batching:
         pages: Sequence[RecordChange] = (),
         along: Along | None = None,
         told: Records = (),
-    ) -> bool:
-        """Write it with the ends that wait to be counted, and what follows; and with it `runs` and `pages`. False: it
-        is not as it was read, or some of that would be refused."""
+    ) -> Batch | None:
+        """Write it with the ends that wait to be counted, and what follows; and with it `runs` and `pages`. It, as
+        written; None: it is not as it was read, or some of that would be refused."""
         ends = await self._store.list_records(RecordFilter(f"{BATCH_ENDS}{batch.id}/"), None, BATCH_MAX)
         after, following = judged(counted(batch, ends.items), now, all_counted=ends.next_after is None)
         version = 0 if stored is None else stored.version
@@ -80,13 +80,13 @@ class Batching:
                 self._signal.publish(BATCHES_FINISHED)
             if ends.next_after is not None:
                 self._signal.publish(BATCHES)
-        return written
+        return after if written else None
 
     async def count(self, batch_id: str) -> bool:
         """Count ends of the runs of a batch, a thousand at most. False: another did just then."""
         (stored,) = await self._store.get_records([BATCH + batch_id])
         if stored is not None:
-            return await self.write(decode_batch(stored.body), stored, self._clock.now())
+            return await self.write(decode_batch(stored.body), stored, self._clock.now()) is not None
         ends = await self._store.list_records(RecordFilter(f"{BATCH_ENDS}{batch_id}/"), None, BATCH_MAX)
         return all(await self._store.put_records([RecordChange(end, end.version, deleted=True) for end in ends.items]))
 

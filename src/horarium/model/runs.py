@@ -31,8 +31,8 @@ Level = tuple[str, int, bool]
 
 
 class RunPolicy(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The policies of a run that belongs to no job, and its labels. `batch`: its batch, and the page of that which holds
-    its id."""
+    """The policies of a run that belongs to no job, and its labels. `batch`: its batch, and the page of that which
+    holds its id."""
 
     retry: Retry = Retry()
     timeouts: Timeouts = Timeouts()

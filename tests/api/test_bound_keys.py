@@ -139,17 +139,11 @@ PAST = {"fire_at": "2026-01-01T00:00:00Z", "finished_at": "2026-01-01T00:00:01Z"
 
 def _of_batches(ours: Any, new_run: Any) -> dict[str, list[Any]]:
     follows = {"completed": [{"trigger": f"{SECRET}-0"}]}
+    held = {"target": ours, "unique_key": f"{SECRET}-failed"}
     return {
-        "POST /batches": [
-            {"runs": [new_run]},
-            {"runs": [{"target": ours, "unique_key": f"{SECRET}-failed"}]},
-            {"on": follows},
-            {"on": {"finished": [{"handler": "h"}]}},
-        ],
+        "POST /batches": [{"runs": [new_run]}, {"runs": [held]}, {"on": follows}],
         "POST /batches/{id}/runs": [{"runs": [{"target": ours}]}, {"runs": [new_run]}],
-        "POST /batches/{id}/close": [None],
-        "POST /batches/{id}/cancel": [{"reason": "x"}],
-        "POST /batches/{id}/retry": [None],
+        **{f"POST /batches/{{id}}/{what}": [None] for what in ("close", "cancel", "retry")},
     }
 
 

@@ -538,7 +538,7 @@ type RunPage struct {
 	NextCursor *string   `json:"next_cursor"`
 }
 
-// RunView: A run as it is shown. `fires` > 1: a skipped run for the fire times from `fire_at` to `last_fire_at`. `idempotency_key` is the same for every attempt. `target`: the program to start, for the worker that claims it. `labels`: its own, if it belongs to no job. `rates`: its limits; `waits_for`: the key of the one for which it waits. `fair`: its fairness key.
+// RunView: A run as it is shown. `fires` > 1: a skipped run for the fire times from `fire_at` to `last_fire_at`. `idempotency_key` is the same for every attempt. `target`: the program to start, for the worker that claims it. `labels`: its own, if it belongs to no job. `rates`: its limits; `waits_for`: the key of the one for which it waits. `fair`: its fairness key. `batch`: its batch.
 type RunView struct {
 	ID             string            `json:"id"`
 	Job            *string           `json:"job"`
@@ -570,6 +570,7 @@ type RunView struct {
 	Rates          []Rate            `json:"rates,omitempty"`
 	WaitsFor       *string           `json:"waits_for,omitempty"`
 	Fair           *string           `json:"fair,omitempty"`
+	Batch          *string           `json:"batch,omitempty"`
 }
 
 // SecretRef: A secret that is read where it is used: `env:NAME`, a variable of the process, behind the prefix of the setting `secrets_env_prefix`; or `file:NAME`, a file in the folder of the setting `secrets_dir`.

@@ -93,6 +93,16 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "createFeed": lambda client: client.feeds.create("N"),
     "listFeeds": lambda client: list(client.feeds.list()),
     "revokeFeed": lambda client: client.feeds.revoke("N"),
+    "listSessions": lambda client: list(client.sessions.list()),
+    "endSession": lambda client: client.sessions.end("I"),
+    "addBatch": lambda client: client.batches.add({}),
+    "listBatches": lambda client: list(client.batches.list()),
+    "getBatch": lambda client: client.batches.get("I"),
+    "listBatchRuns": lambda client: list(client.batches.runs("I")),
+    "addBatchRuns": lambda client: client.batches.add_runs("I", []),
+    "closeBatch": lambda client: client.batches.close("I"),
+    "cancelBatch": lambda client: client.batches.cancel("I"),
+    "retryBatch": lambda client: client.batches.retry("I"),
     "listChannels": lambda client: list(client.channels.list()),
     "getChannel": lambda client: client.channels.get("N"),
     "putChannel": lambda client: client.channels.put("N", {}),
@@ -127,7 +137,10 @@ def test_every_operation_has_a_method_of_the_client(operations: dict[str, tuple[
             with suppress(HorariumError):
                 CALLS[name](client)
             (asked,) = server.requests
-        told = path.replace("{name}", "N").replace("{id}", "I").replace("{key}", "N").replace("{queue}", "N")
+        told = path
+        for part in ("name", "key", "queue"):
+            told = told.replace(f"{{{part}}}", "N")
+        told = told.replace("{id}", "I").replace("{session}", "I")
         told = told.replace("{instant}", "2026-01-01T00:00:00%2B00:00")
         assert (asked.method, asked.target.partition("?")[0]) == (method, told), name
 

@@ -193,9 +193,7 @@ async def test_each_change_through_the_api_leaves_one_entry(opened: Store) -> No
         method, _, path = case.what.partition(" ")
         about = await the_hold(api.store) if path.startswith("/holds") else run
         about = await the_batch(api.store) if path.startswith("/batches") else about
-        path = path.replace("{name}", "a").replace("{key}", "a").replace("{queue}", "q").replace("{id}", about)
-        path = path.replace("{session}", SESSION)
-        path = path.replace("{instant}", "2030-01-01T00:00:00Z")
+        path = path.format(name="a", key="a", queue="q", id=about, session=SESSION, instant="2030-01-01T00:00:00Z")
         body = {"ids": [run]} if case.body == {"ids": ["{run}"]} else case.body
         reply = await api.send(method, path, body, headers=ADMIN)
         assert reply.status < 300, (case.what, reply.body)

@@ -400,7 +400,7 @@ NO_REST: Rest = (None, 1, None, None, (), None)
 
 def _rest(rest: list[Any]) -> Rest:
     policy, fires, last_fire_at, execution_seconds, *more = rest
-    rates = msgspec.convert(more[0], tuple[Rate, ...]) if more else ()
+    rates = msgspec.convert(more[0], tuple[Rate, ...]) if more and more[0] else ()
     return _to_policy(policy), fires, last_fire_at, execution_seconds, rates, more[1] if len(more) > 1 else None
 
 

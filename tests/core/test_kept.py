@@ -33,7 +33,7 @@ from horarium.stores import encoding, lately
 from horarium.stores.memory import MemoryStore
 from horarium.stores.sqlite import session
 from horarium.testing.values import NOW, a_job
-from horarium.triggers import calendar
+from horarium.triggers import calendar, cron_fields
 from horarium.triggers.cron import COMPILED_KEPT, _compile
 from horarium.triggers.zones import get_zone, zone_names
 from horarium.wire import views
@@ -213,6 +213,10 @@ def an_expression(number: int) -> tuple[str, str, str]:
     return f"{number % 60} {number // 60 % 24} L,{number // 1440 % 28 + 1} * 1-5", "", "any"
 
 
+def a_field(number: int) -> tuple[int, str, int, str]:
+    return 1, f"{number % 60},{number // 60 % 60}", 0, ""
+
+
 def times(number: int) -> Any:
     return calendar.Times(1 << number % 60, (1 << 60) - 1, 1 << number // 60 % 24)
 
@@ -256,6 +260,7 @@ KEPT: dict[str, tuple[Callable[[], tuple[Any, Keep]], int, int]] = {
     "instants": (of_a_function(clock.to_datetime, lambda number: NOW + number * 1_000_003), 1_024, 1),
     "texts of seconds": (of_a_function(clock._second_text, lambda number: NOW // SECOND + number), 512, 1),
     "cron expressions": (of_a_function(_compile, an_expression), COMPILED_KEPT // PART, PART),
+    "fields of cron expressions": (of_a_function(cron_fields._read, a_field), cron_fields.FIELDS_KEPT // PART, PART),
     "days of combined crons": (of_a_function(calendar._bits_of, times), calendar._KEPT_DAYS, 2),
     "time zones": (zones, 400 // PART, PART),
     "policies of runs": (of_a_function(encoding._kept_details, lambda number: b'{"fires":%d}' % number), 256, 1),
@@ -308,7 +313,7 @@ IN_THE_TABLE = {
     "access/keys.py", "access/sessions.py", "access/tokens.py", "api/refused.py", "clock.py", "delivery/addresses.py",
     "delivery/message.py", "delivery/signing.py", "operations/runs/logs.py", "rules/compiled.py", "stores/encoding.py",
     "stores/lately.py", "stores/postgres/session.py", "stores/sqlite/session.py", "triggers/calendar.py",
-    "triggers/cron.py", "triggers/zones.py",
+    "triggers/cron.py", "triggers/cron_fields.py", "triggers/zones.py",
 }  # fmt: skip
 SMALL = {
     "buses/amqp_publisher.py": "1,024 frames of 100 bytes",

@@ -37,33 +37,36 @@ async def pauses(setting: Setting, pruner: Pruner, steps: int) -> list[int]:
 
 
 @pytest.fixture
-def pruner(setting: Setting) -> Pruner:
-    setting.store = FullStore(setting.clock, 0.0)
-    return Pruner(setting.store, setting.telemetry, setting.clock)
+def store(setting: Setting) -> FullStore:
+    return FullStore(setting.clock, 0.0)
 
 
-async def test_a_quick_store_is_asked_twenty_times_a_second(setting: Setting, pruner: Pruner) -> None:
+@pytest.fixture
+def pruner(setting: Setting, store: FullStore) -> Pruner:
+    return Pruner(store, setting.telemetry, setting.clock)
+
+
+async def test_a_quick_store_is_asked_twenty_times_a_second(setting: Setting, store: FullStore, pruner: Pruner) -> None:
     assert await pauses(setting, pruner, 3) == [PAUSE] * 3
-    assert isinstance(setting.store, FullStore)
-    assert setting.store.asked == [BATCH] * 3
+    assert store.asked == [BATCH] * 3
 
 
-async def test_a_slow_store_is_asked_for_less_and_less_often(setting: Setting, pruner: Pruner) -> None:
-    assert isinstance(setting.store, FullStore)
-    setting.store.seconds = 0.015
+async def test_a_slow_store_is_asked_for_less_and_less_often(
+    setting: Setting, store: FullStore, pruner: Pruner
+) -> None:
+    store.seconds = 0.015
     assert min(await pauses(setting, pruner, 3)) > PAUSE
-    setting.store.seconds = 0.1
-    for pause, asked in zip(await pauses(setting, pruner, 4), setting.store.asked[3:], strict=True):
+    store.seconds = 0.1
+    for pause, asked in zip(await pauses(setting, pruner, 4), store.asked[3:], strict=True):
         assert pause <= asked * SECOND // PER_SECOND_MIN or pause == PAUSE
-    assert setting.store.asked[-1] == BATCH_MIN
-    setting.store.seconds = 0.001
+    assert store.asked[-1] == BATCH_MIN
+    store.seconds = 0.001
     await pauses(setting, pruner, 4)
-    assert setting.store.asked[-1] == BATCH
+    assert store.asked[-1] == BATCH
 
 
-async def test_what_falls_behind_for_long_gives_no_more_way(setting: Setting, pruner: Pruner) -> None:
-    assert isinstance(setting.store, FullStore)
-    setting.store.seconds = BEHIND_SECONDS / 4
+async def test_what_falls_behind_for_long_gives_no_more_way(setting: Setting, store: FullStore, pruner: Pruner) -> None:
+    store.seconds = BEHIND_SECONDS / 4
     found = await pauses(setting, pruner, 6)
     assert found[-1] == PAUSE
-    assert setting.store.asked[-1] == BATCH
+    assert store.asked[-1] == BATCH

@@ -16,8 +16,8 @@ from horarium.errors import InvalidTrigger
 from horarium.triggers.words import nearest, quote
 
 EXPRESSION_MAX = 256
-FIELDS_KEPT = 4_096
 """Characters in an expression."""
+FIELDS_KEPT = 1_024
 
 YEAR_MIN, YEAR_MAX = 1970, 2200
 NTH_MAX = 5

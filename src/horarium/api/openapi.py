@@ -50,6 +50,10 @@ _PARAMETERS = {
         "name": "key", "in": "path", "required": True, "description": "The key of the limit.",
         "schema": {"type": "string", "minLength": 1, "maxLength": 200},
     },
+    "session": {
+        "name": "session", "in": "path", "required": True, "description": "The session's id, as the list has it.",
+        "schema": {"type": "string", "minLength": 1, "maxLength": 200},
+    },
     "instant": {
         "name": "instant", "in": "path", "required": True, "description": "The fire time of the rule (RFC 3339).",
         "schema": {"type": "string", "format": "date-time"},

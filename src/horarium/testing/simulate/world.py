@@ -181,6 +181,7 @@ class World:
         self.trace.note("calm")
         await self.cluster.recover()
         await asyncio.sleep(3)
+        await self.cluster.recover()  # the last deed of the storm may have killed the last node meanwhile
         await self._expect_in_place()
         self.behaviour.calm.set()
         await asyncio.sleep(5)

@@ -23,7 +23,7 @@ from tests.blackbox.outside import environment
 from tests.handlers.conftest import done
 from tests.waiting import PATIENCE, eventually
 
-OWN_WAY = {"open", "close", "run_forever", "handler", "job"}
+OWN_WAY = {"open", "close", "run_forever", "handler", "job", "batch"}
 WITHIN = {"run_until_asked", "ask_to_stop"}
 
 

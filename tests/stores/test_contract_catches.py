@@ -398,7 +398,7 @@ UNSEEN_BY_THE_MACHINE = {
     KeepsHealthForGood,  # it seldom ends runs of a job that it then deletes, prunes and makes again
     ReplacesWhatRuns,  # it replaces none
     LosesSlots,  # it finds it in most orders of the test run, not in all
-    ListsRecordsPastTheBound,  # the same
+    *(ListsRecordsPastTheBound, KnowsNoPriorityOfWhatIsFirst),  # the same
 }
 
 

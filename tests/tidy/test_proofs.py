@@ -87,6 +87,7 @@ def test_a_page_that_says_no_result_is_refused(first_line: str) -> None:
         proved(f"## Last whole run\n\n{first_line}\n")
 
 
+@pytest.mark.slow
 def test_commits_that_no_history_knows_are_not_counted() -> None:
     assert commits_since("0" * 40) == 0
     assert commits_since("HEAD") == 0

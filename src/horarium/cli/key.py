@@ -50,7 +50,7 @@ Examples:
     "labels",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Bind it to what has this label; repeatable.",
+    help="Bind it to this label; repeatable.",
 )
 @click.option("--calls-per-hour", type=click.IntRange(1), metavar="N", help="Its budget: further calls are refused.")
 @click.option("--runs-per-day", type=click.IntRange(1), metavar="N", help="Its budget of runs that it asks for.")

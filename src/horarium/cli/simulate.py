@@ -60,7 +60,7 @@ Examples:
 @click.option(
     "--from-server", is_flag=True, help="Jobs, calendars, holds and overrides of the server; files go before."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Decides what is drawn.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random choices.")
 @server_options
 def simulate(
     paths: tuple[str, ...],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from os import urandom
@@ -23,8 +24,9 @@ class Part:
     actor: str | None
 
     @property
+    @abstractmethod
     def _operations(self) -> Operations:
-        raise NotImplementedError
+        """Where the calls go."""
 
 
 S = TypeVar("S", bound=Part)

@@ -6,6 +6,7 @@ The work of a change is in a marker record, as that of the applier is; a node th
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
 from horarium.clock import MINUTE, Clock, Instant
@@ -83,8 +84,9 @@ class Forgetter(Service):
         self._after = page.next_after
         return now + MINUTE if self._after is None else now
 
+    @abstractmethod
     async def _idle(self, records: Sequence[Record], now: Instant) -> list[Record]:
-        raise NotImplementedError
+        """Those of them that can go."""
 
 
 class RateForgetter(Forgetter):

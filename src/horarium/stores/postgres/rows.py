@@ -242,11 +242,11 @@ def decode_runs(rows: Sequence[Any], queues: Mapping[int, str], owners: Mapping[
     alike: dict[tuple[Any, ...], Run] = {}
     runs: list[Run] = []
     for id, row in zip(decode_id_blobs([row[BLOB_COLUMN] for row in rows]), rows, strict=True):
-        if _rare(row) != _NOTHING_RARE:
-            runs.append(_decode_rare(id, row, queues, owners))
-        elif (like := alike.get(kind := _kind(row))) is None:
+        rare = _rare(row) != _NOTHING_RARE
+        if rare or (like := alike.get(kind := _kind(row))) is None:
             runs.append(_decode_run(id, row, queues, owners))
-            alike[kind] = runs[-1]
+            if not rare:
+                alike[kind] = runs[-1]
         else:
             runs.append(
                 replace(
@@ -269,33 +269,7 @@ _kind = itemgetter(12, 13, 14, 16, 17, 18, 3, 4, 23)
 
 
 def _decode_run(id: str, row: Any, queues: Mapping[int, str], owners: Mapping[int, Owner]) -> Run:
-    """A run that has nothing rare."""
-    (due_at, fire_at, created_at, lease_seconds, token, lease_expires_at, started_at, _, _, _, _, _, queue_id, owner_id,
-     attempt, _, priority, state, cause, _, _, _, _, worker, _, _, payload, *_) = row  # fmt: skip
-    job_id, job = (None, None) if owner_id is None else owners[owner_id]
-    return Run(
-        id=id,
-        queue=queues[queue_id],
-        fire_at=fire_at,
-        due_at=due_at,
-        created_at=created_at,
-        state=STATES[state],
-        priority=priority,
-        job_id=job_id,
-        job=job,
-        cause=CAUSES[cause],
-        payload=payload,
-        lease_seconds=lease_seconds,
-        attempt=attempt,
-        token=token,
-        worker=decode_text(worker),
-        lease_expires_at=lease_expires_at,
-        started_at=started_at,
-    )
-
-
-def _decode_rare(id: str, row: Any, queues: Mapping[int, str], owners: Mapping[int, Owner]) -> Run:
-    """A run that has something which a waiting or running one mostly has not. In history defaults are NULL."""
+    """In history defaults are NULL."""
     (due_at, fire_at, created_at, lease_seconds, token, lease_expires_at, started_at, finished_at, prune_at, start_by,
      execution_seconds, _, queue_id, owner_id, attempt, concurrency_max, priority, state, cause, disposition, _,
      serial, _, worker, concurrency_key, unique_key, payload, details, progress, error, result, history, deadline,

@@ -309,11 +309,10 @@ def _runs(pairs: Iterable[tuple[str, list[Any]]]) -> list[Run]:
     alike: dict[tuple[Any, ...], Run] = {}
     runs: list[Run] = []
     for run_id, row in pairs:
-        if row[_RARE]:
+        if row[_RARE] or (like := alike.get(kind := _kind(row))) is None:
             runs.append(_run(run_id, row))
-        elif (like := alike.get(kind := _kind(row))) is None:
-            runs.append(_run(run_id, row))
-            alike[kind] = runs[-1]
+            if not row[_RARE]:
+                alike[kind] = runs[-1]
         else:
             runs.append(
                 replace(

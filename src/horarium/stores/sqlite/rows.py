@@ -187,11 +187,10 @@ def runs_of(session: Session, rows: Sequence[list[Any]]) -> list[Run]:
     alike: dict[tuple[Any, ...], Run] = {}
     runs: list[Run] = []
     for id, row in zip(decode_ids([row[0] for row in rows]), rows, strict=True):
-        if row[_RARE] is not None:
-            runs.append(_rare_run(id, row, *names))
-        elif (like := alike.get(kind := _kind(row))) is None:
+        if row[_RARE] is not None or (like := alike.get(kind := _kind(row))) is None:
             runs.append(_run(id, row, *names))
-            alike[kind] = runs[-1]
+            if row[_RARE] is None:
+                alike[kind] = runs[-1]
         else:
             runs.append(
                 replace(
@@ -218,35 +217,13 @@ Names = Mapping[int, str]
 Owners = Mapping[int, tuple[str, str]]
 
 
+_NOTHING_RARE = (*(None,) * 15, 0)
+
+
 def _run(id: str, row: list[Any], queues: Names, owners: Owners, workers: Names) -> Run:
-    """A run that has nothing rare."""
     (_, queue_id, priority, state, due_at, fire_at, created_at, owner_id, cause, lease_seconds, attempt, token,
      worker_id, lease_expires_at, started_at, payload, *_) = row  # fmt: skip
-    job_id, job = (None, None) if owner_id is None else owners[owner_id]
-    return Run(
-        id=id,
-        queue=queues[queue_id],
-        fire_at=fire_at,
-        due_at=due_at,
-        created_at=created_at,
-        state=STATES[state],
-        priority=priority,
-        job_id=job_id,
-        job=job,
-        cause=CAUSES[cause],
-        payload=_from_hex(payload) if payload else None,
-        lease_seconds=lease_seconds,
-        attempt=attempt,
-        token=token,
-        worker=None if worker_id is None else workers[worker_id],
-        lease_expires_at=lease_expires_at,
-        started_at=started_at,
-    )
-
-
-def _rare_run(id: str, row: list[Any], queues: Names, owners: Owners, workers: Names) -> Run:
-    (_, queue_id, priority, state, due_at, fire_at, created_at, owner_id, cause, lease_seconds, attempt, token,
-     worker_id, lease_expires_at, started_at, payload, rare, *_) = row  # fmt: skip
+    rare: Any = row[_RARE] or _NOTHING_RARE
     (finished_at, disposition, prune_at, start_by, execution_seconds, deadline, serial, concurrency_key,
      concurrency_max, unique_key, details_hex, progress, error, result, history, present) = rare  # fmt: skip
     details = decode_details(_from_hex(details_hex)) if details_hex else NO_DETAILS
@@ -262,7 +239,7 @@ def _rare_run(id: str, row: list[Any], queues: Names, owners: Owners, workers: N
         job_id=job_id,
         job=job,
         cause=CAUSES[cause],
-        payload=_from_hex(payload) if present & 1 else None,
+        payload=_from_hex(payload) if payload or present & 1 else None,
         policy=details.policy,
         unique_key=unique_key,
         concurrency_key=concurrency_key,

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import pytest_asyncio
 
@@ -20,8 +19,7 @@ from horarium import Scheduler, every
 from horarium.access.audit import AuditFilter, page
 from horarium.access.roles import Scope
 from horarium.access.sessions import ENTROPY_BYTES, ID_CHARS, Sessions, digest_of
-from horarium.clock import DAY, to_datetime
-from horarium.dashboard.fields import NEW
+from horarium.clock import to_datetime
 from horarium.delivery.signing import new_secret
 from horarium.errors import InvalidRequest
 from horarium.model import State
@@ -33,7 +31,6 @@ from horarium.ports import RunFilter, Store
 from horarium.testing.clock import ManualClock
 from horarium.testing.values import NOW
 from tests.api.conftest import Api, a_definition
-from tests.dashboard.visitor import Visitor
 
 pytestmark = pytest.mark.slow
 
@@ -46,8 +43,6 @@ CALENDAR = {"weekend": ["FRI", "SAT"], "holidays": ["2027-01-01"]}
 LIMIT = {"max": 5, "per_seconds": 60}
 HIDDEN = (SECRET, "t0p-s3cret", KEY, "hk_")
 READS = {"POST /preview"}
-READING_PAGES = {"POST /preview-job", "POST /sign-out", "POST /failures"}
-"""Or (that of failures) looked at where there are some, in `tests.dashboard.test_beside`."""
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -204,7 +199,7 @@ PLANS_MADE: list[str] = []
 
 
 @pytest.fixture(autouse=True)
-def _plans_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+def plans_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their ids have a half that no store knows."""
     make = PlanMaking.make
 
@@ -240,81 +235,6 @@ def test_the_api_has_no_other_changes() -> None:
         if route.path.startswith("/api/") and route.scope not in (None, Scope.WORK) and method != "GET":
             found.add(f"{method} {route.path.removeprefix('/api/v1')}")
     assert found - READS == {case.what for case in API}
-
-
-# ---- the pages --------------------------------------------------------------------------------------------------
-
-FORM = {**NEW, "name": "b", "kind": "cron", "rule": "0 3 * * *", "target": "queue", "queue": "work"}
-PLANNED = msgspec.json.encode(a_definition("planned", **RULE)).decode()
-PAGES = [
-    Case("POST /jobs/{name}/run", "job.trigger", "job/a"),
-    Case("POST /approvals/{id}/approve", "approval.approve", "run/{run}", before=True),
-    Case("POST /runs/{id}/cancel", "run.cancel", "run/{run}", before=True),
-    Case("POST /jobs/{name}/run", "job.trigger", "job/a"),
-    Case("POST /approvals/{id}/reject", "approval.reject", "run/{run}", before=True),
-    Case("POST /new-job", "job.create", "job/b", form=FORM),
-    Case("POST /jobs/{name}/edit", "job.update", "job/a", before=True, form={**FORM, "name": "a", "attempts": "7"}),
-    Case("POST /forecast", "plan.create", "plan/{plan}", form={"at": f"{to_datetime(NOW + DAY):%Y-%m-%d}T03:00:00Z"}),
-    Case("POST /plans", "plan.create", "plan/{plan}", form={"documents": PLANNED}),
-    Case("POST /plans/{id}/apply", "job.create", "job/planned"),
-    Case("POST /jobs/{name}/pause", "job.pause", "job/a", before=True, form={"reason": "moving"}),
-    Case("POST /jobs/{name}/resume", "job.resume", "job/a", before=True),
-    Case("POST /jobs/{name}/skip", "job.skip", "job/a", before=True, form={"at": "2030-01-01T03:00:00Z"}),
-    Case(
-        "POST /jobs/{name}/move",
-        "job.move",
-        "job/a",
-        before=True,
-        form={"at": "2030-01-01T03:00:00Z", "to": "2030-01-01T04:00"},
-    ),
-    Case("POST /jobs/{name}/unskip", "job.unskip", "job/a", before=True, form={"at": "2030-01-01T03:00:00Z"}),
-    Case("POST /jobs/{name}/revert", "job.revert", "job/a", before=True, form={"version": "1"}),
-    Case("POST /jobs/{name}/run", "job.trigger", "job/a"),
-    Case("POST /runs/{id}/cancel", "run.cancel", "run/{run}", before=True),
-    Case("POST /runs/{id}/retry", "run.retry", "run/{run}"),
-    Case("POST /runs", "run.cancel", "run/{run}", before=True, form={"action": "cancel", "chosen": "{run}"}),
-    Case("POST /jobs/{name}/run", "job.trigger", "job/a"),
-    Case("POST /bulk-runs", "run.cancel", "run/{run}", before=True, form={"action": "cancel"}),
-    Case("POST /holds", "hold.create", "hold/{hold}", form={"scope": "all", "reason": "moving"}),
-    Case("POST /holds/{id}/lift", "hold.lift", "hold/{hold}", before=True),
-    Case("POST /jobs", "job.pause", "job/a", before=True, form={"action": "pause", "chosen": "a"}),
-    Case("POST /channels/{name}/test", "channel.test", "channel/a"),
-    Case("POST /jobs/{name}/delete", "job.delete", "job/a", before=True, after=False, form={"confirm": "a"}),
-]
-
-
-async def test_each_form_of_the_pages_leaves_one_entry(opened: Store) -> None:
-    api, store = Api([KEY], store=opened, pages=True), opened
-    for method, path, body in (
-        ("POST", "/jobs", a_definition("a")),
-        ("PATCH", "/jobs/a", {"priority": 2, "approval": {}}),
-        ("PUT", "/channels/a", CHANNEL),
-    ):
-        assert (await api.send(method, path, body, headers=ADMIN)).status < 300
-    visitor = Visitor(api)
-    await visitor.open("/sign-in")
-    await visitor.post("/sign-in", key=KEY)
-    seen = {line.id for line in await entries(store)}
-    for case in PAGES:
-        api.clock.advance(1)
-        run = await the_run(store, case)
-        path = (
-            case.what.partition(" ")[2]
-            .replace("{name}", "a")
-            .replace("{key}", "a")
-            .replace("{id}", run)
-            .replace("{queue}", "q")
-        )
-        await visitor.open("/jobs")
-        reply = await visitor.post(path, **{name: text.replace("{run}", run) for name, text in case.form.items()})
-        assert reply.status == 303, (case.what, visitor.text)
-        await check(store, seen, case, ("api-key", "key"), run)
-
-
-def test_the_pages_have_no_other_forms() -> None:
-    pages = [route.page for route in Api(pages=True).app.routes if route.page is not None]
-    forms = {f"POST {page.path}" for page in pages if page.method == "POST" and not page.open}
-    assert forms - READING_PAGES == {case.what for case in PAGES}
 
 
 # ---- the library ------------------------------------------------------------------------------------------------

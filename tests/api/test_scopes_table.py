@@ -76,7 +76,8 @@ PAGES = {
                       "GET /runs/{id}/log"),
     Scope.RUNS_WRITE: (
         "POST /failures", "POST /holds", "POST /holds/{id}/lift",
-        "POST /jobs", "POST /jobs/{name}/run", "POST /jobs/{name}/pause", "POST /jobs/{name}/resume", "POST /runs",
+        "POST /jobs", "POST /jobs/{name}/run", "POST /jobs/{name}/pause", "POST /jobs/{name}/resume",
+        "GET /bulk-jobs", "POST /bulk-jobs/chosen", "POST /bulk-jobs/undo", "POST /bulk-runs/chosen",
         "POST /jobs/{name}/skip", "POST /jobs/{name}/move", "POST /jobs/{name}/unskip",
         "POST /approvals/{id}/approve", "POST /approvals/{id}/reject",
         "POST /runs/{id}/retry", "POST /runs/{id}/cancel", "GET /bulk-runs", "POST /bulk-runs",
@@ -88,7 +89,7 @@ ALSO = {
     "GET /": Scope.RUNS_READ, "GET /jobs": Scope.RUNS_READ, "GET /jobs/{name}": Scope.RUNS_READ,
     "GET /calendar": Scope.JOBS_READ, "GET /jobs/{name}/edit": Scope.JOBS_READ,
     "GET /forecast": Scope.RUNS_READ, "POST /forecast": Scope.RUNS_READ, "GET /failures": Scope.JOBS_READ,
-    "GET /timeline": Scope.JOBS_READ, "GET /holds": Scope.RUNS_READ,
+    "GET /timeline": Scope.JOBS_READ, "GET /holds": Scope.RUNS_READ, "GET /bulk-jobs": Scope.JOBS_READ,
 }  # fmt: skip
 """Pages that show both jobs and runs, or a job that is to be changed."""
 OPEN = {

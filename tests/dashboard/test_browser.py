@@ -151,9 +151,13 @@ async def test_several_jobs_are_paused_without_a_mouse(page: Page, server: LiveS
     await page.keyboard.press("x")
     await page.keyboard.press("j")
     await page.keyboard.press("x")
+    await page.get_by_label("Reason of the pause").fill("the move")
     await page.get_by_role("button", name="Pause 2").focus()
     await page.keyboard.press("Enter")
     await expect(page.get_by_text("2 jobs paused.")).to_be_visible()
+    assert call(server, "GET", "/jobs/bulk-a")["pause_reason"] == "the move"
+    await page.get_by_role("button", name="Resume 2").click()
+    await expect(page.get_by_text("2 jobs resumed.")).to_be_visible()
 
 
 async def test_a_list_that_is_read_says_what_is_new_and_stays(page: Page, server: LiveServer) -> None:
@@ -211,6 +215,7 @@ async def test_no_page_has_a_barrier(browser: Browser, server: LiveServer, schem
     some = ["/", "/jobs", f"/runs/{run}", "/new-job", *ahead, *(f"/runs/{one}" for one in states)]
     every = [*some, "/jobs/open-to-all", "/jobs/open-to-all/edit", "/runs", "/calendar", "/calendar?span=day",
              "/calendar?span=month", "/queues", "/nodes", "/channels", "/audit", "/bulk-runs?action=retry",
+             "/bulk-jobs?action=pause",
              "/plans", f"/compare?run={run}&with={states[0]}", "/jobs/not-there"]  # fmt: skip
     for path in every if scheme == "light" else some:
         await page.goto(path)

@@ -11,6 +11,7 @@ from horarium.dashboard.attention import Watching
 from horarium.dashboard.site import Page, Site
 from horarium.dashboard.views.approvals import Approvals
 from horarium.dashboard.views.bulk import BulkRuns
+from horarium.dashboard.views.bulk_jobs import BulkJobs
 from horarium.dashboard.views.business_days import BusinessDays
 from horarium.dashboard.views.calendar import Calendar
 from horarium.dashboard.views.channels import Channels
@@ -46,6 +47,7 @@ def pages_of(
     return [
         *Overview(operations, watching, activity).pages(),
         *Jobs(operations, watching).pages(),
+        *BulkJobs(operations, watching).pages(),
         *JobPages(operations).pages(),
         *Approvals(operations).pages(),
         *Editing(operations).pages(),

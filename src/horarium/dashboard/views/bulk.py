@@ -17,10 +17,11 @@ from horarium.dashboard.times import instant_of
 from horarium.errors import InvalidRequest
 from horarium.model import State
 from horarium.operations.facade import Operations
-from horarium.operations.runs.bulk import CANCELLED, LOOKED_MAX, Batch, Selection
+from horarium.operations.runs.bulk import CANCELLED, LOOKED_MAX, RETRIED_BEFORE, Batch, Selection
 from horarium.operations.runs.runs import RETRIED
 from horarium.ports import RunFilter
 
+CHOSEN_MAX = 200
 BATCHES_MAX = 10
 """Batches of one request; where there is more, the page asks again."""
 REACH = {"retry": RETRIED, "cancel": CANCELLED}
@@ -86,37 +87,48 @@ class BulkRuns:
         scope, place, path = Scope.RUNS_WRITE, "runs", "/bulk-runs"
         return [
             Page(path=path, name="bulk-runs", handle=self.ask, scope=scope, place=place),
+            Page(
+                path=f"{path}/chosen", name="bulk-runs-chosen", handle=self.ask, method="POST", scope=scope,
+                place=place, reads=True,
+            ),
             Page(path=path, name="bulk-runs-done", handle=self.do, method="POST", scope=scope, place=place),
-        ]
+        ]  # fmt: skip
 
     async def ask(self, visit: Visit) -> Answer:
         """How many there are, and the consequences."""
-        action, selected = _action(visit), read_filter(visit)
-        batch = await self._counted(action, selected)
+        action, selected, chosen = _action(visit), read_filter(visit), _chosen(visit)
+        batch = await self._counted(action, selected, chosen)
+        before = batch.left.get(RETRIED_BEFORE, 0)
         values: dict[str, Any] = {
             "action": action,
             "verb": VERBS[action],
-            "number": batch.matched,
+            "number": 0 if before == batch.matched else batch.matched,
+            "before": before,
+            "chosen": chosen,
             "at_least": batch.after is not None,
             "selected": selected,
             "states": sorted(_reach(action, selected)),
-            "back": "/runs?" + urlencode(selected.pairs),
+            "back": _back(visit, selected),
             "looked_max": LOOKED_MAX,
         }
         return Shown("bulk-runs.html", values)
 
-    async def _counted(self, action: str, selected: Filter) -> Batch:
+    async def _counted(self, action: str, selected: Filter, chosen: tuple[str, ...] | None) -> Batch:
         if selected.chosen["job"] and not is_name(selected.chosen["job"]):
             return Batch()
         states = _reach(action, selected)
-        return await self._operations.bulk.count(_selection(selected, states), states, None)
+        selection = _selection(selected, states, chosen)
+        if action == "retry":
+            return await self._operations.bulk.count_retries(selection, states)
+        return await self._operations.bulk.count(selection, states, None)
 
     async def do(self, visit: Visit) -> Answer:
         action, selected = _action(visit), read_filter(visit)
         states, after = _reach(action, selected), visit.text("after") or None
         if after is not None and not is_run_id(after):
             raise InvalidRequest("after: no run has such an id", field="after")
-        selection, reason = _selection(selected, states), f"cancelled by {visit.principal.name}"
+        selection = _selection(selected, states, _chosen(visit))
+        reason = f"cancelled by {visit.principal.name}"
         done, left, next_at = 0, dict[str, int](), visit.now
         for _ in range(BATCHES_MAX):
             if action == "retry":
@@ -133,7 +145,7 @@ class BulkRuns:
             said += " Not " + ", ".join(f"{count:,} {WHY_NOT.get(why, why)}" for why, count in left.items()) + "."
         if after is not None:
             said += " There are more: repeat it to go on."
-        return Went("/runs?" + urlencode(selected.pairs), said)
+        return Went(_back(visit, selected), said)
 
 
 def _action(visit: Visit) -> str:
@@ -148,7 +160,21 @@ def _reach(action: str, selected: Filter) -> frozenset[State]:
     return REACH[action] & selected.states if selected.states else REACH[action]
 
 
-def _selection(selected: Filter, states: frozenset[State]) -> Selection:
+def _chosen(visit: Visit) -> tuple[str, ...] | None:
+    """The ids that were chosen in a list; None: all that the filter matches are meant."""
+    if visit.text("which") != "chosen":
+        return None
+    return tuple(each for each in visit.texts("chosen") if is_run_id(each))[:CHOSEN_MAX]
+
+
+def _back(visit: Visit, selected: Filter) -> str:
+    back = visit.text("back")
+    return back if back.startswith("/runs") else "/runs?" + urlencode(selected.pairs)
+
+
+def _selection(selected: Filter, states: frozenset[State], chosen: tuple[str, ...] | None) -> Selection:
+    if chosen is not None:
+        return Selection(ids=chosen)
     where = selected.where
     narrowed = RunFilter(job=where.job, states=states, queue=where.queue, since=where.since, until=where.until)
-    return Selection(where=narrowed, error_contains=selected.chosen["error"] or None)
+    return Selection(where=narrowed, error_contains=selected.chosen["error"] or None, any_case=True)

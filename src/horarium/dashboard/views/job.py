@@ -251,6 +251,7 @@ def run_row(run: Run, now: Instant) -> dict[str, Any]:
         "late": None if started is None else max(started - run.due_at, 0),
         "by": run.worker or why(run, now),
         "error": error_line(run.error) if run.state is State.FAILED else "",
+        "again": None,
     }
 
 

@@ -16,20 +16,18 @@ from horarium.dashboard.formats import counted
 from horarium.dashboard.marks import FAILED, LATE, PAUSED, RUNNING, Mark
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.strips import small
-from horarium.errors import Conflict, InvalidRequest, NotFound
 from horarium.model import CLAIMED, Job, Run
 from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX, JobFilter, RunFilter
 from horarium.rules.compiled import words_of
 
 SHOWN = 50
-CHOSEN_MAX = 200
 SORTED_MAX = 950
 LOOKED_MAX = 4_000
 """How many jobs are looked at for a part of a name that is not its beginning."""
 SORTS = ("name", "next")
-SHOW = ("failing", "late", "running", "paused")
-DONE = {"pause": "paused", "resume": "resumed", "trigger": "triggered"}
+NOT_BY_NAME = ("failing", "late", "running")
+"""Of these the names are known by a look at what is wrong, not by a walk over all jobs."""
 
 
 class Found(Struct, frozen=True):
@@ -51,10 +49,7 @@ class Jobs:
 
     def pages(self) -> list[Page]:
         """The table."""
-        return [
-            Page(path="/jobs", name="jobs", handle=self.show, also=Scope.RUNS_READ, place="jobs"),
-            Page(path="/jobs", name="jobs-bulk", handle=self.bulk, method="POST", scope=Scope.RUNS_WRITE, place="jobs"),
-        ]
+        return [Page(path="/jobs", name="jobs", handle=self.show, also=Scope.RUNS_READ, place="jobs")]
 
     async def show(self, visit: Visit) -> Answer:
         search, only = visit.text("q").strip(), visit.text("show")
@@ -78,27 +73,19 @@ class Jobs:
                 "more": _link(visit, search, only, found) if found.more else None,
                 "looked": found.looked,
                 "part": read_search(search)[1],
+                "bulk": _bulk_links(search, only) if search or only else [],
             },
         )
 
     async def _found(self, visit: Visit, search: str, only: str, attention: Attention) -> Found:
         """The jobs to show, and where the next page begins."""
-        if only in SHOW and only != "paused":
-            names = await self._names(only, attention)
+        if only in NOT_BY_NAME:
+            names = await names_of(self._operations, only, attention)
             jobs = await self._operations.store.get_jobs(names[:PAGE_MAX])
-            labels, part = read_search(search)
-            shown = [job for job in jobs if job is not None and labels.items() <= job.labels.items()]
-            return Found([job for job in shown if part.lower() in job.name.lower()])
+            return Found([job for job in jobs if job is not None and fits(search, job)])
         if visit.text("sort") == "next" and not search and not only:
             return await self._by_next_fire(visit)
-        labels, prefix = read_search(search)
-        paused = only == "paused"
-        where = JobFilter(
-            labels=labels,
-            name_prefix=prefix or None,
-            enabled=False if paused else None,
-            finished=False if paused else None,
-        )
+        where, prefix = filter_of(search, only), read_search(search)[1]
         after = read_cursor("jobs", visit.text("cursor"), is_place) if visit.text("cursor") else None
         if visit.text("within"):
             return await self._holding(prefix, where, after, SHOWN)
@@ -139,12 +126,6 @@ class Jobs:
         more = beyond is not None and start + SHOWN <= SORTED_MAX
         return Found(jobs[start:], str(start + SHOWN) if more else None)
 
-    async def _names(self, only: str, attention: Attention) -> list[str]:
-        if only == "running":
-            page = await self._operations.store.list_runs(RunFilter(states=CLAIMED), None, PAGE_MAX)
-            return list(dict.fromkeys(run.job for run in page.items if run.job is not None))
-        return list(attention.failing if only == "failing" else attention.late)
-
     async def _chips(self, attention: Attention, search: str, only: str) -> list[dict[str, Any]]:
         stats = attention.stats
         running = sum(queue.running for queue in stats.queues)
@@ -166,39 +147,40 @@ class Jobs:
             for key, word, count, mark in chips
         ]
 
-    # ---- several at once
 
-    async def bulk(self, visit: Visit) -> Answer:
-        action, names = visit.text("action"), visit.texts("chosen")[:CHOSEN_MAX]
-        if action not in DONE:
-            raise InvalidRequest(f"there is no action {action[:50]!r}")
-        done, refused = 0, 0
-        for name in names:
-            try:
-                await self._do(action, name, visit)
-                done += 1
-            except (NotFound, Conflict):
-                refused += 1
-        said = f"{counted(done, 'job')} {DONE[action]}."
-        if refused:
-            said += f" {counted(refused, 'job')} could not be: gone, or changing too fast."
-        back = visit.text("back")
-        return Went(back if back.startswith("/jobs") else "/jobs", said)
+async def names_of(operations: Operations, only: str, attention: Attention) -> list[str]:
+    """Names of the jobs that fail, are late, or run now."""
+    if only == "running":
+        page = await operations.store.list_runs(RunFilter(states=CLAIMED), None, PAGE_MAX)
+        return list(dict.fromkeys(run.job for run in page.items if run.job is not None))
+    return list(attention.failing if only == "failing" else attention.late)
 
-    async def _do(self, action: str, name: str, visit: Visit) -> None:
-        jobs = self._operations.jobs
-        if action == "pause":
-            await jobs.pause_job(name, f"by {visit.principal.name}")
-        elif action == "resume":
-            await jobs.resume_job(name)
-        else:
-            await jobs.trigger_job(name)
+
+def filter_of(search: str, only: str) -> JobFilter:
+    """The part of a search that an index answers."""
+    (labels, prefix), paused = read_search(search), False if only == "paused" else None
+    return JobFilter(labels=labels, name_prefix=prefix or None, enabled=paused, finished=paused)
+
+
+def fits(search: str, job: Job) -> bool:
+    """Whether a job has these labels, and this text anywhere."""
+    labels, part = read_search(search)
+    return labels.items() <= job.labels.items() and _holds(part.casefold(), job)
 
 
 def _holds(part: str, job: Job) -> bool:
     """Whether the name, the title or a label of a job has this text in it."""
     texts = (job.name, job.title or "", *job.labels, *job.labels.values())
     return any(part in text.casefold() for text in texts)
+
+
+def _bulk_links(search: str, only: str) -> list[tuple[str, str]]:
+    """The actions on all that match."""
+    verbs = {"resume": "Resume"} if only == "paused" else {"pause": "Pause", "trigger": "Run"}
+    pairs = [(name, value) for name, value in (("q", search), ("show", only)) if value]
+    return [
+        (f"{verb} all that match", "/bulk-jobs?" + urlencode([("action", key), *pairs])) for key, verb in verbs.items()
+    ]
 
 
 def _link(visit: Visit, search: str, only: str, found: Found) -> str:

@@ -23,6 +23,7 @@ from horarium.errors import HorariumError, InvalidRequest, NotFound
 from horarium.model import Cause, Event, HttpTarget, Job, Occasion, Run, State, encode_payload, in_wall_time, timeline
 from horarium.model.logs import LogLine
 from horarium.operations.facade import Operations
+from horarium.operations.runs.bulk import RETRY_KEY
 from horarium.operations.runs.logs import WAIT_SECONDS_MAX
 from horarium.operations.runs.runs import RETRIED
 from horarium.rules.following import chain_key, depth_of
@@ -33,7 +34,6 @@ LOG_LINES = 500
 LOG_NUMBER_DIGITS_MAX = 12
 ENDED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
 SIGNATURE = "webhook-signature"
-RETRY_KEY = "retry/"
 FOLLOWS_MAX = 40
 BODY_CHARS_MAX = 10_000
 _AGAIN = {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from urllib.parse import urlencode
 
 from horarium.access.roles import Scope
 from horarium.api.reading import is_name, is_run_id, read_cursor, write_cursor
-from horarium.dashboard.formats import counted
 from horarium.dashboard.marks import (
     CANCELLED,
     CANCELLING,
@@ -21,13 +21,12 @@ from horarium.dashboard.marks import (
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.views.bulk import REACH, VERBS, Filter, read_filter
 from horarium.dashboard.views.job import run_row
-from horarium.errors import Conflict, InvalidRequest, NotFound
 from horarium.model import Run, State
 from horarium.operations.facade import Operations
+from horarium.operations.runs.bulk import RETRY_KEY
 from horarium.ports import PAGE_MAX, RunFilter
 
 SHOWN = 50
-CHOSEN_MAX = 200
 LOOKS_MAX = 10
 LOG_LINES = 500
 STATES: tuple[tuple[State, str, Mark], ...] = (
@@ -50,11 +49,7 @@ class Runs:
 
     def pages(self) -> list[Page]:
         """The table."""
-        place, write, read = "runs", Scope.RUNS_WRITE, Scope.RUNS_READ
-        return [
-            Page(path="/runs", name="runs", handle=self.show_all, scope=read, place=place),
-            Page(path="/runs", name="runs-bulk", handle=self.bulk, method="POST", scope=write, place=place),
-        ]
+        return [Page(path="/runs", name="runs", handle=self.show_all, scope=Scope.RUNS_READ, place="runs")]
 
     # ---- the list
 
@@ -73,7 +68,7 @@ class Runs:
         return Shown(
             "runs.html",
             {
-                "rows": [run_row(run, visit.now) for run in runs],
+                "rows": await self._rows(runs, visit),
                 "chosen": selected.chosen,
                 "states": states,
                 "chips": _chips(states, kept),
@@ -82,6 +77,13 @@ class Runs:
                 "bulk": _bulk_links(selected) if kept or states else [],
             },
         )
+
+    async def _rows(self, runs: list[Run], visit: Visit) -> list[dict[str, Any]]:
+        """Lines of the table; of a failed run with the run that does its work again, where there is one."""
+        failed = [run for run in runs if run.state is State.FAILED]
+        found = await asyncio.gather(*(self._operations.store.get_run_by_key(RETRY_KEY + run.id) for run in failed))
+        again = {run.id: each for run, each in zip(failed, found, strict=True)}
+        return [{**run_row(run, visit.now), "again": again.get(run.id)} for run in runs]
 
     async def _found(self, where: RunFilter, error: str, after: str | None) -> tuple[list[Run], str | None]:
         """A page of them. No index holds the text of errors: a bounded number of runs is searched."""
@@ -97,26 +99,6 @@ class Runs:
             if after is None or len(found) >= SHOWN:
                 break
         return found, after
-
-    async def bulk(self, visit: Visit) -> Answer:
-        action, ids = visit.text("action"), [each for each in visit.texts("chosen") if is_run_id(each)][:CHOSEN_MAX]
-        if action not in ("retry", "cancel"):
-            raise InvalidRequest(f"there is no action {action[:50]!r}")
-        done, refused = 0, 0
-        for run_id in ids:
-            try:
-                if action == "retry":
-                    await self._operations.runs.retry_run(run_id)
-                else:
-                    await self._operations.runs.cancel_run(run_id, f"cancelled by {visit.principal.name}")
-                done += 1
-            except (NotFound, Conflict):
-                refused += 1
-        said = f"{counted(done, 'run')} {'will run again' if action == 'retry' else 'cancelled'}."
-        if refused:
-            said += f" {counted(refused, 'run')} could not be: of another state by now, or gone."
-        back = visit.text("back")
-        return Went(back if back.startswith("/runs") else "/runs", said)
 
 
 def _bulk_links(selected: Filter) -> list[tuple[str, str]]:

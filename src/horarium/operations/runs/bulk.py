@@ -11,6 +11,7 @@ and the state that were read, so one that loses to a claim is read and decided a
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
@@ -42,17 +43,23 @@ from horarium.rules.settling import cancel, retention_of
 
 LOOKED_MAX = 10_000
 """Runs that one batch looks at; a filter may fit few of them."""
+RETRY_KEY = "retry/"
+"""How the unique key of a retry begins; the id of the run that it repeats follows."""
+RETRIED_KNOWN_MAX = 1_000
+"""Of no more runs is said how many were retried before."""
 RETRIED_BEFORE, OVERLAP, DELETED, FORBIDDEN, OVER = "retried_before", "overlap", "job_deleted", "forbidden", "state"
 """Why a run that matched was left as it is."""
 CANCELLED = frozenset({State.PENDING, State.RUNNING})
 
 
 class Selection(Struct, frozen=True, kw_only=True):
-    """Which runs are meant: these ids, or those that fit. `error_contains`: a text in their error."""
+    """Which runs are meant: these ids, or those that fit. `error_contains`: a text in their error; `any_case`: capitals
+    or not."""
 
     ids: tuple[str, ...] | None = None
     where: RunFilter = RunFilter()
     error_contains: str | None = None
+    any_case: bool = False
 
 
 class Batch(Struct, kw_only=True):
@@ -92,6 +99,14 @@ class Bulk:
         found, following = await self._find(selection, states, after, LOOKED_MAX)
         return Batch(matched=len(found), after=following)
 
+    async def count_retries(self, selection: Selection, states: frozenset[State]) -> Batch:
+        """The same for a retry: of the first thousand with how many of them were retried before."""
+        found, following = await self._find(selection, states, None, LOOKED_MAX)
+        before = 0
+        for at in range(0, min(len(found), RETRIED_KNOWN_MAX), BATCH_MAX):
+            before += sum(await asyncio.gather(*map(self._was_retried, found[at : at + BATCH_MAX])))
+        return Batch(matched=len(found), after=following, left={RETRIED_BEFORE: before})
+
     async def _find(
         self, selection: Selection, states: frozenset[State], after: str | None, limit: int
     ) -> tuple[list[Run], str | None]:
@@ -103,7 +118,7 @@ class Bulk:
         for _ in range(0, LOOKED_MAX, BATCH_MAX):
             page = await self._store.list_runs(where, after, min(BATCH_MAX, limit - len(found)))
             seen = await self._reached(page.items, states)
-            found += (run for run in seen if _has_error(run, selection.error_contains))
+            found += (run for run in seen if _has_error(run, selection))
             after = page.next_after
             if after is None or len(found) >= limit:
                 break
@@ -277,13 +292,16 @@ class Bulk:
         return {job.id: job for job in found if job is not None}
 
 
-def _has_error(run: Run, text: str | None) -> bool:
-    return text is None or (run.error is not None and text in run.error)
+def _has_error(run: Run, selection: Selection) -> bool:
+    text = selection.error_contains
+    if text is None or run.error is None:
+        return text is None
+    return text.casefold() in run.error.casefold() if selection.any_case else text in run.error
 
 
 def _key(run: Run) -> str:
     """The unique key of the run that repeats this one."""
-    return f"retry/{run.id}"
+    return RETRY_KEY + run.id
 
 
 def _told(run: Run) -> str:
@@ -293,7 +311,7 @@ def _told(run: Run) -> str:
 
 def _told_again(again: Run) -> str:
     """The same, from the run that repeats it."""
-    return f"run.retry run/{(again.unique_key or '').removeprefix('retry/')}"
+    return f"run.retry run/{(again.unique_key or '').removeprefix(RETRY_KEY)}"
 
 
 def _keyed(again: Run, run: Run) -> Run:

@@ -16,18 +16,10 @@ COLUMNS = (
 ID = click.argument("id", metavar="ID")
 REASON = click.option("--reason", metavar="TEXT", help="Why; kept with the run.")
 
-approval = Lazy(
-    name="approval",
-    commands={
-        "list": ("horarium.cli.approval:list_approvals", "List runs that wait for a decision."),
-        "approve": ("horarium.cli.approval:approve", "Let a run begin."),
-        "reject": ("horarium.cli.approval:reject", "Let a run not begin."),
-    },
-    help="Decide about runs that wait for it.",
-)
+approval = Lazy(name="approval", help="Decide about runs that wait for it.")
 
 
-@click.command(
+@approval.command(
     name="list",
     help="List the runs that wait for a decision, the soonest end first.\n\n\b\nExample:\n  horarium approval list",
 )
@@ -38,7 +30,7 @@ def list_approvals(server: Server) -> None:
     server.tell_all(found, COLUMNS, rows, "Nothing waits for a decision.")
 
 
-@click.command(
+@approval.command(
     help="Let a run begin that waits for a decision.\n\n"
     '\b\nExample:\n  horarium approval approve 0193a5c2-7b00-7f2e-9c41-5d1f0a8b6e37 --reason "figures checked"'
 )
@@ -49,7 +41,7 @@ def approve(server: Server, id: str, reason: str | None) -> None:
     _decide(server, id, "approve", reason)
 
 
-@click.command(
+@approval.command(
     help="Let a run not begin that waits for a decision: it ends as skipped.\n\n"
     '\b\nExample:\n  horarium approval reject 0193a5c2-7b00-7f2e-9c41-5d1f0a8b6e37 --reason "wrong month"'
 )

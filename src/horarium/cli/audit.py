@@ -21,16 +21,10 @@ COLUMNS = (
 PASSING = frozenset({"version", "updated_at", "next_fire_at", "planned_until", "words", "paused_at", "fires_count"})
 """Fields of a job that change with any change: they say nothing of the action."""
 
-audit = Lazy(
-    name="audit",
-    commands={
-        "list": ("horarium.cli.audit:list_audit", "List changes and their authors, the newest first."),
-    },
-    help="Who changed what, when, and what it was before.",
-)
+audit = Lazy(name="audit", help="Who changed what, when, and what it was before.")
 
 
-@click.command(
+@audit.command(
     "list",
     help="""List changes and their authors, the newest first; with the values before.
 

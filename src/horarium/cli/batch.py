@@ -12,18 +12,7 @@ import msgspec
 from horarium.cli.output import Column
 from horarium.cli.shell import Lazy, Server, on_server
 
-batch = Lazy(
-    name="batch",
-    commands={
-        "add": ("horarium.cli.batch:add", "Make a batch, or add runs to one."),
-        "show": ("horarium.cli.batch:show", "Show a batch, or wait for its end."),
-        "list": ("horarium.cli.batch:list_batches", "List batches."),
-        "close": ("horarium.cli.batch:close", "Close a batch: it finishes once all its runs have ended."),
-        "cancel": ("horarium.cli.batch:cancel", "Close a batch, and cancel its runs that have not ended."),
-        "retry": ("horarium.cli.batch:retry", "Do the failed runs of a batch again."),
-    },
-    help="Runs whose common end brings something about.",
-)
+batch = Lazy(name="batch", help="Runs whose common end brings something about.")
 COLUMNS = (
     Column("id", whole=True),
     Column("name"),
@@ -64,13 +53,14 @@ def _lines(file: Any) -> Iterator[list[dict[str, Any]]]:
         yield found
 
 
-@click.command(
+@batch.command(
+    short_help="Make a batch, or add runs to one.",
     help="Make a batch of the runs in a file (or -): a line of JSON each, as `POST /api/v1/runs` takes it. It is closed"
     " behind them, unless --open says that more are to come; --to adds them to one that is open.\n\n"
     "\b\nExamples:\n"
     "  horarium batch add rows.jsonl --name import --on-finished notify:office\n"
     "  horarium batch add --name import --open --on-failed notify:office --on-finished trigger:report\n"
-    f"  horarium batch add more.jsonl --to {SOME_ID}"
+    f"  horarium batch add more.jsonl --to {SOME_ID}",
 )
 @click.argument("file", type=click.File("rb"), required=False)
 @click.option("--name", metavar="TEXT", help="For people.")
@@ -102,7 +92,7 @@ def add(
     _tell(server, batches.get(made["id"]) if keep else batches.close(made["id"]))
 
 
-@click.command(help=f"Show a batch.\n\n\b\nExample:\n  horarium batch show {SOME_ID} --wait")
+@batch.command(help=f"Show a batch.\n\n\b\nExample:\n  horarium batch show {SOME_ID} --wait")
 @click.argument("id")
 @click.option("--wait", is_flag=True, help="Wait until it has finished; the exit status is 0 if all completed, else 1.")
 @on_server
@@ -114,7 +104,7 @@ def show(server: Server, id: str, wait: bool) -> int:
     return 1 if wait and found["completed"] < found["total"] else 0
 
 
-@click.command("list", help="List batches, the newest first.\n\n\b\nExample:\n  horarium batch list --state open")
+@batch.command("list", help="List batches, the newest first.\n\n\b\nExample:\n  horarium batch list --state open")
 @click.option("--state", type=click.Choice(["open", "closed", "finished"]), help="Only those in this state.")
 @on_server
 def list_batches(server: Server, state: str | None) -> None:
@@ -129,14 +119,14 @@ def list_batches(server: Server, state: str | None) -> None:
     server.tell_all(found, COLUMNS, rows, "There are no batches.")
 
 
-@click.command(help=f"Let no more runs be added.\n\n\b\nExample:\n  horarium batch close {SOME_ID}")
+@batch.command(help=f"Let no more runs be added.\n\n\b\nExample:\n  horarium batch close {SOME_ID}")
 @click.argument("id")
 @on_server
 def close(server: Server, id: str) -> None:
     _tell(server, server.client.batches.close(id))
 
 
-@click.command(
+@batch.command(
     help="Close a batch, and cancel its runs that have not ended.\n\n\b\nExample:\n"
     f"  horarium batch cancel {SOME_ID} --reason mistaken"
 )
@@ -147,7 +137,7 @@ def cancel(server: Server, id: str, reason: str | None) -> None:
     _tell(server, server.client.batches.cancel(id, reason))
 
 
-@click.command(
+@batch.command(
     help="Do the failed runs of a batch again: it is to finish again.\n\n\b\nExample:\n"
     f"  horarium batch retry {SOME_ID}"
 )

@@ -11,21 +11,7 @@ from horarium.cli.calendar_files import from_country, from_ics, from_market, rea
 from horarium.cli.output import Column, print_fields, print_json, say
 from horarium.cli.shell import Lazy, Server, on_server
 
-calendar = Lazy(
-    name="calendar",
-    commands={
-        "add": ("horarium.cli.calendar:add", "Define a calendar, or replace it."),
-        "import": (
-            "horarium.cli.calendar:import_",
-            "Define a calendar from a country's or a market's holidays, or an iCalendar file.",
-        ),
-        "list": ("horarium.cli.calendar:list_calendars", "List calendars."),
-        "show": ("horarium.cli.calendar:show", "Show a calendar, and its holidays of a year."),
-        "diff": ("horarium.cli.calendar:diff", "Show how fire times of jobs would change with a calendar."),
-        "remove": ("horarium.cli.calendar:remove", "Remove a calendar that no job uses."),
-    },
-    help="Which days are business days, for triggers that fire on them.",
-)
+calendar = Lazy(name="calendar", help="Which days are business days, for triggers that fire on them.")
 NAME = click.argument("name")
 COLUMNS = (
     Column("name", whole=True),
@@ -41,7 +27,7 @@ def _weekend(text: str | None) -> list[str] | None:
     return None if text is None else [part.strip().upper() for part in text.split(",") if part.strip()]
 
 
-@click.command(
+@calendar.command(
     help="Define a calendar, or replace it.\n\n\b\nExample:\n"
     '  horarium calendar add office --holiday "2027-01-01=New Year" --holiday 2027-12-24'
 )
@@ -82,7 +68,7 @@ def _put(server: Server, name: str, document: dict[str, Any]) -> None:
     server.tell(made, f"Calendar {name} {done}: {len(made['holidays'])} holidays{ends}.")
 
 
-@click.command(
+@calendar.command(
     "import",
     help="Define a calendar from holidays that others keep. --country and --market need pip install"
     " 'horarium[holidays]'.\n\n\b\nExamples:\n"
@@ -132,7 +118,7 @@ def _years(text: str | None) -> range:
     return range(int(first_text), int(last_text or first_text) + 1)
 
 
-@click.command("list", help="List calendars.\n\n\b\nExample:\n  horarium calendar list --json")
+@calendar.command("list", help="List calendars.\n\n\b\nExample:\n  horarium calendar list --json")
 @on_server
 def list_calendars(server: Server) -> None:
     found = list(server.client.calendars.list())
@@ -146,7 +132,7 @@ def list_calendars(server: Server) -> None:
     server.tell_all(found, COLUMNS, rows, "There are no calendars. Add one: horarium calendar import NAME --country DE")
 
 
-@click.command(
+@calendar.command(
     help="Show a calendar, and its holidays of a year.\n\n\b\nExample:\n  horarium calendar show de --year 2027"
 )
 @NAME
@@ -172,7 +158,7 @@ def _in_weekend(date: str, weekend: list[str]) -> bool:
     return f"{datetime.fromisoformat(date):%a}".upper() in weekend
 
 
-@click.command(
+@calendar.command(
     help="Show how fire times of jobs would change within 400 days. Writes nothing. Exit 2 if any would.\n\n\b\n"
     "Example:\n  horarium calendar diff de-be new-holidays.ics"
 )
@@ -205,7 +191,7 @@ def _say_changes(told: dict[str, Any]) -> None:
         say("No fire time changes.")
 
 
-@click.command(help="Remove a calendar that no job uses.\n\n\b\nExample:\n  horarium calendar remove office")
+@calendar.command(help="Remove a calendar that no job uses.\n\n\b\nExample:\n  horarium calendar remove office")
 @NAME
 @on_server
 def remove(server: Server, name: str) -> None:

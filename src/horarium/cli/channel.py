@@ -21,21 +21,11 @@ COLUMNS = (Column("name", whole=True), Column("type", whole=True), Column("to"))
 TYPES = ("webhook", "email", "apprise")
 _FINISHED = ("completed", "failed", "cancelled")
 
-channel = Lazy(
-    name="channel",
-    commands={
-        "add": ("horarium.cli.channel:add", "Define a channel, or replace it."),
-        "list": ("horarium.cli.channel:list_channels", "List channels."),
-        "show": ("horarium.cli.channel:show", "Show a channel."),
-        "test": ("horarium.cli.channel:test", "Send a test message, and show the result."),
-        "remove": ("horarium.cli.channel:remove", "Remove a channel."),
-    },
-    help="Where notifications go: webhooks, email, and what the library apprise speaks to.",
-)
+channel = Lazy(name="channel", help="Where notifications go: webhooks, email, and what the library apprise speaks to.")
 NAME = click.argument("name")
 
 
-@click.command(
+@channel.command(
     help="Define a channel, or replace it.\n\n\b\nExamples:\n"
     "  horarium channel add ops --webhook https://example.org/alerts --signing-secret whsec_...\n"
     "  horarium channel add oncall --email ann@example.org --email bob@example.org\n"
@@ -78,7 +68,7 @@ def _place(webhook: str | None, email: tuple[str, ...], apprise: str | None) -> 
     return {"type": kind, **({"to": list(email)} if email else {"url": webhook or apprise})}
 
 
-@click.command("list", help="List channels.\n\n\b\nExample:\n  horarium channel list --json")
+@channel.command("list", help="List channels.\n\n\b\nExample:\n  horarium channel list --json")
 @on_server
 def list_channels(server: Server) -> None:
     found = list(server.client.channels.list())
@@ -86,7 +76,7 @@ def list_channels(server: Server) -> None:
     server.tell_all(found, COLUMNS, rows, "There are no channels. Add one: horarium channel add NAME --webhook URL")
 
 
-@click.command(help="Show a channel; its secrets are masked.\n\n\b\nExample:\n  horarium channel show ops")
+@channel.command(help="Show a channel; its secrets are masked.\n\n\b\nExample:\n  horarium channel show ops")
 @NAME
 @on_server
 def show(server: Server, name: str) -> None:
@@ -97,7 +87,7 @@ def show(server: Server, name: str) -> None:
         print_fields(list(found.items()))
 
 
-@click.command(help="Send a test message, and show the result.\n\n\b\nExample:\n  horarium channel test ops")
+@channel.command(help="Send a test message, and show the result.\n\n\b\nExample:\n  horarium channel test ops")
 @NAME
 @on_server
 def test(server: Server, name: str) -> None:
@@ -119,7 +109,7 @@ def _ended(client: Any, run: RunView) -> RunView:
     return run
 
 
-@click.command(help="Remove a channel.\n\n\b\nExample:\n  horarium channel remove ops")
+@channel.command(help="Remove a channel.\n\n\b\nExample:\n  horarium channel remove ops")
 @NAME
 @on_server
 def remove(server: Server, name: str) -> None:

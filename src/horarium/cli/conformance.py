@@ -11,19 +11,11 @@ from horarium.cli.output import one_line, print_json, say
 from horarium.cli.shell import FAILED, Lazy, json_option
 
 conformance = Lazy(
-    name="conformance",
-    commands={
-        "worker": ("horarium.cli.conformance:worker", "Play the scenes of the worker protocol to a worker."),
-        "rules": (
-            "horarium.cli.conformance:rules",
-            "Ask a library of recurrence rules or cron patterns for the fire times of thousands of cases.",
-        ),
-    },
-    help="Whether a program in any language does as the protocol, or the standards, say.",
+    name="conformance", help="Whether a program in any language does as the protocol, or the standards, say."
 )
 
 
-@click.command(
+@conformance.command(
     help="""Play the scenes of the worker protocol to a worker in any language.
 
 \b
@@ -58,7 +50,7 @@ def worker(scenes: tuple[str, ...], command: tuple[str, ...], as_json: bool) -> 
     return 0 if passed == len(verdicts) else FAILED
 
 
-@click.command(
+@conformance.command(
     help="""Ask a library of recurrence rules or cron patterns for the fire times of thousands of cases.
 
 \b

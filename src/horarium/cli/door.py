@@ -39,31 +39,10 @@ ADD_LEAD = 2_000_000
 """Microseconds after which a job begins that is added by itself."""
 HISTORY_DEFAULT = 10_000
 
-door = Lazy(
-    name="door",
-    commands={
-        "import": ("horarium.cli.door:import_stored", "Take over the jobs that another scheduler has stored."),
-        "scrape-scheduler": ("horarium.cli.door:scrape_scheduler", "The commands of the scheduler for scrape jobs."),
-    },
-    help="Take over from another scheduler. Its clients come in by `horarium serve --door NAME`.",
-)
-scrape_scheduler = Lazy(
-    name="scrape-scheduler",
-    commands={
-        "job": ("horarium.cli.door:scrape_job", "Add, import, list and delete scrape jobs."),
-    },
-    help="The commands of the scheduler for scrape jobs.",
-)
-scrape_job = Lazy(
-    name="job",
-    commands={
-        "add": ("horarium.cli.door:add_scrape_job", "Add a URL to scrape."),
-        "import": ("horarium.cli.door:import_scrape_jobs", "Add the URLs of a jobs.json."),
-        "list": ("horarium.cli.door:list_scrape_jobs", "List scrape jobs."),
-        "delete": ("horarium.cli.door:delete_scrape_job", "Delete a scrape job."),
-    },
-    help="Add, import, list and delete scrape jobs.",
-)
+door = Lazy(name="door", help="Take over from another scheduler. Its clients come in by `horarium serve --door NAME`.")
+scrape_scheduler = Lazy(name="scrape-scheduler", help="The commands of the scheduler for scrape jobs.")
+scrape_job = Lazy(name="job", help="Add, import, list and delete scrape jobs.")
+scrape_scheduler.add_command(scrape_job)
 
 
 def _import(server: Server, found: Iterable[Found], system: str = "", pasts: Pasts | None = None) -> None:
@@ -169,7 +148,7 @@ def _settings() -> Settings:
     return load_settings({}, os.environ, os.environ.get("HORARIUM_CONFIG"))
 
 
-@click.command(
+@door.command(
     "import",
     help="""Take over the jobs that another scheduler has stored, and their finished runs. A second import changes
 nothing. Stop the other one first, or its jobs run twice.
@@ -226,7 +205,10 @@ def _listed_jobs(source: str, now: int) -> list[Found]:
     return scrape_jobs_of(source, settings.scrape_default_interval_seconds, settings.scrape_jitter_seconds, now)
 
 
-@click.command(
+door.add_command(scrape_scheduler)
+
+
+@scrape_job.command(
     "add",
     help="Add a URL to scrape. Adding it again changes its interval and meta.\n\n\b\nExample:\n"
     "  horarium door scrape-scheduler job add --url https://example.com/a --interval 600 --meta site=a",
@@ -268,7 +250,7 @@ def add_scrape_job(
     server.tell({"id": job["name"], "created": new}, f"{job['name']} {'added' if new else 'changed'}.")
 
 
-@click.command(
+@scrape_job.command(
     "import",
     help='Add the URLs of a jobs.json: [{"url", "interval_s", "meta"?}]. First runs are spread.\n\n\b\nExample:\n'
     "  horarium door scrape-scheduler job import --file jobs.json",
@@ -279,7 +261,9 @@ def import_scrape_jobs(server: Server, file: str) -> None:
     _import(server, _listed_jobs(file, time.time_ns() // 1000))
 
 
-@click.command("list", help="List scrape jobs.\n\n\b\nExample:\n  horarium door scrape-scheduler job list --limit 20")
+@scrape_job.command(
+    "list", help="List scrape jobs.\n\n\b\nExample:\n  horarium door scrape-scheduler job list --limit 20"
+)
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="At most this number.")
 @on_server
 def list_scrape_jobs(server: Server, limit: int | None) -> None:
@@ -295,7 +279,7 @@ def list_scrape_jobs(server: Server, limit: int | None) -> None:
     print_table(COLUMNS, rows, "There are no scrape jobs.")
 
 
-@click.command(
+@scrape_job.command(
     "delete", help="Delete a scrape job.\n\n\b\nExample:\n  horarium door scrape-scheduler job delete 327c3fda87ce"
 )
 @click.argument("id", metavar="ID")

@@ -8,14 +8,12 @@ import click
 
 from horarium.cli.fields import pairs
 from horarium.cli.output import Column
-from horarium.cli.shell import Server, on_server
+from horarium.cli.shell import Lazy, Server, on_server
 
 COLUMNS = (Column("name", whole=True), Column("jobs"), Column("labels"), Column("created_at", when=True))
 
 
-@click.group(help="Make, list and revoke addresses for calendar programs.")
-def feed() -> None:
-    """The group."""
+feed = Lazy(name="feed", help="Make, list and revoke addresses for calendar programs.")
 
 
 @feed.command(

@@ -11,15 +11,7 @@ from horarium.cli.fields import DURATION, guess_trigger, until_moment
 from horarium.cli.output import Column
 from horarium.cli.shell import Lazy, Server, on_server
 
-hold = Lazy(
-    name="hold",
-    commands={
-        "add": ("horarium.cli.hold:add", "Let nothing begin of a job, a queue, a host or everything, until a moment."),
-        "list": ("horarium.cli.hold:list_holds", "List holds."),
-        "lift": ("horarium.cli.hold:lift", "Lift a hold: what waited goes on."),
-    },
-    help="Let nothing begin, until a moment.",
-)
+hold = Lazy(name="hold", help="Let nothing begin, until a moment.")
 COLUMNS = (
     Column("id", whole=True),
     Column("scope"),
@@ -40,7 +32,7 @@ def _labels(given: tuple[str, ...]) -> dict[str, str]:
     return labels
 
 
-@click.command(
+@hold.command(
     help="Let nothing begin of a job, a queue, a host or everything, until a moment. Waiting runs lose no attempt.\n\n"
     "\b\nExamples:\n"
     '  horarium hold add --label system=ledger --until 2h --reason "the database is moved"\n'
@@ -127,7 +119,7 @@ def _state(shown: dict[str, Any]) -> str:
     return "lifted" if shown["lifted_at"] else "not in force"
 
 
-@click.command("list", help="List holds that have not ended.\n\n\b\nExample:\n  horarium hold list --active")
+@hold.command("list", help="List holds that have not ended.\n\n\b\nExample:\n  horarium hold list --active")
 @click.option("--active", is_flag=True, help="Only those that are in force.")
 @on_server
 def list_holds(server: Server, active: bool) -> None:
@@ -143,7 +135,7 @@ def list_holds(server: Server, active: bool) -> None:
     server.tell_all(found, COLUMNS, rows, "There are no holds. Nothing waits for any.")
 
 
-@click.command(help="Lift a hold: what waited goes on.\n\n\b\nExample:\n  horarium hold lift 0643f1a2b3c4d5e6f708")
+@hold.command(help="Lift a hold: what waited goes on.\n\n\b\nExample:\n  horarium hold lift 0643f1a2b3c4d5e6f708")
 @click.argument("id")
 @on_server
 def lift(server: Server, id: str) -> None:

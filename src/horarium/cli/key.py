@@ -16,18 +16,10 @@ COLUMNS = (
     Column("expires_at", when=True, title="ends"),
 )  # fmt: skip
 
-key = Lazy(
-    name="key",
-    commands={
-        "create": ("horarium.cli.key:create", "Make a key; it is shown this once."),
-        "list": ("horarium.cli.key:list_keys", "List keys, without their secrets."),
-        "revoke": ("horarium.cli.key:revoke", "Let a key open nothing any more."),
-    },
-    help="Make, list and revoke named keys.",
-)
+key = Lazy(name="key", help="Make, list and revoke named keys.")
 
 
-@click.command(
+@key.command(
     help="""Make a key for a program; it is printed this once.
 
 \b
@@ -87,7 +79,7 @@ def create(
     say(f"This is the only time that the key {name} is shown.", err=True)
 
 
-@click.command("list", help="List keys by name, without their secrets.\n\n\b\nExample:\n  horarium key list")
+@key.command("list", help="List keys by name, without their secrets.\n\n\b\nExample:\n  horarium key list")
 @on_server
 def list_keys(server: Server) -> None:
     found = server.client.keys()
@@ -106,7 +98,7 @@ def _labels(labels: dict[str, str]) -> str:
     return " ".join(f"{name}={text}" for name, text in labels.items())
 
 
-@click.command(
+@key.command(
     help="Let a key open nothing any more, on every node within five seconds.\n\n\b\nExample:\n  horarium key revoke ci"
 )
 @click.argument("name", metavar="NAME")

@@ -10,19 +10,11 @@ import click
 from horarium.cli.output import Column
 from horarium.cli.shell import Lazy, Server, on_server
 
-queue = Lazy(
-    name="queue",
-    commands={
-        "list": ("horarium.cli.queue:list_queues", "List the queues for which weights are set."),
-        "show": ("horarium.cli.queue:show", "Show the weights of a queue's fairness keys."),
-        "set": ("horarium.cli.queue:set_weights", "Set the weights of a queue's fairness keys."),
-    },
-    help="How fairness keys share a queue.",
-)
+queue = Lazy(name="queue", help="How fairness keys share a queue.")
 COLUMNS = (Column("queue", whole=True), Column("weights", whole=True))
 
 
-@click.command("list", help="List the queues for which weights are set.\n\n\b\nExample:\n  horarium queue list")
+@queue.command("list", help="List the queues for which weights are set.\n\n\b\nExample:\n  horarium queue list")
 @on_server
 def list_queues(server: Server) -> None:
     found = server.client.queues.list()
@@ -30,15 +22,16 @@ def list_queues(server: Server) -> None:
     server.tell_all(found, COLUMNS, rows, "No weights are set. Set some: horarium queue set NAME --weight gold=3")
 
 
-@click.command(help="Show the weights of a queue's fairness keys.\n\n\b\nExample:\n  horarium queue show reports")
+@queue.command(help="Show the weights of a queue's fairness keys.\n\n\b\nExample:\n  horarium queue show reports")
 @click.argument("name")
 @on_server
 def show(server: Server, name: str) -> None:
     _tell(server, server.client.queues.get(name))
 
 
-@click.command(
+@queue.command(
     "set",
+    short_help="Set the weights of a queue's fairness keys.",
     help="Set the weights of a queue's fairness keys, in place of those before: a key that is not named has the "
     "weight 1.\n\n\b\nExamples:\n"
     "  horarium queue set reports --weight gold=3 --weight silver=2\n  horarium queue set handler/render",

@@ -10,19 +10,11 @@ from horarium.cli.fields import INSTANT
 from horarium.cli.output import Column
 from horarium.cli.shell import Lazy, Server, on_server
 
-rate = Lazy(
-    name="rate",
-    commands={
-        "list": ("horarium.cli.rate:list_rates", "List the keys of rate limits, and when they open."),
-        "set": ("horarium.cli.rate:set_rate", "Set the limit of a key, instead of what jobs say."),
-        "reset": ("horarium.cli.rate:reset", "Have what jobs say hold again for a key."),
-    },
-    help="How many attempts may begin in a time, by key.",
-)
+rate = Lazy(name="rate", help="How many attempts may begin in a time, by key.")
 COLUMNS = (Column("key", whole=True), Column("allows", whole=True), Column("burst"), Column("set"), Column("opens"))
 
 
-@click.command(
+@rate.command(
     "list",
     help="List the keys of rate limits, and when they open.\n\n\b\nExample:\n  horarium rate list --prefix api:",
 )
@@ -43,7 +35,7 @@ def list_rates(server: Server, prefix: str) -> None:
     server.tell_all(found, COLUMNS, rows, "No key of a rate limit is in use. Set one: horarium rate set KEY 100/1m")
 
 
-@click.command(
+@rate.command(
     "set",
     help="Set the limit of a key, instead of what jobs say.\n\n\b\nExamples:\n"
     "  horarium rate set api 100/1m\n  horarium rate set api:acme 10/1m --until 2027-01-01T06:00:00Z",
@@ -65,7 +57,7 @@ def set_rate(server: Server, key: str, limit: str, burst: int | None, until: dat
     server.tell(one, f"Under {key}, {one['max']} attempts may begin in {one['per_seconds']:g} s.")
 
 
-@click.command(help="Have what jobs say hold again for a key.\n\n\b\nExample:\n  horarium rate reset api:acme")
+@rate.command(help="Have what jobs say hold again for a key.\n\n\b\nExample:\n  horarium rate reset api:acme")
 @click.argument("key")
 @on_server
 def reset(server: Server, key: str) -> None:

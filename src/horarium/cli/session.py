@@ -7,7 +7,7 @@ from datetime import datetime
 import click
 
 from horarium.cli.output import Column
-from horarium.cli.shell import Server, on_server
+from horarium.cli.shell import Lazy, Server, on_server
 
 COLUMNS = (
     Column("id", whole=True), Column("name"), Column("kind"), Column("created_at", when=True, title="began"),
@@ -15,9 +15,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-@click.group(help="List and end sign-ins to the dashboard.")
-def session() -> None:
-    """The group."""
+session = Lazy(name="session", help="List and end sign-ins to the dashboard.")
 
 
 @session.command("list", help="List who is signed in to the dashboard.\n\n\b\nExample:\n  horarium session list")

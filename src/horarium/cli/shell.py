@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from horarium.cli.output import Column
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
-HELP_COLUMNS_MAX = 110
+HELP_COLUMNS_MAX, SUMMARY_CHARS_MAX = 110, 200
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -31,27 +31,27 @@ KEY_HINT = " Here: --api-key KEY, HORARIUM_API_KEY, or `horarium login`"
 
 
 class Lazy(click.Group):
-    """A group whose commands are imported when they are called, and whose errors end in one sentence. `commands`: the
-    place of each, and what it does."""
+    """A group whose errors end in one sentence. `commands`: the place of those that are imported when they are called,
+    and what each does."""
 
     def __init__(
         self,
         *,
-        commands: Mapping[str, tuple[str, str]],
+        commands: Mapping[str, tuple[str, str]] | None = None,
         sections: Mapping[str, Sequence[str]] | None = None,
         **how: Any,
     ) -> None:
         super().__init__(**how)
-        self._commands = commands
-        self._sections = sections or {"Commands": tuple(commands)}
+        self._elsewhere = commands or {}
+        self._sections = sections
 
     def list_commands(self, context: click.Context) -> list[str]:
-        return list(self._commands)
+        return [*self._elsewhere, *self.commands]
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name not in self._commands:
-            return None
-        module, _, attribute = self._commands[name][0].partition(":")
+        if name not in self._elsewhere:
+            return self.commands.get(name)
+        module, _, attribute = self._elsewhere[name][0].partition(":")
         return cast(click.Command, getattr(importlib.import_module(module), attribute))
 
     def resolve_command(
@@ -60,12 +60,18 @@ class Lazy(click.Group):
         try:
             return super().resolve_command(context, args)
         except click.UsageError:
-            raise click.UsageError(_no_command(args[0], self._commands), context) from None
+            raise click.UsageError(_no_command(args[0], self.list_commands(context)), context) from None
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, names in self._sections.items():
+        for title, names in (self._sections or {"Commands": self.list_commands(context)}).items():
             with formatter.section(title):
-                formatter.write_dl([(name, self._commands[name][1]) for name in names])
+                formatter.write_dl([(name, self._summary(name)) for name in names])
+
+    def _summary(self, name: str) -> str:
+        """The table's, or the first sentence of its help."""
+        if name in self._elsewhere:
+            return self._elsewhere[name][1]
+        return self.commands[name].get_short_help_str(SUMMARY_CHARS_MAX)
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **how: Any) -> NoReturn:
         given = _in_order(list(sys.argv[1:] if args is None else args))

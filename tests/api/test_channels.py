@@ -23,7 +23,7 @@ async def test_the_life_of_a_channel(api: Api) -> None:
     shown = await put(api, "ops", OPS)
     assert shown == {
         "name": "ops", "type": "webhook", "url": "https://example.org/hook?token=********",
-        "signing_secret": "********", "group_seconds": 1.0, "quiet_seconds": 60.0, "system": True,
+        "signing_secret": "********", "group_seconds": 1.0, "quiet_seconds": 3600.0, "system": True,
     }  # fmt: skip
     assert SECRET not in str((await api.get("/channels/ops")).json)
     sent_back = {name: value for name, value in shown.items() if name != "name"}

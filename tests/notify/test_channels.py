@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from horarium import Scheduler
+from horarium import RunContext, Scheduler
 from horarium.clock import SECOND
 from horarium.delivery.signing import new_secret, verify
 from horarium.errors import InvalidRequest, NotFound
@@ -109,6 +110,36 @@ async def test_where_many_wait_one_look_at_them_does_for_all(monkeypatch: pytest
         await asyncio.gather(*(scheduler.trigger_job("nightly") for _ in range(20)))
         await waiting(scheduler, 20)
         assert len(looks) == 1
+
+
+async def test_by_default_a_job_that_goes_on_failing_is_told_once_and_again_once_it_had_worked() -> None:
+    works = threading.Event()
+
+    def flips(run: RunContext) -> None:
+        for page in range(300):
+            run.log("page %d", page)
+        if not works.is_set():
+            raise RuntimeError("no paper")
+
+    async with running(flips) as scheduler, receiving() as receiver:
+        await scheduler.put_channel("ops", {"type": "webhook", "url": receiver.url(), "group_seconds": 0})
+        await a_job(scheduler, "nightly", {"failed": [{"notify": "ops"}]}, handler="flips")
+        await scheduler.trigger_job("nightly")
+        await at_rest(scheduler, "notify", 1)
+        for count in (1, 2, 3):
+            await scheduler.trigger_job("nightly")
+            await waiting(scheduler, count)
+        assert events(receiver) == [("failed", "nightly", 1)]
+        (event,) = messages(receiver)[0]["data"]["events"]
+        assert event["output"].splitlines()[-2:] == ["page 298", "page 299"]
+        assert 1_400 < len(event["output"]) <= 1_500
+        works.set()
+        await scheduler.trigger_job("nightly")
+        await at_rest(scheduler, "handler/flips", 5)
+        works.clear()
+        await scheduler.trigger_job("nightly")
+        await at_rest(scheduler, "notify", 5)
+        assert events(receiver)[1:] == [("failed", "nightly", 4)]
 
 
 async def waiting(scheduler: Scheduler, count: int) -> list[Run]:

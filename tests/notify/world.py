@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from email import message_from_bytes, policy
 from email.message import EmailMessage
@@ -24,8 +24,8 @@ SOON = {"group_seconds": 0.3}
 
 
 @asynccontextmanager
-async def running(**options: Any) -> AsyncIterator[Scheduler]:
-    """A scheduler with three handlers: `fails`, `works`, and `flips`, which does what it was told last."""
+async def running(flips: Callable[[Any], None] | None = None, **options: Any) -> AsyncIterator[Scheduler]:
+    """A scheduler with the handlers `fails`, `works`, and the one that is given."""
     scheduler = Scheduler("memory://", allow_private_targets=True, **options)
 
     @scheduler.handler("fails")
@@ -36,6 +36,8 @@ async def running(**options: Any) -> AsyncIterator[Scheduler]:
     async def works(run: Any) -> dict[str, int]:
         return {"rows": 3}
 
+    if flips is not None:
+        scheduler.handler("flips")(flips)
     async with scheduler:
         await scheduler.start()
         yield scheduler

@@ -199,7 +199,7 @@ class Aftermath:
         api, url = self._world.api, self._world.receiver.url
         quick = {"type": "webhook", "url": self._hooks.url, "group_seconds": 0, "quiet_seconds": 0, "system": False}
         api.must("PUT", "/channels/hook", quick)
-        api.must("PUT", "/channels/usual", {"type": "webhook", "url": self._hooks.url, "system": False})
+        api.must("PUT", "/channels/usual", {**quick, "group_seconds": 1, "quiet_seconds": 60})
         for name in ("after-failure", "after-success"):
             api.must("PUT", f"/jobs/{name}", {"name": name, "trigger": LATER, "target": http(f"{url}/ok")})
         start = soon(api, FAILING + DONE + CHANGED + ONCE_PER_SECOND * self._seconds)

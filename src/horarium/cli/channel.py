@@ -37,7 +37,9 @@ NAME = click.argument("name")
 @click.option("--apprise", metavar="URL", help="A service by its URL, as the library apprise reads it.")
 @click.option("--signing-secret", metavar="WHSEC", help="Webhook: signs its requests; left out, the server's does.")
 @click.option("--group", type=DURATION, metavar="DURATION", help="How long a message waits for more of the same.")
-@click.option("--quiet", type=DURATION, metavar="DURATION", help="How long nothing more is said of the same.")
+@click.option(
+    "--quiet", type=DURATION, metavar="DURATION", help="How long nothing more is said of the same; an hour if left out."
+)
 @click.option("--system/--no-system", default=None, help="Whether it hears of lost nodes and queues without workers.")
 @on_server
 def add(

@@ -27,11 +27,12 @@ QuietSeconds = Annotated[float, Meta(ge=0, le=24 * 3600)]
 
 class Channel(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="type"):
     """The common fields of channels. `group_seconds`: how long a message waits for more of the same. `quiet_seconds`:
-    how long no further message is sent of one event of one job; later events are one message after it. `system`:
-    whether it gets events of the system: a queue that no worker serves, a node that is lost."""
+    how long no further message is sent of one kind of trouble of one job, unless the job worked in between; later
+    events are one message after it. `system`: whether it gets events of the system: a queue that no worker serves, a
+    node that is lost."""
 
     group_seconds: GroupSeconds = 1.0
-    quiet_seconds: QuietSeconds = 60.0
+    quiet_seconds: QuietSeconds = 3600.0
     system: bool = True
 
 
@@ -62,8 +63,8 @@ AnyChannel = WebhookChannel | EmailChannel | AppriseChannel
 
 class Told(Struct, frozen=True):
     """One event, as a channel hears it. `count`: how often it happened; the rest is of the last time. Of a run that was
-    at work: `attempt`, `worker`, `seconds` from its begin to its end, the `exit_code` and the last lines of
-    the `output` of a program, and the `url` of the run in the dashboard. `batch`: the counts of a batch."""
+    at work: `attempt`, `worker`, `seconds` from its begin to its end, the `exit_code` of a program, the
+    end of its `output` or of the log, and the `url` of the run in the dashboard. `batch`: the counts of a batch."""
 
     event: str
     job: str | None

@@ -308,7 +308,10 @@ class Assembly:
                 allow_private=options.allow_private_targets,
                 public_url=options.public_url,
             )
-            deliveries[NOTIFY_QUEUE] = NotifyDelivery(self._shared.store, self._shared.clock, operations.channels, post)
+            shared = self._shared
+            deliveries[NOTIFY_QUEUE] = NotifyDelivery(
+                shared.store, shared.clock, operations.channels, operations.logs, post
+            )
         self._dispatch("follow-ups", deliveries, FOLLOW_PLACES)
 
     def _dispatch_bus(self, name: str, bus: Bus) -> None:

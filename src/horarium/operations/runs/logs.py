@@ -227,6 +227,20 @@ class Logs:
             number = max(number, begins) if new else number
         return LogPage(lines, None if run.finished else max(number, after))
 
+    async def end_of(self, run_id: str, chars_max: int) -> str:
+        """The last whole lines of a log, of `chars_max` characters together; the end of the last one if it has more."""
+        (run,) = await self._store.get_runs([run_id])
+        stored = None if run is None else await self._find(run)
+        if stored is None:
+            return ""
+        book = _book(stored)
+        lines = [line.text for line in book.tail]
+        if book.chunks and sum(map(len, lines)) < chars_max:
+            texts = await self._store.get_records([_text_name(book, book.chunks[-1])])
+            lines = [line.text for line in _lines(texts[0])] + lines
+        text = "\n".join(lines)
+        return text if len(text) <= chars_max else text[-chars_max:].partition("\n")[2] or text[-chars_max:]
+
     def _may_wait(self) -> bool:
         return not self._closed and self._readers < READERS_MAX
 

@@ -11,10 +11,11 @@ the others.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from horarium.clock import Clock, Instant, to_micros
@@ -35,9 +36,11 @@ from horarium.model.channels import AnyChannel, Letter, Told
 from horarium.model.records import Record, RecordChange
 from horarium.model.targets import NOTIFY_QUEUE
 from horarium.operations.channels import ChannelOperations
+from horarium.operations.runs.logs import Logs
 from horarium.policies import Retention
 from horarium.ports import BATCH_MAX, PAGE_MAX, Assignment, Control, RunFilter, Store
-from horarium.rules.grouping import TEST, WAITS_MAX, Item, group, kind_of
+from horarium.rules.following import OUTPUT_CHARS_MAX
+from horarium.rules.grouping import FAILURES, TEST, TROUBLES, WAITS_MAX, Item, group, happened_at, kind_of, still_told
 
 LOOKED_AT_MAX = 5_000
 """Waiting notifications that one look goes through."""
@@ -70,12 +73,13 @@ _decode_told = msgspec.json.Decoder(dict[str, Instant]).decode
 class NotifyDelivery:
     """Tells channels."""
 
-    def __init__(self, store: Store, clock: Clock, channels: ChannelOperations, post: Sends) -> None:
+    def __init__(self, store: Store, clock: Clock, channels: ChannelOperations, logs: Logs, post: Sends) -> None:
         self._store = store
         self._clock = clock
         self._channels = channels
+        self._logs = logs
         self._post = post
-        self._later: dict[tuple[str, str, float, float], Instant] = {}
+        self._later: dict[tuple[str, str, float, float], tuple[Instant, dict[str, Instant]]] = {}
 
     async def deliver(self, assignment: Assignment, control: Control) -> Outcome | None:
         """See `ports.Delivery`."""
@@ -110,8 +114,11 @@ class NotifyDelivery:
         if run.progress is not None:
             return _decode_letter(run.progress)
         now = self._clock.now()
-        key = note.channel, kind_of(note.event), channel.group_seconds, channel.quiet_seconds
-        if now < (until := self._later.get(key, 0)) <= now + _waits_max(channel) and note.event.event != TEST:
+        kind = kind_of(note.event)
+        key = note.channel, kind, channel.group_seconds, channel.quiet_seconds
+        until, told = self._later.get(key, (0, {}))
+        is_later = now < until <= now + _waits_max(channel) and note.event.event != TEST
+        if is_later and (not told or still_told(told, await self._succeeded([note.event]))):
             return Deferred(until, WAITS)
         others, letters = await self._waiting(run, note.channel) if note.event.event != TEST else ([], [])
         for holder, letter in letters:
@@ -123,10 +130,13 @@ class NotifyDelivery:
         spoken = {member for _, letter in letters for member in letter.members}
         items = [item for item in others if item.id not in spoken]
         told = await self._told(note.channel)
-        made = group(Item(run.id, run.created_at, note.event), items, told, channel, note.channel, now)
+        succeeded = await self._succeeded([note.event, *(item.told for item in items)])
+        made = group(Item(run.id, run.created_at, note.event), items, told, channel, note.channel, now, succeeded)
         if not isinstance(made, Letter):
-            self._later = {each: until for each, until in self._later.items() if until > now} | {key: made}
+            noted = {kind: told[kind]} if kind in told else {}
+            self._later = {each: later for each, later in self._later.items() if later[0] > now} | {key: (made, noted)}
             return Deferred(made, WAITS)
+        made = replace(made, events=tuple([await self._with_output(told) for told in made.events]))
         await control.heartbeat(msgspec.json.encode(made))
         return made
 
@@ -149,6 +159,24 @@ class NotifyDelivery:
                 break
         return items, letters
 
+    async def _succeeded(self, events: Iterable[Told]) -> dict[str, Instant]:
+        """The last success of each job of which a failure is told."""
+        names = sorted({told.job for told in events if told.job is not None and told.event in FAILURES})
+        found: dict[str, Instant] = {}
+        for start in range(0, len(names), BATCH_MAX):
+            jobs = [job for job in await self._store.get_jobs(names[start : start + BATCH_MAX]) if job is not None]
+            health = await self._store.job_health([job.id for job in jobs])
+            known = ((job.name, health[job.id].last_success_at) for job in jobs if job.id in health)
+            found |= {name: at for name, at in known if at is not None}
+        return found
+
+    async def _with_output(self, told: Told) -> Told:
+        """The event with the end of its run's log, if it was at work and brought no output along."""
+        if told.attempt is UNSET or told.output is not UNSET or told.event not in TROUBLES or told.run_id is None:
+            return told
+        output = await self._logs.end_of(told.run_id, OUTPUT_CHARS_MAX)
+        return replace(told, output=output) if output else told
+
     async def _end_members(self, letter: Letter) -> None:
         """The notifications that this one tells for are over. Any that was claimed meanwhile ends by itself."""
         now = self._clock.now()
@@ -170,7 +198,7 @@ class NotifyDelivery:
         told = {} if record is None else _decode_told(record.body)
         since = now - to_micros(channel.quiet_seconds)
         kept = {kind: at for kind, at in told.items() if since < at <= now}
-        kept |= {kind_of(each): now for each in letter.events if each.event != TEST}
+        kept |= {kind_of(each): min(now, happened_at(each)) for each in letter.events if each.event != TEST}
         version = 0 if record is None else record.version
         body = msgspec.json.encode(kept)
         after = Record(name=TOLD + letter.channel, body=body, version=version + 1)

@@ -184,9 +184,15 @@ async def test_a_message_that_was_not_taken_is_sent_again_and_is_the_same_messag
         await a_job(scheduler, "nightly", {"failed": [{"notify": "ops"}]})
         await scheduler.trigger_job("nightly")
         await until(lambda: receiver.requests)
+        untold = scheduler._operations.channels.untold
+        await until(lambda: untold(0))
+        assert {name: each.error for name, each in (await untold(0)).items()} == {
+            "ops": "answered 503 Service Unavailable"
+        }
         receiver.reply = b"HTTP/1.1 204 OK\r\n\r\n"
         await scheduler.trigger_job("nightly")
         await at_rest(scheduler, "notify", 2)
+        assert not await untold(0), "it was told again"
         first, second, *rest = receiver.requests
         assert (first.headers["webhook-id"], first.body) == (second.headers["webhook-id"], second.body)
         assert [count for _, _, count in events(receiver)] == [1, 1, 1]

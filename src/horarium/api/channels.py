@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from msgspec import Struct
 
 from horarium.access.roles import Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, answer, no_content
 from horarium.api.reading import BodyReader, is_name, job_name, new_name, read_cursor, write_cursor
 from horarium.api.schemas import PageQuery
-from horarium.model.channels import AnyChannel
+from horarium.clock import to_text
+from horarium.model.channels import AnyChannel, Untold
 from horarium.model.secrets import MaybeSecret
 from horarium.operations.facade import Operations
 from horarium.wire.channels import shown_channel
 from horarium.wire.views import RunView, run_view
+
+
+class UndeliveredView(Struct):
+    """The message that a channel did not take, by the run that is to tell it."""
+
+    run_id: str
+    since: str
+    error: str
 
 
 class ChannelView(Struct, omit_defaults=True):
@@ -26,6 +38,7 @@ class ChannelView(Struct, omit_defaults=True):
     url: MaybeSecret | None = None
     signing_secret: MaybeSecret | None = None
     to: tuple[str, ...] | None = None
+    undelivered: UndeliveredView | None = None
 
 
 class ChannelPage(Struct):
@@ -56,12 +69,13 @@ class ChannelsApi:
 
     async def get(self, call: Call) -> Answer:
         name = job_name(call.request, "channel")
-        return answer(_view(name, await self._channels.get(name)))
+        return answer(_view(name, await self._channels.get(name), await self._channels.untold(0)))
 
     async def list_all(self, call: Call) -> Answer:
         query: PageQuery = call.query
         page = await self._channels.page(read_cursor("channels", query.cursor, is_name), query.limit)
-        items = [_view(name, channel) for name, channel in page.items]
+        untold = await self._channels.untold(0)
+        items = [_view(name, channel, untold) for name, channel in page.items]
         return answer(ChannelPage(items, write_cursor("channels", page.next_after)))
 
     async def delete(self, call: Call) -> Answer:
@@ -105,5 +119,7 @@ class ChannelsApi:
         ]  # fmt: skip
 
 
-def _view(name: str, channel: AnyChannel) -> ChannelView:
-    return ChannelView(**shown_channel(name, channel))
+def _view(name: str, channel: AnyChannel, untold: Mapping[str, Untold] = MappingProxyType({})) -> ChannelView:
+    said = untold.get(name)
+    undelivered = None if said is None else UndeliveredView(said.run_id, to_text(said.since), said.error)
+    return ChannelView(**shown_channel(name, channel), undelivered=undelivered)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TEST_SECONDS = 60.0
 LOOK_EVERY_SECONDS = 0.2
-COLUMNS = (Column("name", whole=True), Column("type", whole=True), Column("to"))
+COLUMNS = (Column("name", whole=True), Column("type", whole=True), Column("to"), Column("undelivered"))
 TYPES = ("webhook", "email", "apprise")
 _FINISHED = ("completed", "failed", "cancelled")
 
@@ -74,7 +74,15 @@ def _place(webhook: str | None, email: tuple[str, ...], apprise: str | None) -> 
 @on_server
 def list_channels(server: Server) -> None:
     found = list(server.client.channels.list())
-    rows = ((each["name"], each["type"], ", ".join(each.get("to") or [each["url"]])) for each in found)
+    rows = (
+        (
+            each["name"],
+            each["type"],
+            ", ".join(each.get("to") or [each["url"]]),
+            (each.get("undelivered") or {}).get("error"),
+        )
+        for each in found
+    )
     server.tell_all(found, COLUMNS, rows, "There are no channels. Add one: horarium channel add NAME --webhook URL")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from horarium.cli.output import Column, cell, print_json, print_table, say
+from horarium.cli.output import Column, cell, moment_text, print_json, print_table, say
 from horarium.cli.shell import FAILED, Server, on_server
 from horarium.cli.times import relative
 from horarium.clock import SystemClock, to_datetime
@@ -51,6 +51,7 @@ def status(server: Server) -> None:
         "stats": server.client.stats(),
         "failed": list(server.client.list_runs(states=["failed"], since=now - FAILED_SINCE, limit=SHOWN_MAX)),
     }
+    found["undelivered"] = _undelivered(server.client)
     found["ready"] = not found["problems"]
     if server.as_json:
         print_json(found)
@@ -73,6 +74,10 @@ def _print(found: dict[str, Any], now: datetime) -> None:
     if stats["queues"]:
         say("")
         print_table(QUEUE_COLUMNS, _queues(stats["queues"], now), "")
+    for channel in found["undelivered"]:
+        said = channel["undelivered"]
+        since = moment_text(datetime.fromisoformat(said["since"]))
+        say(f"\nchannel {channel['name']} could not be told since {since}: {said['error']} (run {said['run_id']})")
     if found["failed"]:
         say("\nfailed within the last hour:")
         print_table(FAILED_COLUMNS, _failed(found["failed"]), "")
@@ -84,6 +89,14 @@ def _nodes_seen(client: Any) -> Any:
         return client.nodes()
     except Forbidden:
         return None
+
+
+def _undelivered(client: Any) -> list[dict[str, Any]]:
+    """The channels that did not take their last message, as far as the caller may know."""
+    try:
+        return [channel for channel in client.channels.list() if channel.get("undelivered")]
+    except Forbidden:
+        return []
 
 
 def _nodes(nodes: list[Any], now: datetime) -> Iterator[tuple[Any, ...]]:

@@ -21,13 +21,12 @@ from horarium.clock import DAY, MINUTE, SECOND, Instant
 from horarium.dashboard.formats import counted, duration, span
 from horarium.dashboard.marks import FAILED, LATE, LATE_AFTER, LOST, Mark, error_line, mark_of
 from horarium.model import Health, Job, Node, Run, State
-from horarium.model.targets import NOTIFY_QUEUE
+from horarium.model.channels import Untold
 from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX, JobFilter, Page, QueueStats, RunFilter, Stats
 from horarium.rules.holds import standing
 
 PENDING_STATES = frozenset({State.PENDING})
-ENDED_STATES = frozenset({State.COMPLETED, State.FAILED})
 LOOKED_BACK = DAY
 JOBS_SHOWN_MAX = 20
 QUEUES_SHOWN_MAX = 10
@@ -193,14 +192,9 @@ class Watching:
         return dict(sorted(oldest.items(), key=lambda item: (item[1].due_at, item[0]))), after is not None
 
     async def _undelivered(self, now: Instant) -> list[Trouble]:
-        """Channels of which the newest message could not be delivered."""
-        where = RunFilter(queue=NOTIFY_QUEUE, states=ENDED_STATES, since=max(now - LOOKED_BACK, 1))
-        page = await self._operations.store.list_runs(where, None, PAGE_MAX)
-        newest: dict[str, Run] = {}
-        for run in sorted(page.items, key=lambda run: run.finished_at or 0, reverse=True):
-            newest.setdefault(channel_of(run), run)
-        dead = [(name, run) for name, run in newest.items() if run.state is State.FAILED]
-        return [_undelivered(name, run, now) for name, run in dead[:JOBS_SHOWN_MAX]]
+        """Channels that did not take their last message, which may yet be tried again."""
+        untold = await self._operations.channels.untold(now - LOOKED_BACK)
+        return [_undelivered(name, untold[name], now) for name in sorted(untold)[:JOBS_SHOWN_MAX]]
 
 
 async def last_runs(operations: Operations, job: str, count: int) -> tuple[Run, ...]:
@@ -288,14 +282,14 @@ def _and_more(others: int, kind: str, verb: str, mark: Mark) -> list[Trouble]:
     ]
 
 
-def _undelivered(channel: str, run: Run, now: Instant) -> Trouble:
+def _undelivered(channel: str, untold: Untold, now: Instant) -> Trouble:
     return Trouble(
         kind="undelivered",
         subject=f"Channel {channel}",
         what="could not be told",
-        why=f"Last {span(now - (run.finished_at or now))} ago: {error_line(run.error)}",
+        why=f"Last {span(now - untold.at)} ago: {error_line(untold.error)}",
         mark=FAILED,
-        link=f"/runs/{run.id}",
+        link=f"/runs/{untold.run_id}",
         button="Open run",
     )
 

@@ -13,6 +13,8 @@ from horarium.model.secrets import MaybeSecret, SecretRef
 
 CHANNEL = "channel/"
 """The record of a channel is named by this and its name."""
+UNTOLD = "untold/"
+"""The record of a channel that did not take its last message."""
 RECIPIENTS_MAX = 50
 EVENTS_MAX = 50
 """Different events in one message."""
@@ -80,6 +82,16 @@ class Told(Struct, frozen=True):
     output: str | UnsetType = UNSET
     batch: BatchTold | UnsetType = UNSET
     url: str | UnsetType = UNSET
+
+
+class Untold(Struct, frozen=True):
+    """The message that a channel did not take: of the record `untold/CHANNEL`, until it takes one. `since`: when it was
+    tried first; `at`: last."""
+
+    run_id: str
+    since: Instant
+    at: Instant
+    error: str
 
 
 class Letter(Struct, frozen=True):

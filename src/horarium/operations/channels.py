@@ -15,8 +15,9 @@ from msgspec.structs import replace
 from horarium.clock import Instant, to_text
 from horarium.errors import NotFound
 from horarium.model import Run, RunPolicy, uuid7
-from horarium.model.channels import CHANNEL, AnyChannel, Told
+from horarium.model.channels import CHANNEL, UNTOLD, AnyChannel, Told, Untold
 from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.operations.bounds.listing import pages_of
 from horarium.operations.writing.auditing import told, told_runs
 from horarium.operations.writing.contention import RACES_MAX, contended
 from horarium.operations.writing.context import Context
@@ -32,6 +33,7 @@ ChannelCheck = Callable[[AnyChannel], None]
 take long (a library is imported), so it is called in a thread."""
 
 decode_channel = msgspec.json.Decoder(AnyChannel).decode
+_decode_untold = msgspec.json.Decoder(Untold).decode
 _ONCE = RunPolicy(retry=Retry(attempts_max=1))
 
 
@@ -93,6 +95,12 @@ class ChannelOperations:
         page = await self._store.list_records(where, beyond, min(limit, PAGE_MAX))
         items = tuple((record.name.removeprefix(CHANNEL), decode_channel(record.body)) for record in page.items)
         return Page(items, None if page.next_after is None else page.next_after.removeprefix(CHANNEL))
+
+    async def untold(self, since: Instant) -> dict[str, Untold]:
+        """The channels that did not take their last message, if that was tried since then."""
+        pages = pages_of(lambda after: self._store.list_records(RecordFilter(UNTOLD), after, PAGE_MAX))
+        found = {each.name.removeprefix(UNTOLD): _decode_untold(each.body) async for page in pages for each in page}
+        return {name: untold for name, untold in found.items() if untold.at >= since}
 
     async def delete(self, name: str) -> None:
         """Remove a channel. Raises NotFound."""

@@ -32,7 +32,7 @@ from horarium.model import (
     Succeeded,
     prune_instant,
 )
-from horarium.model.channels import AnyChannel, Letter, Told
+from horarium.model.channels import UNTOLD, AnyChannel, Letter, Told, Untold
 from horarium.model.records import Record, RecordChange
 from horarium.model.targets import NOTIFY_QUEUE
 from horarium.operations.channels import ChannelOperations
@@ -67,6 +67,7 @@ class Sends(Protocol):
 
 _decode_note = msgspec.json.Decoder(Note).decode
 _decode_letter = msgspec.json.Decoder(Letter).decode
+_decode_untold = msgspec.json.Decoder(Untold).decode
 _decode_told = msgspec.json.Decoder(dict[str, Instant]).decode
 
 
@@ -91,12 +92,16 @@ class NotifyDelivery:
         try:
             channel = await self._channels.find(note.channel)
             if channel is None:
-                return Failed(f"there is no channel named {note.channel!r}")
+                missing = Failed(f"there is no channel named {note.channel!r}")
+                await self._complain(run, note.channel, missing.error)
+                return missing
             letter = await self._letter(run, note, channel, control)
             if not isinstance(letter, Letter):
                 return letter
             await self._end_members(letter)
             outcome = await self._post.send(channel, letter)
+            if isinstance(outcome, Failed):
+                await self._complain(run, note.channel, outcome.error)
             if not isinstance(outcome, Succeeded):
                 return outcome
             await self._remember(letter, channel)
@@ -191,10 +196,23 @@ class NotifyDelivery:
         (record,) = await self._store.get_records([TOLD + channel])
         return {} if record is None else _decode_told(record.body)
 
+    async def _complain(self, run: Run, channel: str, error: str) -> None:
+        """Note that the channel did not take this message."""
+        now = self._clock.now()
+        (record,) = await self._store.get_records([UNTOLD + channel])
+        since = now if record is None else _decode_untold(record.body).since
+        version = 0 if record is None else record.version
+        after = Record(
+            name=UNTOLD + channel, body=msgspec.json.encode(Untold(run.id, since, now, error)), version=version + 1
+        )
+        await self._store.put_records([RecordChange(after, version)])
+
     async def _remember(self, letter: Letter, channel: AnyChannel) -> None:
         """Note the message, and drop notes that no longer keep anything quiet."""
         now = self._clock.now()
-        (record,) = await self._store.get_records([TOLD + letter.channel])
+        record, untold = await self._store.get_records([TOLD + letter.channel, UNTOLD + letter.channel])
+        if untold is not None:
+            await self._store.put_records([RecordChange(untold, untold.version, deleted=True)])
         told = {} if record is None else _decode_told(record.body)
         since = now - to_micros(channel.quiet_seconds)
         kept = {kind: at for kind, at in told.items() if since < at <= now}

@@ -63,6 +63,8 @@ PAGES = [
         before=True,
         form={"from": "0", "to": "9" * 18, "why": digest_of_reason("by api-key")},
     ),
+    Case("POST /views", "view.save", "view/mine", form={"name": "mine", "to": "/runs?job=a"}),
+    Case("POST /views/remove", "view.remove", "view/mine", before=True, after=False, form={"name": "mine"}),
     Case("POST /channels/{name}/test", "channel.test", "channel/a"),
     Case("POST /jobs/{name}/delete", "job.delete", "job/a", before=True, after=False, form={"confirm": "a"}),
 ]

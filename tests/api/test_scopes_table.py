@@ -66,6 +66,7 @@ PAGES = {
     Scope.JOBS_READ: (
         "GET /", "GET /jobs", "GET /jobs/{name}", "GET /forecast", "POST /forecast", "GET /quiet-minutes", "GET /plans",
         "POST /plans", "GET /plans/{id}", "GET /business-days", "GET /business-days/{name}", "GET /holds",
+        "GET /search", "POST /views", "POST /views/remove",
     ),
     Scope.JOBS_WRITE: (
         "GET /new-job", "POST /new-job", "POST /preview-job", "GET /jobs/{name}/edit", "POST /jobs/{name}/edit",

@@ -28,6 +28,7 @@ from horarium.dashboard.views.overview import Overview
 from horarium.dashboard.views.plans import Plans
 from horarium.dashboard.views.run import RunPages
 from horarium.dashboard.views.runs import Runs
+from horarium.dashboard.views.search import Search
 from horarium.dashboard.views.system import SystemPages
 from horarium.dashboard.views.timeline import Timeline
 from horarium.services.metrics.tallies import Tally
@@ -44,9 +45,11 @@ def pages_of(
     """Every page there is."""
     operations = entrance.operations
     watching, activity = watching or Watching(operations), Activity(operations.store, tally)
+    jobs = Jobs(operations, watching)
     return [
+        *Search(operations, watching, jobs).pages(),
         *Overview(operations, watching, activity).pages(),
-        *Jobs(operations, watching).pages(),
+        *jobs.pages(),
         *BulkJobs(operations, watching).pages(),
         *JobPages(operations).pages(),
         *Approvals(operations).pages(),

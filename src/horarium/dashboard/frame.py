@@ -49,6 +49,7 @@ PAGES = (
 )
 GROUPS = ("jobs", "timeline", "queues", "plans")
 """Entries of the navigation that begin a group."""
+ADMINS_ALONE = ("audit", "channels")
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
 
 
@@ -56,6 +57,15 @@ def mark(which: Mark, title: str | None = None) -> Markup:
     """The drawing of a mark, beside a word that says the same."""
     tip = Markup("<title>{}</title>").format(title) if title else ""
     return Markup('<svg class="mk s-{0}" aria-hidden="true"><use href="#m-{0}"/>{1}</svg>').format(which.symbol, tip)
+
+
+def shown_pages(visit: Any) -> list[tuple[str, str, str]]:
+    """The entries of the navigation for a visitor: key, word, path."""
+    return [
+        page
+        for page in PAGES
+        if (page[0] not in ADMINS_ALONE or visit.may("admin")) and (page[0] != "nodes" or not visit.principal.bound)
+    ]
 
 
 @cache
@@ -70,7 +80,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.globals.update(pages=PAGES, groups=GROUPS, mark=mark, asset=asset_path)
+    made.globals.update(shown_pages=shown_pages, groups=GROUPS, mark=mark, asset=asset_path)
     for name in (
         "relative",
         "duration",

@@ -492,6 +492,60 @@ document.addEventListener("htmx:sendError", askAgain);
 document.addEventListener("htmx:responseError", (event) => { askAgain(); if (event.detail.xhr.status === 401) notSaved("Your session has ended.", true); });
 document.addEventListener("htmx:afterSwap", () => { document.getElementById("preview")?.classList.remove("unasked"); });
 
+// ---- the palette: the list of the search page, while one types
+
+const palette = document.getElementById("palette");
+const paletteText = document.getElementById("palette-text");
+let asked = 0;
+
+async function fillPalette() {
+  const number = ++asked;
+  try {
+    const answer = await fetch("/search?q=" + encodeURIComponent(paletteText.value), { headers: { "HX-Request": "true" } });
+    if (number !== asked || !answer.ok) return;
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const found = page.getElementById("found");
+    const list = document.getElementById("palette-list");
+    if (found) list.replaceChildren(...found.childNodes);
+    else {
+      const to = document.createElement("a");
+      to.href = new URL(answer.url).pathname;
+      to.textContent = page.querySelector("h1")?.textContent || to.href;
+      list.replaceChildren(to);
+    }
+    for (const one of list.querySelectorAll("[id]")) { one.id = "p-" + one.id; }
+    for (const one of list.querySelectorAll("[aria-labelledby]")) one.setAttribute("aria-labelledby", "p-" + one.getAttribute("aria-labelledby"));
+  } catch { /* the server is away: the line at the bottom says so */ }
+}
+
+function openPalette() {
+  palette.showPopover();
+  paletteText.select();
+  paletteText.focus();
+  fillPalette();
+}
+
+if (palette) {
+  document.getElementById("find").addEventListener("click", (event) => { if (!event.ctrlKey && !event.metaKey) { event.preventDefault(); openPalette(); } });
+  paletteText.addEventListener("input", () => { clearTimeout(fillPalette.later); fillPalette.later = setTimeout(fillPalette, 120); });
+  palette.addEventListener("submit", (event) => {
+    const first = document.querySelector("#palette-list a");
+    if (first && paletteText.value) { event.preventDefault(); clearTimeout(fillPalette.later); fillPalette().then(() => document.querySelector("#palette-list a")?.click()); }
+  });
+  palette.addEventListener("keydown", (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const stops = [paletteText, ...document.querySelectorAll("#palette-list a")];
+    stops[Math.min(Math.max(stops.indexOf(document.activeElement) + step, 0), stops.length - 1)].focus();
+  });
+  document.addEventListener("keydown", (event) => {
+    if (!(event.ctrlKey || event.metaKey) || event.altKey || event.key.toLowerCase() !== "k") return;
+    event.preventDefault();
+    if (palette.matches(":popover-open")) palette.hidePopover(); else openPalette();
+  });
+}
+
 // ---- keys
 
 const letters = document.getElementById("letters");
@@ -538,6 +592,7 @@ document.addEventListener("keydown", (event) => {
   if (to && !event.target.closest("[data-strip], [data-chart]")) { event.preventDefault(); to.click(); return; }
   const search = document.querySelector("[data-search]");
   if (event.key === "/" && search) { event.preventDefault(); search.focus(); search.select(); }
+  else if (event.key === "/" && palette) { event.preventDefault(); openPalette(); }
   else if (event.key === "?") document.getElementById("keys").showPopover();
   else if (event.key === "g") going = Date.now();
   else if (event.key === "j") move(1);

@@ -72,7 +72,8 @@ class BulkJobs:
     async def ask(self, visit: Visit) -> Answer:
         """How many there are, which, and the consequences."""
         action = _action(visit)
-        chosen = visit.texts("chosen")[:CHOSEN_MAX] if visit.form else None
+        given = visit.texts("chosen")[:CHOSEN_MAX]
+        chosen = given if given or visit.form else None
         matched = await self._matched(visit, action, chosen)
         values: dict[str, Any] = {
             "action": action,

@@ -18,6 +18,7 @@ from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.strips import small
 from horarium.model import CLAIMED, Job, Run
 from horarium.operations.facade import Operations
+from horarium.operations.looking.saved import SavedViews
 from horarium.ports import PAGE_MAX, JobFilter, RunFilter
 from horarium.rules.compiled import words_of
 
@@ -46,6 +47,7 @@ class Jobs:
     def __init__(self, operations: Operations, watching: Watching) -> None:
         self._operations = operations
         self._watching = watching
+        self._saved = SavedViews(operations.context)
 
     def pages(self) -> list[Page]:
         """The table."""
@@ -57,7 +59,7 @@ class Jobs:
         if is_run_id(wanted) and (await self._operations.store.get_runs([wanted]))[0] is not None:
             return Went(f"/runs/{wanted}")
         attention = await self._watching.look()
-        found = await self._found(visit, search, only, attention)
+        found = await self.found(visit, search, only, attention)
         runs = await last_runs_of(self._operations, [job.name for job in found.jobs], LAST_RUNS)
         rows = [_row(job, runs[job.name], attention, visit) for job in found.jobs]
         return Shown(
@@ -73,11 +75,13 @@ class Jobs:
                 "more": _link(visit, search, only, found) if found.more else None,
                 "looked": found.looked,
                 "part": read_search(search)[1],
+                "saved": await self._saved.of(visit.principal, "/jobs"),
+                "view_to": _view_to(visit, search, only),
                 "bulk": _bulk_links(search, only) if search or only else [],
             },
         )
 
-    async def _found(self, visit: Visit, search: str, only: str, attention: Attention) -> Found:
+    async def found(self, visit: Visit, search: str, only: str, attention: Attention) -> Found:
         """The jobs to show, and where the next page begins."""
         if only in NOT_BY_NAME:
             names = await names_of(self._operations, only, attention)
@@ -172,6 +176,13 @@ def _holds(part: str, job: Job) -> bool:
     """Whether the name, the title or a label of a job has this text in it."""
     texts = (job.name, job.title or "", *job.labels, *job.labels.values())
     return any(part in text.casefold() for text in texts)
+
+
+def _view_to(visit: Visit, search: str, only: str) -> str:
+    """The address of what is filtered and sorted; "": nothing is."""
+    pairs = {"q": search, "show": only, "sort": visit.text("sort")}
+    kept = {name: value for name, value in pairs.items() if value}
+    return "/jobs?" + urlencode(kept) if kept else ""
 
 
 def _bulk_links(search: str, only: str) -> list[tuple[str, str]]:

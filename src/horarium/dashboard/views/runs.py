@@ -23,6 +23,7 @@ from horarium.dashboard.views.bulk import REACH, VERBS, Filter, read_filter
 from horarium.dashboard.views.job import run_row
 from horarium.model import Run, State
 from horarium.operations.facade import Operations
+from horarium.operations.looking.saved import SavedViews
 from horarium.operations.runs.bulk import RETRY_KEY
 from horarium.ports import PAGE_MAX, RunFilter
 
@@ -46,6 +47,7 @@ class Runs:
 
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
+        self._saved = SavedViews(operations.context)
 
     def pages(self) -> list[Page]:
         """The table."""
@@ -73,6 +75,8 @@ class Runs:
                 "states": states,
                 "chips": _chips(states, kept),
                 "filtered": bool(kept or states),
+                "saved": await self._saved.of(visit.principal, "/runs"),
+                "view_to": "/runs?" + urlencode(selected.pairs) if kept or states else "",
                 "more": "/runs?" + urlencode([*selected.pairs, ("cursor", more)]) if more else None,
                 "bulk": _bulk_links(selected) if kept or states else [],
             },

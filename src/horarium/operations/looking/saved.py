@@ -1,0 +1,75 @@
+"""Saved views: filters of lists that a person keeps by name. Each sees their own; who shares one sends its address."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import msgspec
+from msgspec import Struct
+
+from horarium.access.roles import Principal
+from horarium.errors import InvalidRequest, NotFound
+from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.operations.writing.auditing import told
+from horarium.operations.writing.contention import contended
+from horarium.operations.writing.context import Context
+
+PREFIX = "view/"
+NAME_CHARS_MAX = 60
+ADDRESS_CHARS_MAX = 1_000
+VIEWS_MAX = 50
+"""Of one person."""
+
+
+class SavedView(Struct, frozen=True):
+    """An address within this server, by its name."""
+
+    name: str
+    to: str
+
+
+_decode = msgspec.json.Decoder(SavedView).decode
+
+
+class SavedViews:
+    """The views of one namespace. Raises the errors of `errors`, nothing else."""
+
+    def __init__(self, context: Context) -> None:
+        self._store, self._clock, _, _ = context
+
+    async def of(self, person: Principal, path: str = "") -> list[SavedView]:
+        """Those of a person, by name; with `path`, those of this page alone."""
+        found = await self._store.list_records(RecordFilter(_prefix(person)), None, VIEWS_MAX)
+        views = [_decode(record.body) for record in found.items]
+        return [view for view in views if not path or view.to.partition("?")[0] == path]
+
+    async def save(self, person: Principal, name: str, to: str) -> None:
+        """Keep this address under that name, instead of an earlier one. Raises InvalidRequest."""
+        if not 0 < len(name) <= NAME_CHARS_MAX:
+            raise InvalidRequest(f"name: give the view a name of 1 to {NAME_CHARS_MAX} characters", field="name")
+        if not to.startswith("/") or to.startswith("//") or "\\" in to or len(to) > ADDRESS_CHARS_MAX:
+            raise InvalidRequest("to: is no address of a list here", field="to")
+        (stored,) = await self._store.get_records([_prefix(person) + name])
+        if stored is None and len(await self.of(person)) >= VIEWS_MAX:
+            raise InvalidRequest(f"name: {VIEWS_MAX} views are kept; remove one first", field="name")
+        version = 0 if stored is None else stored.version
+        line = told("view.save", f"view/{name}", self._clock.now(), after={"to": to})
+        record = Record(name=_prefix(person) + name, body=msgspec.json.encode(SavedView(name, to)), version=version + 1)
+        if await self._store.put_records([RecordChange(record, version, records=line)]) != [True]:
+            raise contended(f"view {name}")
+
+    async def remove(self, person: Principal, name: str) -> SavedView:
+        """Forget it. Raises NotFound."""
+        (stored,) = await self._store.get_records([_prefix(person) + name])
+        if stored is None:
+            raise NotFound(f"no view {name[:NAME_CHARS_MAX]!r} is kept")
+        view = _decode(stored.body)
+        line = told("view.remove", f"view/{name}", self._clock.now(), before={"to": view.to})
+        if await self._store.put_records([RecordChange(stored, stored.version, True, line)]) != [True]:
+            raise contended(f"view {name}")
+        return view
+
+
+def _prefix(person: Principal) -> str:
+    whose = sha256(f"{person.kind}/{person.subject}".encode("utf-8", "replace")).hexdigest()[:24]
+    return f"{PREFIX}{whose}/"

@@ -1,0 +1,57 @@
+"""In a real browser: the palette, saved views, what is acknowledged, and pages beside the daily ones."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.dashboard import test_browser as daily
+from tests.dashboard.test_browser import add_job, call, fail_a_run, violations
+from tests.servers.live import LiveServer
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+server, browser, page = daily.server, daily.browser, daily.page
+
+
+async def test_one_key_opens_the_palette_and_a_verb_does_it(page: Page, server: LiveServer) -> None:
+    for name in ("pal-one", "pal-two"):
+        add_job(server, name)
+    run = fail_a_run(server, "pal-one", "no")
+    await page.goto("/calendar")
+    await page.keyboard.press("Control+k")
+    text = page.get_by_label("Search or command")
+    await expect(text).to_be_focused()
+    await page.keyboard.type("pause pal-t")
+    await expect(page.get_by_role("link", name="Pause pal-two")).to_be_visible()
+    assert await violations(page) == []
+    await page.keyboard.press("Escape")
+    await expect(text).to_be_hidden()
+    await page.keyboard.press("/")
+    await expect(text).to_be_focused()
+    await expect(page.get_by_role("link", name="Pause pal-two")).to_be_visible()
+    await page.keyboard.press("ArrowDown")
+    await expect(page.get_by_role("link", name="Pause pal-two")).to_be_focused()
+    await page.keyboard.press("Enter")
+    await page.get_by_label("Reason").fill("moving")
+    await page.get_by_role("button", name="Pause 1 job").click()
+    await expect(page.get_by_text("1 job paused.")).to_be_visible()
+    assert call(server, "GET", "/jobs/pal-two")["pause_reason"] == "moving"
+    await page.keyboard.press("Control+k")
+    await page.keyboard.type(run)
+    await page.keyboard.press("Enter")
+    await expect(page).to_have_url(f"{server.url}/runs/{run}")
+
+
+async def test_a_filter_is_kept_by_name(page: Page, server: LiveServer) -> None:
+    add_job(server, "viewed")
+    fail_a_run(server, "viewed", "no")
+    await page.goto("/runs?job=viewed")
+    await page.get_by_role("button", name="Save this view").click()
+    await page.get_by_label("Name of this view").fill("Mine")
+    await page.get_by_role("button", name="Save the view").click()
+    await expect(page.get_by_text("The view Mine is kept.")).to_be_visible()
+    await page.goto("/runs")
+    await page.get_by_role("link", name="Mine").click()
+    await expect(page).to_have_url(f"{server.url}/runs?job=viewed")
+    assert await violations(page) == []

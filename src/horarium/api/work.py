@@ -190,8 +190,6 @@ class Work:
         reports: Sequence[Report] = call.body
         if call.principal.bound:
             await self._refuse_others(call, [report.id for report in reports])
-        if len(reports) == 1:
-            return answer([await self._settled(reports[0])])
         settled: list[Settled] = []
         asked: list[tuple[int, Settlement]] = []
         for index, report in enumerate(reports):
@@ -207,21 +205,6 @@ class Work:
             else:
                 settled[index].state = run.state
         return answer(settled)
-
-    async def _settled(self, report: Report) -> Settled:
-        """One report alone."""
-        settled = Settled(report.id)
-        try:
-            settlement = _settlement(report)
-        except HorariumError as error:
-            settled.problem = problem_of(error)
-            return settled
-        (run,) = await self._operations.settling.settle((settlement,))
-        if isinstance(run, HorariumError):
-            settled.problem = problem_of(run)
-        else:
-            settled.state = run.state
-        return settled
 
     def endpoints(self) -> list[Endpoint]:
         """The route table."""

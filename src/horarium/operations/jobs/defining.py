@@ -49,8 +49,6 @@ class Defining:
         return await self._gathered(NewJobs(jobs, along))
 
     async def _write(self, group: Sequence[NewJobs]) -> list[list[bool] | Exception]:
-        if len(group) == 1:
-            return [await self._add(group[0].jobs, group[0].along)]
         jobs = [job for asked in group for job in asked.jobs]
         along = {job_id: records for asked in group for job_id, records in asked.along.items()}
         each = iter(await self._add(jobs, along))

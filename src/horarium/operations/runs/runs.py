@@ -8,7 +8,6 @@ from itertools import compress
 
 from msgspec.structs import replace
 
-from horarium.access.acting import who_acts
 from horarium.clock import Instant, to_micros, to_wall
 from horarium.errors import HorariumError, NotFound, StateConflict
 from horarium.model import (
@@ -39,13 +38,12 @@ from horarium.operations.writing.auditing import (
     require_reach,
     summary,
     told,
-    told_asked,
     told_cancel,
     told_runs,
 )
 from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
 from horarium.operations.writing.context import Context
-from horarium.operations.writing.signalling import announce_run, announce_runs
+from horarium.operations.writing.signalling import announce_runs
 from horarium.ports import BATCH_MAX, CANCEL, PAGE_MAX, Beat, Page, Pulse, RunFilter
 from horarium.rules.batches import batch_of, without_batch
 from horarium.rules.settling import cancel, ends_overdue, retention_of
@@ -82,8 +80,6 @@ class RunOperations:
     async def add_runs(self, runs: Sequence[Run], asked: Mapping[str, str] = NOT_SAID) -> list[bool]:
         """Add one-off runs, in batches, some of them under way at a time. False: the unique key is taken. `asked`: what
         the audit says of them, by id; left out: that they were made."""
-        if len(runs) == 1:
-            return await self._add_one(runs, asked)
         require_reach(*runs)
         if len(runs) <= BATCH_MAX:
             return await self._add_batch(runs, asked)
@@ -93,19 +89,6 @@ class RunOperations:
             adding = (self._add_batch(batch, asked) for batch in batches[first : first + BATCHES_AT_ONCE])
             for answer in await asyncio.gather(*adding):
                 added += answer
-        return added
-
-    async def _add_one(self, runs: Sequence[Run], asked: Mapping[str, str]) -> list[bool]:
-        """As a batch of one, without what many need."""
-        run, origin = runs[0], who_acts()
-        if origin is None:
-            added = await self._store.add_runs(runs)
-        else:
-            require_reach(run)
-            told = told_asked(origin, asked.get(run.id) or f"run.create run/{run.id}", run, self._clock.now())
-            added = await self._store.add_runs(runs, {run.id: told})
-        if added[0]:
-            announce_run(self._signal, run)
         return added
 
     async def _add_batch(self, runs: Sequence[Run], asked: Mapping[str, str]) -> list[bool]:
@@ -119,7 +102,7 @@ class RunOperations:
         change = RunChange(after, waiting.token, State.PENDING, records=records, replaces=True)
         (replaced,) = await self._store.settle_runs([change], self._clock.steady())
         if replaced:
-            announce_run(self._signal, after)
+            announce_runs(self._signal, [after])
         return replaced
 
     async def get_run(self, run_id: str) -> Run:

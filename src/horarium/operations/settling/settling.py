@@ -25,7 +25,7 @@ from horarium.operations.writing.contention import RACES_MAX, contended
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce_runs
 from horarium.ports import BATCH_MAX, CANCEL, queue_topic
-from horarium.rules.batches import batch_of, with_end, with_ends
+from horarium.rules.batches import batch_of, with_ends
 from horarium.rules.settling import settle, was_left_by
 from horarium.rules.unbegun import as_claimed, unbegun
 
@@ -77,8 +77,6 @@ class Settling:
         return [written[index] for index in range(len(changes))]
 
     async def _write_batch(self, changes: Sequence[RunChange], jobs: Mapping[str, Job], now: Instant) -> list[bool]:
-        if len(changes) == 1:
-            return await self._write_one(changes[0], jobs, now)
         changes = with_ends(changes, now)
         written = await self._store.settle_runs(changes, self._clock.steady())
         done = [change.run for change in compress(changes, written)]
@@ -95,27 +93,6 @@ class Settling:
             self._signal.publish(BATCHES)
         await self._rating.shut(room)
         await self._reconciler.after_put_back(room)
-        return written
-
-    async def _write_one(self, change: RunChange, jobs: Mapping[str, Job], now: Instant) -> list[bool]:
-        """As a batch of one, without what many need."""
-        run = change.run
-        if run.policy is not None:
-            change = with_end(change, now)
-        written = await self._store.settle_runs((change,), self._clock.steady())
-        if change.follow_ups:
-            announce_runs(self._signal, change.follow_ups)
-        if not written[0]:
-            return written
-        self._settled((run,), jobs)
-        if run.policy is not None and batch_of(run):
-            self._signal.publish(BATCHES)
-        if run.state is State.CANCELLING:
-            self._signal.publish(CANCEL)
-        if run.state is State.PENDING or run.serial or run.concurrency_key is not None:
-            self._signal.publish(queue_topic(run.queue))
-            await self._rating.shut([run])
-            await self._reconciler.after_put_back([run])
         return written
 
     async def give_turns(self, runs: Sequence[Run], jobs: Mapping[str, Job], now: Instant) -> None:
@@ -181,7 +158,7 @@ class Settling:
         if (job is not None and job.on) or not holds(run, settlement.token):
             return None
         change = RunChange(settle(run, job, settlement.outcome, now), run.token, run.state)
-        return change.run if (await self._write_one(change, jobs, now))[0] else None
+        return change.run if (await self._write_batch([change], jobs, now))[0] else None
 
     async def _settle_round(self, todo: dict[int, Settlement], answers: dict[int, Run | HorariumError]) -> None:
         """Read the runs, decide, write. Changes that were written or refused leave `todo`; those that lost a race stay

@@ -64,14 +64,7 @@ def told_runs(runs: Iterable[Run], now: Instant, asked: Mapping[str, str] = NOT_
     origin = who_acts()
     if origin is None:
         return {}
-    entries: dict[str, Records] = {}
-    for run in runs:
-        said = asked.get(run.id) if asked else None
-        if said is None:
-            entries[run.id] = (audit.entry(origin, "run.create", f"run/{run.id}", now, after=summary(run)),)
-        else:
-            entries[run.id] = told_asked(origin, said, run, now)
-    return entries
+    return {run.id: told_asked(origin, asked.get(run.id, f"run.create run/{run.id}"), run, now) for run in runs}
 
 
 def told_asked(origin: Origin | None, asked: str, run: Run, now: Instant) -> Records:

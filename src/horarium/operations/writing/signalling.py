@@ -9,12 +9,6 @@ from horarium.ports import CANCEL, Signal, queue_topic
 from horarium.rules.reconciling import asks_to_stop
 
 
-def announce_run(signal: Signal, run: Run) -> None:
-    """There may be something to claim."""
-    if run.state is State.PENDING:
-        signal.publish(queue_topic(run.queue))
-
-
 def announce_runs(signal: Signal, runs: Iterable[Run]) -> None:
     """There is something to claim."""
     for queue in sorted({run.queue for run in runs if run.state is State.PENDING}):

@@ -88,9 +88,6 @@ class Telemetry:
     def claimed(self, runs: Sequence[Run], kind: str) -> None:
         """Attempts begin."""
         self._claimed(kind).inc(len(runs))
-        if len(runs) == 1:
-            self._began(runs[0])
-            return
         first: dict[Instant, list[int]] = {}
         again: list[int] = []
         for (started_at, attempt), begun in groupby(runs, _begun):
@@ -103,14 +100,6 @@ class Telemetry:
             self._lateness.observe(lates)
         if again:
             self._lateness.observe(sorted(again))
-
-    def _began(self, run: Run) -> None:
-        """One attempt began."""
-        if run.started_at is not None:
-            lates = [run.started_at - run.due_since]
-            if run.attempt == 1:
-                self.tally.claimed(run.started_at, lates)
-            self._lateness.observe(lates)
 
     def settled(self, runs: Sequence[Run]) -> None:
         """Attempts ended and were written."""

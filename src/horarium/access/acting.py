@@ -36,10 +36,6 @@ class acting:  # noqa: N801 - read as a word: `with acting(origin):`
         _ACTING.reset(self._token)
 
 
-act_for, act_no_more = _ACTING.set, _ACTING.reset
-"""The same in two steps, for an edge that is passed by each request: the second takes what the first gave."""
-
-
 def who_acts() -> Origin | None:
     """Whose doing a change is."""
     return _ACTING.get()

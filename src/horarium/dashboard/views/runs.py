@@ -29,7 +29,6 @@ from horarium.ports import PAGE_MAX, RunFilter
 
 SHOWN = 50
 LOOKS_MAX = 10
-LOG_LINES = 500
 STATES: tuple[tuple[State, str, Mark], ...] = (
     (State.FAILED, "Failed", FAILED),
     (State.RUNNING, "Running", RUNNING),
@@ -39,7 +38,6 @@ STATES: tuple[tuple[State, str, Mark], ...] = (
     (State.CANCELLING, "Cancelling", CANCELLING),
     (State.SKIPPED, "Skipped", OVERLAP),
 )
-ENDED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
 
 
 class Runs:

@@ -31,7 +31,6 @@ PAGE_SECONDS = 0.15
 open cost about the same, however many they are."""
 
 Kinds = frozenset[str]
-QUIET: Kinds = frozenset()
 
 
 class News:

@@ -20,9 +20,10 @@ pytestmark = pytest.mark.slow
 
 store, opened, plans_are_noted = everything.store, everything.opened, everything.plans_are_noted
 READING_PAGES = {
-    "POST /preview-job", "POST /sign-out", "POST /failures", "POST /bulk-jobs/chosen", "POST /bulk-runs/chosen",
+    "POST /preview-job", "POST /sign-out", "POST /failures", "POST /acknowledge", "POST /acknowledge/undo",
+    "POST /bulk-jobs/chosen", "POST /bulk-runs/chosen",
 }  # fmt: skip
-"""Or (that of failures) looked at where there are some, in `tests.dashboard.test_beside`."""
+"""Or (those of failures and what is acknowledged) looked at where there are some, in `tests.dashboard`."""
 
 FORM = {**NEW, "name": "b", "kind": "cron", "rule": "0 3 * * *", "target": "queue", "queue": "work"}
 PLANNED = msgspec.json.encode(a_definition("planned", **RULE)).decode()

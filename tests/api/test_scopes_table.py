@@ -79,6 +79,7 @@ PAGES = {
         "POST /failures", "POST /holds", "POST /holds/{id}/lift",
         "POST /jobs", "POST /jobs/{name}/run", "POST /jobs/{name}/pause", "POST /jobs/{name}/resume",
         "GET /bulk-jobs", "POST /bulk-jobs/chosen", "POST /bulk-jobs/undo", "POST /bulk-runs/chosen",
+        "GET /acknowledge", "POST /acknowledge", "POST /acknowledge/undo",
         "POST /jobs/{name}/skip", "POST /jobs/{name}/move", "POST /jobs/{name}/unskip",
         "POST /approvals/{id}/approve", "POST /approvals/{id}/reject",
         "POST /runs/{id}/retry", "POST /runs/{id}/cancel", "GET /bulk-runs", "POST /bulk-runs",
@@ -90,7 +91,8 @@ ALSO = {
     "GET /": Scope.RUNS_READ, "GET /jobs": Scope.RUNS_READ, "GET /jobs/{name}": Scope.RUNS_READ,
     "GET /calendar": Scope.JOBS_READ, "GET /jobs/{name}/edit": Scope.JOBS_READ,
     "GET /forecast": Scope.RUNS_READ, "POST /forecast": Scope.RUNS_READ, "GET /failures": Scope.JOBS_READ,
-    "GET /timeline": Scope.JOBS_READ, "GET /holds": Scope.RUNS_READ, "GET /bulk-jobs": Scope.JOBS_READ,
+    "GET /timeline": Scope.JOBS_READ, "GET /holds": Scope.RUNS_READ, "GET /bulk-jobs": Scope.JOBS_READ, 
+    "GET /acknowledge": Scope.JOBS_READ,
 }  # fmt: skip
 """Pages that show both jobs and runs, or a job that is to be changed."""
 OPEN = {

@@ -55,3 +55,19 @@ async def test_a_filter_is_kept_by_name(page: Page, server: LiveServer) -> None:
     await page.get_by_role("link", name="Mine").click()
     await expect(page).to_have_url(f"{server.url}/runs?job=viewed")
     assert await violations(page) == []
+
+
+async def test_a_person_takes_note_of_what_fails(page: Page, server: LiveServer) -> None:
+    add_job(server, "noted")
+    fail_a_run(server, "noted", "KeyError: 'XDR'")
+    await page.goto("/")
+    await page.get_by_role("link", name="Acknowledge: noted").click()
+    await page.get_by_label("Reason").fill("The bank is down")
+    assert await violations(page) == []
+    await page.get_by_role("button", name="Acknowledge").click()
+    await expect(page.get_by_text("noted is acknowledged until this time tomorrow")).to_be_visible()
+    await page.get_by_text("1 thing is acknowledged").click()
+    await expect(page.get_by_text("The bank is down")).to_be_visible()
+    assert await violations(page) == []
+    await page.get_by_role("button", name="Open again: noted").click()
+    await expect(page.get_by_role("link", name="Acknowledge: noted")).to_be_visible()

@@ -100,7 +100,7 @@ async def test_every_page_of_the_table_is_opened_by_these_tests(api: Api) -> Non
     opened = {path.partition("?")[0] for path in GETS}
     opened |= {"/plans/{id}", "/compare", "/business-days/{name}",
                "/jobs/{name}", "/jobs/{name}/edit", "/runs/{id}", "/runs/{id}/log", "/sign-in",
-               "/events", "/dashboard/{stamp}/{file}"}  # fmt: skip
+               "/events", "/dashboard/{stamp}/{file}", "/acknowledge"}  # fmt: skip
     entrance: Any = type("Entrance", (), {
         "operations": api.operations, "claims": api.claims, "keys": None, "news": None, "entropy": None,
     })  # fmt: skip
@@ -320,9 +320,9 @@ async def signed_in(api: Api, key: str) -> Visitor:
     return visitor
 
 
-async def a_key(api: Api, name: str, *roles: str) -> str:
+async def a_key(api: Api, name: str, *roles: str, **more: Any) -> str:
     admin = {"authorization": f"Bearer {KEY}"}
-    made = await api.post("/keys", {"name": name, "roles": list(roles)}, headers=admin)
+    made = await api.post("/keys", {"name": name, "roles": list(roles), **more}, headers=admin)
     assert made.status == 201, made.body
     key: str = made.json["key"]
     return key

@@ -9,6 +9,7 @@ from horarium.api.routing import Route
 from horarium.dashboard.activity import Activity
 from horarium.dashboard.attention import Watching
 from horarium.dashboard.site import Page, Site
+from horarium.dashboard.views.acknowledge import Acknowledge
 from horarium.dashboard.views.approvals import Approvals
 from horarium.dashboard.views.bulk import BulkRuns
 from horarium.dashboard.views.bulk_jobs import BulkJobs
@@ -52,6 +53,7 @@ def pages_of(
         *jobs.pages(),
         *BulkJobs(operations, watching).pages(),
         *JobPages(operations).pages(),
+        *Acknowledge(operations, watching).pages(),
         *Approvals(operations).pages(),
         *Editing(operations).pages(),
         *Runs(operations).pages(),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -18,10 +19,12 @@ from msgspec import Struct
 
 from horarium.access.acting import who_reads
 from horarium.clock import DAY, MINUTE, SECOND, Instant
+from horarium.dashboard import causes
 from horarium.dashboard.formats import counted, duration, span
 from horarium.dashboard.marks import FAILED, LATE, LATE_AFTER, LOST, Mark, error_line, mark_of
 from horarium.model import Health, Job, Node, Run, State
 from horarium.model.channels import Untold
+from horarium.operations.deciding.acknowledging import Acknowledged, Acknowledging, Cause
 from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX, JobFilter, Page, QueueStats, RunFilter, Stats
 from horarium.rules.holds import standing
@@ -41,7 +44,7 @@ LOST_AFTER = 45 * SECOND
 
 class Trouble(Struct, frozen=True):
     """One thing that needs attention. `kind`: failing, late, unserved, lost, undelivered, or more (a line that stands
-    for `stands_for` others). `runs`: the last ones, newest first."""
+    for `stands_for` others). `runs`: the last ones, newest first. `cause`: what can be acknowledged of it."""
 
     kind: str
     subject: str
@@ -52,6 +55,7 @@ class Trouble(Struct, frozen=True):
     button: str
     runs: tuple[Run, ...] = ()
     stands_for: int = 1
+    cause: Cause | None = None
 
 
 class Badge(Struct, frozen=True):
@@ -63,7 +67,8 @@ class Badge(Struct, frozen=True):
 
 class Attention(Struct, frozen=True):
     """All that is wrong, and the counts that it was found with. `failing`, `late`: the badge of each such job by its
-    name, worst first; `partial`: there may be more of them. `asked`: how many runs wait for a decision."""
+    name, worst first; `partial`: there may be more of them. `asked`: how many runs wait for a decision. `known`: what
+    is wrong and was acknowledged; `known_jobs`: the jobs of it."""
 
     troubles: tuple[Trouble, ...]
     stats: Stats
@@ -73,6 +78,13 @@ class Attention(Struct, frozen=True):
     late: dict[str, Badge] = {}
     partial: frozenset[str] = frozenset()
     asked: int = 0
+    known: tuple[tuple[Trouble, Acknowledged | None], ...] = ()
+    known_jobs: frozenset[str] = frozenset()
+
+    @property
+    def count_known(self) -> int:
+        """How many things were acknowledged."""
+        return sum(trouble.stands_for for trouble, _ in self.known)
 
     @property
     def count(self) -> int:
@@ -116,9 +128,14 @@ class Watching:
 
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
+        self._acknowledging = Acknowledging(operations.context)
         self._found: Attention | None = None
         self._found_at = 0.0
         self._turn = asyncio.Lock()
+
+    def forget(self) -> None:
+        """Have the next look be a new one."""
+        self._found = None
 
     async def look(self, age_max: float = 1.0) -> Attention:
         """The present faults, or those of `age_max` seconds ago at most; those of a bound visitor are looked for each
@@ -140,20 +157,31 @@ class Watching:
             operations.nodes(),
             self._failing(now),
             self._waiting(now),
-            self._undelivered(now),
+            operations.channels.untold(now - LOOKED_BACK),
             operations.store.list_jobs(paused, None, PAGE_MAX),
         )
         late, more_late = waiting
         unserved = [queue for queue in stats.queues if queue.unserved]
-        troubles = [
-            *undelivered,
-            *await self._worst(failing, now),
-            *_lost(nodes, now),
-            *_held(standing(await operations.holds.seen(operations.reconciler.holding.known), now)),
-            *_unserved(unserved, late, now),
-            *_late(late, {queue.queue for queue in unserved}, now),
+        no_worker = {queue.queue for queue in unserved}
+        acks = await self._acknowledging.known()
+        parted = partial(causes.parted, acks, now)
+        ill = parted(failing.items(), lambda item: causes.failing(*item))
+        slow = parted(late.items(), lambda item: causes.late(*item))
+        untold = parted(undelivered.items(), lambda item: causes.untold(*item))
+        gone = parted((node for node in nodes if is_gone(node, now)), causes.lost)
+        alone = parted(unserved, lambda queue: causes.unserved(queue, now))
+        troubles, known = [
+            [
+                *(_undelivered(name, each, now) for name, each in untold[side][:JOBS_SHOWN_MAX]),
+                *await self._worst(dict(ill[side]), now),
+                *_lost(gone[side], now),
+                *(_held(await self._standing(now)) if side == 0 else ()),
+                *_unserved(alone[side], late, now),
+                *_late(dict(slow[side]), no_worker, now),
+            ]
+            for side in (0, 1)
         ]
-        partial = {"failing"} if len(failing) >= FAILING_MAX else set()
+        cut = {"failing"} if len(failing) >= FAILING_MAX else set()
         return Attention(
             tuple(troubles),
             stats,
@@ -161,9 +189,15 @@ class Watching:
             resting,
             failing={name: Badge(FAILED, _streak(health)) for name, health in failing.items()},
             late={name: Badge(LATE, f"Late by {duration(now - run.due_at)}") for name, run in late.items()},
-            partial=frozenset(partial | ({"late"} if more_late else set())),
+            partial=frozenset(cut | ({"late"} if more_late else set())),
             asked=await operations.approving.count(None),
+            known=tuple((each, acks.get(each.cause.key) if each.cause is not None else None) for each in known),
+            known_jobs=frozenset(name for name, _ in (*ill[1], *slow[1])),
         )
+
+    async def _standing(self, now: Instant) -> list[tuple[str, str]]:
+        holds = self._operations.holds
+        return standing(await holds.seen(self._operations.reconciler.holding.known), now)
 
     async def _failing(self, now: Instant) -> dict[str, Health]:
         """Jobs whose last runs failed, those that fail for longest first."""
@@ -190,11 +224,6 @@ class Watching:
             if after is None:
                 break
         return dict(sorted(oldest.items(), key=lambda item: (item[1].due_at, item[0]))), after is not None
-
-    async def _undelivered(self, now: Instant) -> list[Trouble]:
-        """Channels that did not take their last message, which may yet be tried again."""
-        untold = await self._operations.channels.untold(now - LOOKED_BACK)
-        return [_undelivered(name, untold[name], now) for name in sorted(untold)[:JOBS_SHOWN_MAX]]
 
 
 async def last_runs(operations: Operations, job: str, count: int) -> tuple[Run, ...]:
@@ -243,6 +272,7 @@ def _failing(name: str, health: Health, runs: Sequence[Run], now: Instant) -> Tr
         link=f"/jobs/{name}",
         button="Open job",
         runs=tuple(runs),
+        cause=causes.failing(name, health),
     )
 
 
@@ -258,6 +288,7 @@ def _late(late: dict[str, Run], unserved: set[str], now: Instant) -> list[Troubl
             mark=LATE,
             link=f"/runs/{late[name].id}",
             button="Open run",
+            cause=causes.late(name, late[name]),
         )
         for name in names[:JOBS_SHOWN_MAX]
     ]
@@ -291,6 +322,7 @@ def _undelivered(channel: str, untold: Untold, now: Instant) -> Trouble:
         mark=FAILED,
         link=f"/runs/{untold.run_id}",
         button="Open run",
+        cause=causes.untold(channel, untold),
     )
 
 
@@ -310,6 +342,7 @@ def _unserved(queues: Sequence[QueueStats], late: dict[str, Run], now: Instant) 
                 mark=LATE,
                 link=f"/runs?queue={quote(queue.queue, safe='')}&state=pending",
                 button="Open runs",
+                cause=causes.unserved(queue, now),
             )
         )
     if others := queues[QUEUES_SHOWN_MAX:]:
@@ -331,6 +364,11 @@ def _unserved(queues: Sequence[QueueStats], late: dict[str, Run], now: Instant) 
 def is_lost(node: Node, now: Instant) -> bool:
     """Whether a node vanished without a word."""
     return node.stopped_at is None and now - node.beat_at > LOST_AFTER
+
+
+def is_gone(node: Node, now: Instant) -> bool:
+    """Whether it is lost for so long that a person should know."""
+    return is_lost(node, now) and now - node.beat_at > MINUTE
 
 
 def _held(holds: Sequence[tuple[str, str]]) -> list[Trouble]:
@@ -358,7 +396,7 @@ def _lost(nodes: Sequence[Node], now: Instant) -> list[Trouble]:
             mark=LOST,
             link="/nodes",
             button="Open nodes",
+            cause=causes.lost(node),
         )
         for node in nodes
-        if is_lost(node, now) and now - node.beat_at > MINUTE
     ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
+from hashlib import sha256
 
 from msgspec import Struct
 
@@ -12,6 +14,8 @@ from horarium.dashboard.formats import duration
 from horarium.model import Disposition, Run, State
 from horarium.rules.approving import is_waiting, last_word
 
+VARYING = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{8}[0-9a-f-]{4,}\b|\d+", re.ASCII | re.IGNORECASE)
+"""What differs between errors of one kind: numbers, addresses, ids."""
 LATE_AFTER = 30 * SECOND
 """A run that waits to be claimed for longer than this is late."""
 
@@ -117,6 +121,11 @@ def error_line(text: str | None, most: int = 160) -> str:
     if len(lines) > 1 and lines[0].lstrip().startswith(("Traceback (most recent call last)", 'File "')):
         return first_line(lines[-1].strip(), most)
     return first_line(text, most)
+
+
+def error_sort(error: str | None) -> str:
+    """Tells errors of one kind: the line that says it, without numbers and ids."""
+    return sha256(VARYING.sub("#", error_line(error, 500)).encode("utf-8", "replace")).hexdigest()[:12]
 
 
 def summed_up(marks: Sequence[Mark]) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from hashlib import sha256
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,7 +12,7 @@ from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, Instant
 from horarium.dashboard.attention import Watching, last_runs
 from horarium.dashboard.formats import counted, in_words
-from horarium.dashboard.marks import error_line
+from horarium.dashboard.marks import error_line, error_sort
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.errors import NotFound
 from horarium.model import Run, State
@@ -32,8 +30,6 @@ RUNS_SHOWN = 10
 BACK = 100
 """The last runs of a job among which the last well one is looked for."""
 BARS, PITCH, HEIGHT = 24, 6.0, 18.0
-VARYING = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{8}[0-9a-f-]{4,}\b|\d+", re.ASCII | re.IGNORECASE)
-"""What differs between errors of one kind: numbers, addresses, ids."""
 
 
 class Group(Struct):
@@ -69,7 +65,7 @@ class Group(Struct):
 
 def key_of(run: Run) -> str:
     """Tells errors of one kind: the line that says it, without numbers and ids."""
-    return sha256(VARYING.sub("#", error_line(run.error, 500)).encode()).hexdigest()[:12]
+    return error_sort(run.error)
 
 
 class Failures:

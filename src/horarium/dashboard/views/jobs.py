@@ -234,11 +234,16 @@ def _took(runs: tuple[Run, ...]) -> int | None:
 
 def _summary(attention: Attention) -> str:
     stats = attention.stats
-    ill, paused = len(attention.badges), len(attention.paused.items)
+    known = len(attention.badges.keys() & attention.known_jobs)
+    ill, paused = len(attention.badges) - known, len(attention.paused.items)
     parts = [f"{counted(stats.jobs, 'job')}."]
     if ill:
         least = "At least " if attention.partial else ""
-        parts.append(f"{least}{ill:,} {'needs' if ill == 1 else 'need'} attention{',' if paused else '.'}")
+        parts.append(
+            f"{least}{ill:,} {'needs' if ill == 1 else 'need'} attention{',' if paused and not known else '.'}"
+        )
+    if known:
+        parts.append(f"{known:,} more {'was' if known == 1 else 'were'} acknowledged.")
     if paused:
         parts.append(f"{attention.paused_words} {'is' if paused == 1 else 'are'} paused.")
     return " ".join(parts)

@@ -13,6 +13,7 @@ from horarium.dashboard.formats import brief, counted, duration, in_words
 from horarium.dashboard.site import Answer, Page, Shown, Visit
 from horarium.dashboard.strips import ahead_of, small
 from horarium.dashboard.times import clock_change
+from horarium.dashboard.views.acknowledge import may_note
 from horarium.operations.facade import Operations
 from horarium.rules.planning import trigger_of
 
@@ -41,6 +42,9 @@ class Overview:
                 "heading": _verdict(attention),
                 "summary": _summary(attention),
                 "troubles": [(trouble, small(None, trouble.runs, visit.now)) for trouble in attention.troubles],
+                "known": attention.known,
+                "may_note": lambda trouble: visit.may(Scope.RUNS_WRITE) and may_note(visit, trouble),
+                "known_count": attention.count_known,
                 "day": day,
                 "coming": await self._coming(visit),
                 "clocks": clock_change(visit.now, visit.now + 7 * DAY, visit.zone),
@@ -84,7 +88,7 @@ def _verdict(attention: Attention) -> str:
     if not attention.stats.jobs and not count:
         return "No job yet"
     if not count:
-        return "All is well"
+        return "Nothing new needs attention" if attention.known else "All is well"
     number = f"At least {count:,}" if attention.partial else in_words(count)
     return f"{number} {'thing needs' if count == 1 else 'things need'} attention"
 

@@ -1,0 +1,87 @@
+"""A person takes note of a cause, with a reason and until when; and takes that back."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from horarium.access.acting import reading
+from horarium.access.roles import Scope
+from horarium.clock import DAY, HOUR
+from horarium.dashboard.attention import Trouble, Watching
+from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.errors import InvalidRequest, NotFound
+from horarium.operations.deciding.acknowledging import Acknowledging, Cause
+from horarium.operations.facade import Operations
+
+LENGTHS = {"4h": (4 * HOUR, "for 4 hours"), "1d": (DAY, "until this time tomorrow"), "7d": (7 * DAY, "for 7 days"),
+           "30d": (30 * DAY, "until it changes, for 30 days at most")}  # fmt: skip
+OF_BOUND = ("failing/", "late/")
+"""What a bound visitor may take note of: its own jobs, not what it shares with others."""
+
+
+class Acknowledge:
+    """The page at `/acknowledge`."""
+
+    def __init__(self, operations: Operations, watching: Watching) -> None:
+        self._acknowledging, self._watching = Acknowledging(operations.context), watching
+
+    def pages(self) -> list[Page]:
+        """The table."""
+        path, scope, place = "/acknowledge", Scope.RUNS_WRITE, "overview"
+        return [
+            Page(path=path, name="acknowledge", handle=self.ask, scope=scope, also=Scope.JOBS_READ, place=place),
+            Page(path=path, name="acknowledge-done", handle=self.do, method="POST", scope=scope, place=place),
+            Page(path=f"{path}/undo", name="acknowledge-undo", handle=self.undo, method="POST", scope=scope),
+        ]
+
+    async def _trouble(self, visit: Visit) -> tuple[Trouble, Cause]:
+        """The open or acknowledged line that is meant, as this visitor sees it. Raises NotFound."""
+        key = visit.text("cause")
+        with reading(visit.principal):
+            attention = await self._watching.look(0)
+        for trouble in (*attention.troubles, *(each for each, _ in attention.known)):
+            if trouble.cause is not None and trouble.cause.key == key and may_note(visit, trouble):
+                return trouble, trouble.cause
+        raise NotFound(f"nothing of {key[:200]!r} needs attention now")
+
+    async def ask(self, visit: Visit) -> Answer:
+        """The form."""
+        trouble, cause = await self._trouble(visit)
+        return self._form(trouble, cause, visit, "")
+
+    def _form(self, trouble: Trouble, cause: Cause, visit: Visit, problem: str) -> Shown:
+        values = {
+            "trouble": trouble,
+            "cause": cause.key,
+            "lengths": [(key, words) for key, (_, words) in LENGTHS.items()],
+            "chosen": visit.text("length") or "1d",
+            "reason": visit.text("reason"),
+            "problem": problem,
+        }
+        return Shown("acknowledge.html", values, 422 if problem else 200)
+
+    async def do(self, visit: Visit) -> Answer:
+        trouble, cause = await self._trouble(visit)
+        length = LENGTHS.get(visit.text("length"))
+        if length is None:
+            raise InvalidRequest("length: choose one of those listed", field="length")
+        reason, by = visit.text("reason").strip(), visit.principal.name
+        try:
+            await self._acknowledging.put(cause, reason, by, visit.now + length[0])
+        except InvalidRequest as error:
+            return self._form(trouble, cause, visit, error.message)
+        self._watching.forget()
+        undo = "/acknowledge/undo?" + urlencode({"cause": cause.key}), "Take it back"
+        return Went("/", f"{trouble.subject} is acknowledged {length[1]}, or until it changes.", undo)
+
+    async def undo(self, visit: Visit) -> Answer:
+        trouble, cause = await self._trouble(visit)
+        await self._acknowledging.take_back(cause.key)
+        self._watching.forget()
+        return Went("/", f"{trouble.subject} is open again.")
+
+
+def may_note(visit: Visit, trouble: Trouble) -> bool:
+    """Whether this visitor may take note of it."""
+    cause = trouble.cause
+    return cause is not None and (not visit.principal.bound or cause.key.startswith(OF_BOUND))

@@ -23,7 +23,7 @@ from tests.blackbox.outside import environment
 from tests.handlers.conftest import done
 from tests.waiting import PATIENCE, eventually
 
-OWN_WAY = {"open", "close", "run_forever", "handler", "job", "batch"}
+OWN_WAY = {"open", "close", "run_forever", "handler", "job"}
 WITHIN = {"run_until_asked", "ask_to_stop"}
 
 
@@ -72,6 +72,22 @@ def test_jobs_and_runs_from_a_program_without_asyncio(scheduler: SyncScheduler) 
     assert len(scheduler.enqueue_many("later", [{}, {}])) == 2
     scheduler.stop()
     assert scheduler.delete_jobs(labels={"team": "x"}) == 1
+
+
+def test_a_batch_is_closed_at_its_end_and_cancelled_by_an_error(scheduler: SyncScheduler) -> None:
+    @scheduler.handler("row")
+    def row(run: RunContext, number: int) -> int:
+        return number
+
+    scheduler.start()
+    with scheduler.batch("import") as batch:
+        first = batch.enqueue("row", {"number": 1})
+        assert len(batch.enqueue_many("row", [{"number": 2}, {"number": 3}])) == 2
+    assert scheduler.wait_for_batch(batch.id, PATIENCE)["completed"] == 3
+    assert over(scheduler, first).result == b"1"
+    with pytest.raises(ZeroDivisionError), scheduler.batch() as failed:
+        raise ZeroDivisionError
+    assert scheduler.get_batch(failed.id)["state"] == "finished"
 
 
 def test_errors_are_those_of_the_async_methods(scheduler: SyncScheduler) -> None:

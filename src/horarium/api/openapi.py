@@ -33,32 +33,18 @@ CURSOR = {"pattern": "^[A-Za-z0-9_-]+$"}
 """The form of a cursor. One of another form can't be read (400), like one that was made up, so no type checks it."""
 
 
+_IN_PATH: dict[str, tuple[str, dict[str, Any]]] = {
+    "name": ("The job's name.", {"minLength": 1, "maxLength": 200}),
+    "id": ("The run's id.", {"minLength": 1, "maxLength": 64}),
+    "queue": ("The queue, as in a claim.", {"minLength": 1, "maxLength": 220}),
+    "key": ("The key of the limit.", {"minLength": 1, "maxLength": 200}),
+    "session": ("The session's id, as the list has it.", {"minLength": 1, "maxLength": 200}),
+    "instant": ("The fire time of the rule (RFC 3339).", {"format": "date-time"}),
+}
 _PARAMETERS = {
-    "name": {
-        "name": "name", "in": "path", "required": True, "description": "The job's name.",
-        "schema": {"type": "string", "minLength": 1, "maxLength": 200},
-    },
-    "id": {
-        "name": "id", "in": "path", "required": True, "description": "The run's id.",
-        "schema": {"type": "string", "minLength": 1, "maxLength": 64},
-    },
-    "queue": {
-        "name": "queue", "in": "path", "required": True, "description": "The queue, as in a claim.",
-        "schema": {"type": "string", "minLength": 1, "maxLength": 220},
-    },
-    "key": {
-        "name": "key", "in": "path", "required": True, "description": "The key of the limit.",
-        "schema": {"type": "string", "minLength": 1, "maxLength": 200},
-    },
-    "session": {
-        "name": "session", "in": "path", "required": True, "description": "The session's id, as the list has it.",
-        "schema": {"type": "string", "minLength": 1, "maxLength": 200},
-    },
-    "instant": {
-        "name": "instant", "in": "path", "required": True, "description": "The fire time of the rule (RFC 3339).",
-        "schema": {"type": "string", "format": "date-time"},
-    },
-}  # fmt: skip
+    name: {"name": name, "in": "path", "required": True, "description": text, "schema": {"type": "string", **form}}
+    for name, (text, form) in _IN_PATH.items()
+}
 
 
 def build_document(groups: Sequence[tuple[str, Sequence[Endpoint]]], *, version: str, keys: bool) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from horarium.cli.fields import DURATION, guess_trigger, until_moment
+from horarium.cli.fields import DURATION, guess_trigger, pairs, until_moment
 from horarium.cli.output import Column
 from horarium.cli.shell import Lazy, Server, on_server
 
@@ -20,16 +20,6 @@ COLUMNS = (
     Column("until", when=True),
     Column("reason"),
 )
-
-
-def _labels(given: tuple[str, ...]) -> dict[str, str]:
-    labels = {}
-    for text in given:
-        name, separator, value = text.partition("=")
-        if not separator or not name:
-            raise click.UsageError(f"--label: {text!r} is not NAME=VALUE")
-        labels[name] = value
-    return labels
 
 
 @hold.command(
@@ -69,7 +59,7 @@ def add(
     cancel: bool,
     reason: str,
 ) -> None:
-    named = {"all": everything, "job": job, "labels": _labels(label), "queue": queue, "host": host}
+    named = {"all": everything, "job": job, "labels": pairs("--label", label, "="), "queue": queue, "host": host}
     scope = {name: value for name, value in named.items() if value}
     if len(scope) != 1:
         raise click.UsageError("give exactly one of --all, --job, --label, --queue and --host")

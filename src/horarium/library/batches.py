@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import update_wrapper
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 import msgspec
 
@@ -23,9 +24,8 @@ from horarium.operations.runs.waiting import RUN_WAIT_SECONDS_MAX
 from horarium.ports import BATCH_MAX, PAGE_MAX
 from horarium.wire.batches import batch_view
 
-if TYPE_CHECKING:
-    from horarium.library.sync import SyncScheduler
-
+P = ParamSpec("P")
+T = TypeVar("T")
 Action = str | HandlerFunction | Task[Any, Any] | BatchFollow | Mapping[str, Any]
 Actions = Action | Sequence[Action]
 """A handler (the function or its name), or `{"notify": CHANNEL}`, `{"trigger": JOB}`; or several of these."""
@@ -160,41 +160,35 @@ class Batch:
         return [run.id for run in await self._methods._fill_batch(self.id, name, args, how, actor=self._actor)]
 
 
-class SyncBatch:
-    """The same for programs without asyncio: `with scheduler.batch("import") as batch: batch.enqueue("row", {...})`."""
+def waiting(method: Callable[Concatenate[Batch, P], Awaitable[T]]) -> Callable[Concatenate[SyncBatch, P], T]:
+    """The method of `SyncBatch` that waits for this one."""
 
-    def __init__(self, scheduler: SyncScheduler, batch: Batch) -> None:
-        self._scheduler, self._batch = scheduler, batch
+    def call(self: SyncBatch, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        answer: T = self._call(lambda: method(self._batch, *args, **kwargs))
+        return answer
+
+    update_wrapper(call, method)
+    return call
+
+
+class SyncBatch:
+    """The same for programs without asyncio: `with scheduler.batch("import") as batch: batch.enqueue("row", {...})`.
+    `call` has it done on the event loop of the scheduler."""
+
+    def __init__(self, call: Callable[[Callable[[], Awaitable[Any]]], Any], batch: Batch) -> None:
+        self._call, self._batch = call, batch
 
     @property
     def id(self) -> str:
         return self._batch.id
 
     def __enter__(self) -> Self:
-        self._scheduler._call(self._batch.__aenter__)
+        self._call(self._batch.__aenter__)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._scheduler._call(lambda: self._batch.__aexit__(kind, error, trace))
-
-    def enqueue(
-        self,
-        name: str | HandlerFunction,
-        args: Mapping[str, Any] | None = None,
-        *,
-        unique_key: str | None = None,
-        **how: Unpack[RunFields],
-    ) -> Run:
-        """See `Batch.enqueue`."""
-        return self._scheduler._call(lambda: self._batch.enqueue(name, args, unique_key=unique_key, **how))
-
-    def enqueue_many(
-        self, name: str | HandlerFunction, args: Sequence[Mapping[str, Any] | None], **how: Unpack[RunFields]
-    ) -> list[str]:
-        """See `Batch.enqueue_many`."""
-        return self._scheduler._call(lambda: self._batch.enqueue_many(name, args, **how))
+    __exit__ = waiting(Batch.__aexit__)
+    enqueue = waiting(Batch.enqueue)
+    enqueue_many = waiting(Batch.enqueue_many)
 
 
 def _shown(batch: StoredBatch) -> dict[str, Any]:

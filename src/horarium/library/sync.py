@@ -31,7 +31,7 @@ from weakref import WeakSet
 from horarium.clock import Clock
 from horarium.errors import Conflict, InvalidRequest
 from horarium.interrupts import on_signals
-from horarium.library.batches import Actions, SyncBatch
+from horarium.library.batches import Batch, SyncBatch
 from horarium.library.fields import JobFields, SchedulerOptions
 from horarium.library.scheduler import Scheduler
 from horarium.library.tasks import Decorator, HandlerOptions
@@ -93,6 +93,16 @@ def direct(method: Callable[Concatenate[Scheduler, P], T]) -> Callable[Concatena
 
     def call(self: SyncScheduler, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return method(self._scheduler, *args, **kwargs)
+
+    update_wrapper(call, method)
+    return call
+
+
+def batching(method: Callable[Concatenate[Scheduler, P], Batch]) -> Callable[Concatenate[SyncScheduler, P], SyncBatch]:
+    """The same for what makes a batch."""
+
+    def call(self: SyncScheduler, /, *args: P.args, **kwargs: P.kwargs) -> SyncBatch:
+        return SyncBatch(self._call, method(self._scheduler, *args, **kwargs))
 
     update_wrapper(call, method)
     return call
@@ -269,21 +279,7 @@ class SyncScheduler:
 
     # ---- batches
 
-    def batch(
-        self,
-        name: str | None = None,
-        *,
-        on_finished: Actions | None = None,
-        on_completed: Actions | None = None,
-        on_failed: Actions | None = None,
-        actor: str | None = None,
-    ) -> SyncBatch:
-        """See `Scheduler.batch`."""
-        made = self._scheduler.batch(
-            name, on_finished=on_finished, on_completed=on_completed, on_failed=on_failed, actor=actor
-        )
-        return SyncBatch(self, made)
-
+    batch = batching(Scheduler.batch)
     get_batch = blocking(Scheduler.get_batch)
     wait_for_batch = blocking(Scheduler.wait_for_batch)
     list_batches = blocking(Scheduler.list_batches)

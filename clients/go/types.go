@@ -14,6 +14,16 @@ type AddedRun struct {
 	Problem *Problem `json:"problem,omitempty"`
 }
 
+// AfterTrigger: Fires once in each window in which all of these jobs had a run that completed (or `finished`: ended in any way). The fire time is the start of the window; a run counts in the window of its own fire time, a retry in that of the run that it repeats. `deadline_seconds` after that start a window in which one is missing is `missed`. Stands alone: no other trigger may hold it.
+type AfterTrigger struct {
+	Type            string   `json:"type"`
+	Jobs            []string `json:"jobs"`
+	Outcome         *string  `json:"outcome,omitempty"`
+	Within          any      `json:"within,omitempty"`
+	Timezone        *string  `json:"timezone,omitempty"`
+	DeadlineSeconds *float64 `json:"deadline_seconds,omitempty"`
+}
+
 // AnyOfTrigger: Fires whenever one of them does.
 type AnyOfTrigger struct {
 	Type     string    `json:"type"`
@@ -571,6 +581,11 @@ type RunView struct {
 	WaitsFor       *string           `json:"waits_for,omitempty"`
 	Fair           *string           `json:"fair,omitempty"`
 	Batch          *string           `json:"batch,omitempty"`
+}
+
+// Seconds: The length of a window, counted from 1970.
+type Seconds struct {
+	Seconds float64 `json:"seconds"`
 }
 
 // SecretRef: A secret that is read where it is used: `env:NAME`, a variable of the process, behind the prefix of the setting `secrets_env_prefix`; or `file:NAME`, a file in the folder of the setting `secrets_dir`.

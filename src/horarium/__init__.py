@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from horarium.library.sync import SyncScheduler
     from horarium.library.values import Job, Page, Run
     from horarium.policies import CatchUp, Concurrency, Overlap, Retention, RetryPolicy, Timeouts
-    from horarium.triggers import Trigger, any_of, at, between, business_day, cron, every, except_, rrule, when
+    from horarium.triggers import Trigger, after, any_of, at, between, business_day, cron, every, except_, rrule, when
 
 _PLACES = {
     "horarium.library.sync": ("SyncScheduler",),
@@ -49,7 +49,7 @@ _PLACES = {
     "horarium.library.values": ("Job", "Page", "Run"),
     "horarium.policies": ("CatchUp", "Concurrency", "Overlap", "Retention", "RetryPolicy", "Timeouts"),
     "horarium.triggers": (
-        "Trigger", "any_of", "at", "between", "business_day", "cron", "every", "except_", "rrule", "when",
+        "Trigger", "after", "any_of", "at", "between", "business_day", "cron", "every", "except_", "rrule", "when",
     ),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}
@@ -99,6 +99,7 @@ __all__ = [
     "Trigger",
     "UnknownArgument",
     "WrongArguments",
+    "after",
     "any_of",
     "at",
     "between",

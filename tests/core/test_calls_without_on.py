@@ -50,6 +50,7 @@ async def settled(on: dict[str, Any], outcome: Outcome) -> Counting:
     runs = [a_run(number, of=job, started_at=NOW, **begun) for number in range(RUNS)]
     await store.add_jobs([job])
     await store.add_runs(runs)
+    await operations.reconciler.joining.members.look()  # as a service does every second
     store.calls.clear()
     changes = [RunChange(settle(run, None, outcome, NOW), run.token, run.state) for run in runs]
     assert all(await operations.settling.write(changes, {job.id: job}, NOW))

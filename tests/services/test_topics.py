@@ -11,6 +11,8 @@ ROOT = Path(horarium.__file__).parent
 TOPICS = {
     "jobs": r'JOBS|"jobs"',
     "batches": "BATCHES",
+    "joins": "JOINS",
+    "join ends": "JOIN_ENDS",
     "cancel": r'CANCEL|"cancel"',
     "apply": "APPLY",
     "awaited": "AWAITED",

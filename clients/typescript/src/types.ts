@@ -6,6 +6,15 @@ export interface AddedRun {
   problem?: Problem;
 }
 
+export interface AfterTrigger {
+  type: "after";
+  jobs: string[];
+  outcome?: "completed" | "finished" | null;
+  within?: "day" | "hour" | "month" | "week" | Seconds | null;
+  timezone?: string | null;
+  deadline_seconds?: number | null;
+}
+
 export interface AnyOfTrigger {
   type: "any_of";
   triggers: Trigger[];
@@ -53,7 +62,7 @@ export interface BusTarget {
 
 export interface BusinessDayTrigger {
   type: "business_day";
-  trigger: CronTrigger | IntervalTrigger | OnceTrigger | RruleTrigger | PhraseTrigger | AnyOfTrigger | ExceptTrigger | BetweenTrigger | BusinessDayTrigger;
+  trigger: CronTrigger | IntervalTrigger | OnceTrigger | RruleTrigger | PhraseTrigger | AnyOfTrigger | ExceptTrigger | BetweenTrigger | BusinessDayTrigger | AfterTrigger;
   calendar?: string | null;
   convention?: "following" | "modified_following" | "modified_preceding" | "nearest" | "preceding" | "skip" | "unadjusted" | null;
   offset?: number | null;
@@ -501,6 +510,10 @@ export interface RunView {
   batch?: string;
 }
 
+export interface Seconds {
+  seconds: number;
+}
+
 export interface SecretRef {
   secret: string;
 }
@@ -519,7 +532,7 @@ export interface Timeouts {
   heartbeat_seconds?: number;
 }
 
-export type Trigger = CronTrigger | IntervalTrigger | OnceTrigger | RruleTrigger | PhraseTrigger | AnyOfTrigger | ExceptTrigger | BetweenTrigger | BusinessDayTrigger;
+export type Trigger = CronTrigger | IntervalTrigger | OnceTrigger | RruleTrigger | PhraseTrigger | AnyOfTrigger | ExceptTrigger | BetweenTrigger | BusinessDayTrigger | AfterTrigger;
 
 export interface TriggerRequest {
   payload?: unknown;

@@ -135,6 +135,25 @@ class BusinessDayTrigger(_Trigger, tag="business_day"):
     offset: Annotated[int, Meta(ge=-366, le=366)] | None = None
 
 
+class Seconds(Struct, forbid_unknown_fields=True):
+    """The length of a window, counted from 1970."""
+
+    seconds: Annotated[float, Meta(ge=1, le=31622400)]
+
+
+class AfterTrigger(_Trigger, tag="after"):
+    """Fires once in each window in which all of these jobs had a run that completed (or `finished`: ended in any way).
+    The fire time is the start of the window; a run counts in the window of its own fire time, a retry in that of the
+    run that it repeats. `deadline_seconds` after that start a window in which one is missing is `missed`. Stands alone:
+    no other trigger may hold it."""
+
+    jobs: Annotated[list[str], Meta(min_length=1, max_length=64, examples=[["extract-a", "extract-b"]])]
+    outcome: Literal["completed", "finished"] | None = None
+    within: Literal["hour", "day", "week", "month"] | Seconds | None = None
+    timezone: Zone | None = None
+    deadline_seconds: Annotated[float, Meta(ge=1, le=94867200)] | None = None
+
+
 AnyTrigger = (
     CronTrigger
     | IntervalTrigger
@@ -145,6 +164,7 @@ AnyTrigger = (
     | ExceptTrigger
     | BetweenTrigger
     | BusinessDayTrigger
+    | AfterTrigger
 )
 
 

@@ -28,6 +28,8 @@ class EventKind(StrEnum):
     OVERTIME = "overtime"
     MOVED = "moved"
     """Its fire time was moved, to the instant of the line."""
+    AGAIN = "again"
+    """It does the work of another run again, whose fire time is the instant of the line."""
     ASKED = "asked"
     """It waits for a decision, from the instant of the line on; the next two: it was decided, or not in time."""
     DECIDED = "decided"

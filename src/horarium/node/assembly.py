@@ -30,6 +30,7 @@ from horarium.ports import Bus, Delivery, Signal, Store
 from horarium.services.alerts.batches import BatchCounter
 from horarium.services.alerts.breaker import Breaker, Counted, Limits
 from horarium.services.alerts.follow import FollowDelivery
+from horarium.services.alerts.joins import Joiner
 from horarium.services.alerts.notifier import NotifyDelivery
 from horarium.services.alerts.serving import Serving
 from horarium.services.alerts.troubles import Troubles
@@ -112,7 +113,7 @@ class Assembly:
         self.handing_over: list[HandingOver] = []
         believed = shared.pruner.believed if "pruner" in options.roles else None
         self.tallies = Tallies(shared.store, shared.telemetry.tally, options.name, shared.clock, believed)
-        holds = HoldReader(shared.operations.reconciler.holding)
+        holds = HoldReader(shared.operations.reconciler.holding, shared.operations.reconciler.joining.members)
         self.services: list[Service] = [self.beat, holds, self.tallies, shared.log_writer, *self._by_role()]
         if dispatching:
             self._dispatch_http()
@@ -220,6 +221,7 @@ class Assembly:
             Troubles(store, clock, signal, operations.channels, operations.stats),
             Unanswered(store, clock, operations.settling),
             BatchCounter(store, operations.runs.batching),
+            Joiner(operations.reconciler.joining),
         ]
 
     # ---- dispatchers

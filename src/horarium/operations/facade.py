@@ -44,6 +44,7 @@ from horarium.operations.runs.runs import RunOperations
 from horarium.operations.runs.waiting import Waiting
 from horarium.operations.settling.claiming import Claiming
 from horarium.operations.settling.following import Following
+from horarium.operations.settling.members import Members
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.settling.settling import Settled, Settling
 from horarium.operations.writing.contention import Entropy
@@ -74,7 +75,7 @@ class Operations:
         store = reaching(store, entropy)
         self.context = context = Context(store, clock, signal, entropy)
         self.store, self.clock = store, clock
-        following, versions = Following(store), Versions(store)
+        following, versions = Following(store, Members(context)), Versions(store)
         self.reconciler = Reconciler(context, following)
         waiting = Waiting(context)
 

@@ -16,6 +16,7 @@ from horarium.model import Cause, Disposition, Job, Plan, Run, RunChange, State
 from horarium.rules.calendars import without_days
 from horarium.rules.compiled import after_end
 from horarium.rules.finishing import looked_at
+from horarium.rules.joins import is_join, join_of, repeating
 from horarium.rules.overridden import Owed
 from horarium.rules.overriding import still_yielded
 from horarium.rules.planning import (
@@ -49,11 +50,13 @@ def plan_now(
 
 
 class ManualRun(NamedTuple):
-    """A run asked for by hand, one of many: what it carries, its unique key, and when it is due."""
+    """A run asked for by hand, one of many: what it carries, its unique key, when it is due, and which fire time's work
+    it does again."""
 
     payload: bytes | None
     unique_key: str
     due_at: Instant
+    repeats: Instant | None = None
 
 
 def plan_many_now(
@@ -73,6 +76,7 @@ def plan_many_now(
 
 
 def _asked_run(run: Run, asked: ManualRun) -> Run:
+    run = repeating(run, asked.repeats)
     return replace(put_off(run, asked.due_at), unique_key=asked.unique_key)
 
 
@@ -89,9 +93,13 @@ def free_instant(job: Job, start: Instant, taken: Set[Instant]) -> Instant:
         job.enabled and job.held_until is None and (job.next_fire_at is None or job.next_fire_at > start + len(taken))
     )
     instant = start
-    while instant in taken or (not planned and is_fire_time(job, instant)):
+    while instant in taken or (not planned and is_fire_time(job, instant)) or _begins_window(job, instant):
         instant += 1
     return instant
+
+
+def _begins_window(job: Job, instant: Instant) -> bool:
+    return is_join(job) and join_of(job).window_of(instant) == instant
 
 
 def backfill_fires(job: Job, start: Instant, end: Instant) -> list[Instant]:

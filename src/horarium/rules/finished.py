@@ -8,6 +8,7 @@ from horarium.errors import TooExpensive
 from horarium.model import Job, Run
 from horarium.rules.planning import exhausted
 from horarium.rules.windows import next_in_window
+from horarium.triggers.join import After
 
 
 def is_finished(job: Job, unfinished: Sequence[Run] = ()) -> bool:
@@ -16,8 +17,8 @@ def is_finished(job: Job, unfinished: Sequence[Run] = ()) -> bool:
     """
     if unfinished or job.deleted_at is not None or job.next_fire_at is not None:
         return False
-    if exhausted(job):
-        return True
+    if exhausted(job) or job.trigger.get("type") == After.type:
+        return exhausted(job)  # a join may always fire once more
     try:
         return next_in_window(job, job.planned_until) is None
     except TooExpensive:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from horarium.clock import MINUTE, SECOND, Instant
 from horarium.model import Job, Run, prune_instant
 from horarium.model.records import Record, instant_key, key_instant
+from horarium.triggers.join import After
 
 LOOK = "look/"
 """What the names of these records begin with; then when to look, and at which job."""
@@ -44,7 +45,8 @@ class Look(Struct, frozen=True):
 
 def looked_at(job: Job, now: Instant) -> tuple[Record, ...]:
     """The record to append with a job that was just written, if it has no next fire time."""
-    if job.next_fire_at is not None or job.deleted_at is not None:
+    follows = job.trigger.get("type") == After.type and job.fires_max is None
+    if follows or job.next_fire_at is not None or job.deleted_at is not None:
         return ()
     return (Look(job.id, now, now).record,)
 

@@ -148,6 +148,8 @@ def run_moved_to(run: Run) -> Instant | None:
 
 def said(override: Override) -> str:
     """What was decided, by whom and why, in words."""
+    if override.joined:
+        return override.reason or ""
     what = "skipped" if override.to is None else f"moved from {to_text(override.fire_at)} to {to_text(override.to)}"
     by = f" by {override.by}" if override.by else ""
     why = f", because: {override.reason}" if override.reason else ""

@@ -14,6 +14,7 @@ from horarium.triggers.business import BusinessDay, business_day
 from horarium.triggers.compose import AnyOf, Between, Except, any_of, between, except_
 from horarium.triggers.cron import Cron, cron
 from horarium.triggers.interval import Interval, every
+from horarium.triggers.join import After, after
 from horarium.triggers.once import Once, at
 from horarium.triggers.registry import GROUP, parse_trigger, read_stored
 from horarium.triggers.rrule import RRule, rrule
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FIRES_MAX",
     "GROUP",
+    "After",
     "AnyOf",
     "Between",
     "BusinessDay",
@@ -36,6 +38,7 @@ __all__ = [
     "RRule",
     "Spec",
     "Trigger",
+    "after",
     "any_of",
     "at",
     "between",

@@ -36,6 +36,7 @@ EXCLUDED_MAX = 20_000
 
 WORDS_STEPS = 25
 """The cost of putting one member into words."""
+NOT_COMBINED = "what follows from runs of other jobs can't be combined with other triggers; make a job of its own"
 UNION_MIN = 4
 """Crons of one zone from which a union asks for them as a set."""
 
@@ -376,6 +377,8 @@ def _exclusion(item: Trigger | Exclusion | Mapping[str, Any], zone: str) -> Excl
 def check_trigger(given: object, field: str) -> None:
     if not isinstance(given, Trigger):
         raise InvalidTrigger(f"{field}: expected a trigger such as cron('0 3 * * *'), not {quote(given)}", field=field)
+    if given.type == "after":
+        raise InvalidTrigger(f"{field}: {NOT_COMBINED}", field=field)
 
 
 def walk(trigger: Trigger) -> Iterable[Trigger]:

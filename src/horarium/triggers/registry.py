@@ -32,6 +32,7 @@ _OURS = {
     "except": ("compose", "Except"),
     "between": ("compose", "Between"),
     "business_day": ("business", "BusinessDay"),
+    "after": ("join", "After"),
 }
 
 

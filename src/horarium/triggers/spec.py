@@ -91,7 +91,7 @@ class Spec:
         self.stored = stored
         """Whether it was checked when it was defined: costly checks need not be made again."""
         self._fields = fields
-        self._depth = depth
+        self.depth = depth
         self._parse = parse
         self._known = {"type"}
 
@@ -163,7 +163,7 @@ class Spec:
 
     def parse_deeper(self, given: object) -> Trigger:
         """A trigger out of this one's fields; the caller says where."""
-        return self._parse(given, self._depth + 1)
+        return self._parse(given, self.depth + 1)
 
     def done(self) -> None:
         """Refuses given fields that were not read, naming the nearest known one."""

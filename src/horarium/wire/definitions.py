@@ -52,6 +52,7 @@ from horarium.policies import (
 )
 from horarium.rules.calendars import without_days
 from horarium.rules.compiled import know_trigger
+from horarium.rules.joins import is_join
 from horarium.rules.keys import check_keys
 from horarium.rules.planning import next_fire, trigger_of
 from horarium.triggers import Trigger, parse_trigger
@@ -148,7 +149,7 @@ def _job_from(definition: JobDefinition, id: str, now: Instant, check_target: Ta
     if job.on:
         _check_follows(job)
     first = next_fire(job if job.enabled else replace(job, enabled=True), now)
-    if first is None and job.enabled:
+    if first is None and job.enabled and not is_join(job):
         raise InvalidTrigger(_never(job), field="trigger")
     return replace(job, next_fire_at=first if job.enabled else None)
 
@@ -174,7 +175,8 @@ def _with_definition(job: Job, definition: JobDefinition, now: Instant, check_ta
     _check_follows(revised)
     if (revised.trigger, revised.starts_at, revised.ends_at) != (job.trigger, job.starts_at, job.ends_at):
         anchored = replace(revised, anchor_at=now, enabled=True, planned_until=now)
-        if next_fire(replace(anchored, fires_max=None), now) is None and revised.enabled:
+        is_over = not is_join(anchored) and next_fire(replace(anchored, fires_max=None), now) is None
+        if is_over and revised.enabled:
             raise InvalidTrigger(_never(revised), field="trigger")
     return revised
 

@@ -10,7 +10,7 @@ Writes read what there is: they are judged by `writing.auditing.require_reach`, 
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from hashlib import sha256, shake_256
 from hmac import compare_digest
 from hmac import new as hmac
@@ -24,10 +24,12 @@ from horarium.clock import Instant
 from horarium.errors import Forbidden
 from horarium.model import UNFINISHED, Health, Job, Node, Run, State, own_labels, queue_of
 from horarium.model.records import Record, RecordChange
+from horarium.operations.bounds.circles import NONE_BESIDE, require_no_circle
 from horarium.operations.bounds.listing import Slices
 from horarium.operations.writing.auditing import refusal_of
 from horarium.operations.writing.contention import Entropy
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, QueueStats, RunFilter, Stats, Store
+from horarium.rules.joins import members_in
 from horarium.wire.definitions import JobDefinition
 
 PULLED = "pull/"
@@ -265,21 +267,26 @@ def reaching(store: Store, entropy: Entropy) -> Store:
 # ---- what jobs may set off
 
 
-async def require_followed(store: Store, after: Job, before: Job | None = None) -> None:
+async def require_followed(
+    store: Store, after: Job, before: Job | None = None, beside: Mapping[str, Job] = NONE_BESIDE
+) -> None:
     """Raises Forbidden if who acts is bound, and makes runs of a job follow that it may not touch, or that is not
-    there."""
+    there, or follows from such; InvalidTrigger for a circle. `beside`: jobs that are written with it."""
+    await require_no_circle(store, after, before, beside)
     caller = bound_caller()
     if caller is None:
         return
     names = sorted(_followed(after) - (frozenset() if before is None else _followed(before)) - {after.name})
-    found = await store.get_jobs(names) if names else []
+    stored = await store.get_jobs(names) if names else []
+    found = [beside.get(name, job) for name, job in zip(names, stored, strict=True)]
     others = [name for name, job in zip(names, found, strict=True) if job is None or not may_reach_job(caller, job)]
     if others:
         raise Forbidden(f"{caller.name} is bound {caller.bounds}, and has no job {', '.join(others)} there")
 
 
 def _followed(job: Job) -> frozenset[str]:
-    return frozenset(each.trigger for follows in job.on.values() for each in follows if each.trigger is not None)
+    triggered = (each.trigger for follows in job.on.values() for each in follows if each.trigger is not None)
+    return frozenset((*triggered, *members_in(job)))
 
 
 async def _of_queues(ask: ListRuns, caller: Principal, where: RunFilter, after: str | None, limit: int) -> Page[Run]:

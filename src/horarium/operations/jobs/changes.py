@@ -23,8 +23,8 @@ from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.writing.auditing import require_reach
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.named import job_named
-from horarium.operations.writing.signalling import announce
-from horarium.ports import BATCH_MAX, JOBS, RunFilter, Store
+from horarium.operations.writing.signalling import announce, announce_jobs
+from horarium.ports import BATCH_MAX, RunFilter, Store
 from horarium.rules.holds import job_hold
 from horarium.rules.planning import ENDS_OTHERS, counted_runs, last_run_id, needs_unfinished, plan
 from horarium.rules.reconciling import leaving, reconciled
@@ -100,7 +100,7 @@ class Changes:
     async def _commit(self, planned: Plan, now: Instant) -> bool:
         if not (await self._store.commit_plans([planned], self._clock.steady()))[0]:
             return False
-        self._signal.publish(JOBS)
+        announce_jobs(self._signal, [planned.job])
         announce(self._signal, [planned])
         return True
 

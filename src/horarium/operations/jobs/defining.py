@@ -15,7 +15,8 @@ from msgspec import Struct
 from horarium.model import Job
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.gathering import Gathered
-from horarium.ports import JOBS, Along
+from horarium.operations.writing.signalling import announce_jobs
+from horarium.ports import Along
 
 GROUP_MAX = 100
 """Definitions that are written together."""
@@ -57,7 +58,7 @@ class Defining:
     async def _add(self, jobs: Sequence[Job], along: Along) -> list[bool]:
         added = await self._store.add_jobs(jobs, along)
         if any(added):
-            self._signal.publish(JOBS)
+            announce_jobs(self._signal, jobs)
         return added
 
 

@@ -25,8 +25,7 @@ from horarium.operations.settling.following import Following
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.writing.auditing import require_reach
 from horarium.operations.writing.context import Context
-from horarium.operations.writing.signalling import announce
-from horarium.ports import JOBS
+from horarium.operations.writing.signalling import announce, announce_jobs
 from horarium.rules.calendars import without_days
 from horarium.rules.compiled import after_end
 from horarium.rules.editing import edit
@@ -123,7 +122,7 @@ class Importing:
 
     async def _sort(self, definitions: Sequence[JobDefinition], now: Instant, owned_by: Mapping[str, str]) -> _Sorted:
         stored = await self._store.get_jobs([definition.name for definition in definitions])
-        todo, names, slices = _Sorted(), set[str](), Slices()
+        todo, names, slices, beside = _Sorted(), set[str](), Slices(), dict[str, Job]()
         for index, (definition, job) in enumerate(zip(definitions, stored, strict=True)):
             await slices.give_way()
             try:
@@ -133,16 +132,17 @@ class Importing:
                 if job is None:
                     new = await self._jobs.job_from(definition, now)
                     require_reach(new)
-                    await require_followed(self._store, new)
-                    todo.new[index] = new
+                    await require_followed(self._store, new, beside=beside)
+                    todo.new[index] = beside[new.name] = new
                     continue
                 require_reach(job)
                 _require_owned(job, owned_by)
                 wanted = await self._jobs.wanted(job, definition, now)
                 require_reach(wanted)
-                await require_followed(self._store, wanted, job)
+                await require_followed(self._store, wanted, job, beside)
                 if wanted != job:
                     todo.changed[index] = job, wanted
+                    beside[wanted.name] = wanted
             except CallerError as error:
                 todo.refused[index] = error
         return todo
@@ -162,7 +162,7 @@ class Importing:
         ids = sorted(job.id for job in jobs.values())
         ready = [replace(job, id=id) for job, id in zip(spread(list(jobs.values()), now), ids, strict=True)]
         added = await self._store.add_jobs(ready, along_created(ready, now))
-        self._signal.publish(JOBS)
+        announce_jobs(self._signal, ready)
         return [index for index, new in zip(jobs, added, strict=True) if not new]
 
     async def _change(self, jobs: Mapping[K, tuple[Job, Job]], now: Instant) -> list[K]:
@@ -173,7 +173,7 @@ class Importing:
         followed = await self._following.plans(list(plans.values()), now)
         done = await self._store.commit_plans(followed, self._clock.steady()) if plans else []
         if any(done):
-            self._signal.publish(JOBS)
+            announce_jobs(self._signal, [planned.job for planned in plans.values()])
         written = {index: planned for (index, planned), ok in zip(plans.items(), done, strict=True) if ok}
         announce(self._signal, list(written.values()))
         for index, planned in written.items():

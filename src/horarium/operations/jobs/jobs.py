@@ -38,6 +38,7 @@ from horarium.operations.writing.tracing import asked_trace
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page
 from horarium.rules.compiled import after_end, forget_trigger, words_of
 from horarium.rules.editing import backfill_fires, delete, edit, fires_beyond, pause, plan_backfill, plan_now
+from horarium.rules.joins import fire_of, is_join, repeating
 from horarium.rules.planning import job_fires, needs_unfinished, resume, timed
 from horarium.triggers import FIRES_MAX, Trigger, parse_trigger
 from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS
@@ -94,8 +95,8 @@ class JobOperations:
         now = self._clock.now()
         job = await self.job_from(definition, now)
         require_reach(job)
+        await require_followed(self._store, job)
         if job.on:
-            await require_followed(self._store, job)
             await require_channels(self._store, job)
         (is_new,) = await self._defining.add([job], along_created([job], now))
         if not is_new:
@@ -108,8 +109,9 @@ class JobOperations:
         now = self._clock.now()
         jobs = [await self.job_from(definition, now) for definition in definitions]
         require_reach(*jobs)
+        beside = {job.name: job for job in jobs}
         for job in jobs:
-            await require_followed(self._store, job)
+            await require_followed(self._store, job, beside=beside)
             await require_channels(self._store, job)
         added: list[bool] = []
         for start in range(0, len(jobs), BATCH_MAX):
@@ -272,7 +274,7 @@ class JobOperations:
         payload: bytes | None = None,
         key: str | None = None,
         *,
-        retry_of: str | None = None,
+        retry_of: Run | None = None,
         follows: str | None = None,
     ) -> Run:
         """A run now, under the job's overlap policy (so it may come back `skipped`). With a `key`, asking again gives
@@ -287,12 +289,19 @@ class JobOperations:
             if job is not None and job.id != found.job_id:
                 raise Conflict(f"the key {key!r} was used for run {found.id} of a job {name!r} that was deleted since")
             return found
-        asked = f"job.trigger job/{name}" if retry_of is None else f"run.retry run/{retry_of}"
-        run = await self._triggering.trigger(name, payload, unique_key, asked, cause)
-        return run or await self._trigger_in_turn(name, payload, unique_key, asked, cause)
+        asked = f"job.trigger job/{name}" if retry_of is None else f"run.retry run/{retry_of.id}"
+        repeats = None if retry_of is None else fire_of(retry_of)
+        run = await self._triggering.trigger(name, payload, unique_key, asked, cause, repeats)
+        return run or await self._trigger_in_turn(name, payload, unique_key, asked, cause, repeats)
 
     async def _trigger_in_turn(
-        self, name: str, payload: bytes | None, unique_key: str | None, asked: str, cause: Cause
+        self,
+        name: str,
+        payload: bytes | None,
+        unique_key: str | None,
+        asked: str,
+        cause: Cause,
+        repeats: Instant | None,
     ) -> Run:
         """A run of a job whose policy asks for a look at its other runs."""
         made: list[Run] = []
@@ -308,7 +317,7 @@ class JobOperations:
             planned, run = plan_now(seen.job, seen.unfinished, seen.now, payload, taken)
             if not run.finished:
                 run = await self._triggering.holding.said(run, seen.job)
-            asked_for = replace(run, unique_key=unique_key, cause=cause)
+            asked_for = repeating(replace(run, unique_key=unique_key, cause=cause), repeats)
             made[:] = [self._triggering.tracing.mark(asked_for, asked_trace())]
             records = told_asked(who_acts(), asked, made[0], seen.now)
             return replace(planned, runs=tuple(made), along={made[0].id: tuple(records)})
@@ -348,6 +357,8 @@ class JobOperations:
             nonlocal job_id
             if after_end(seen.job) is not None:
                 raise InvalidRequest(f"job {name!r} counts from the end of its last run; no fire times of it passed")
+            if is_join(seen.job):
+                raise InvalidRequest(f"job {name!r} follows from runs of others; backfill these, or trigger it")
             end = min(last, seen.now)
             asked[:] = await evaluate(lambda: backfill_fires(seen.job, first, end), LIST_STEPS)
             job_id = seen.job.id

@@ -32,6 +32,7 @@ from horarium.operations.writing.named import no_job
 from horarium.operations.writing.signalling import announce_runs
 from horarium.operations.writing.tracing import Tracing, asked_trace
 from horarium.rules.editing import free_instant, put_off
+from horarium.rules.joins import repeating
 from horarium.rules.planning import needs_unfinished, owed_run
 from horarium.rules.reconciling import belongs
 
@@ -43,7 +44,7 @@ INSTANTS_REMEMBERED = 1_000
 
 class Request(Struct, frozen=True):
     """One run asked for. `told`: its action and object in the audit. `origin`: who asks; the group is written in a task
-    that serves them all. `due_at`: not before then."""
+    that serves them all. `due_at`: not before then. `repeats`: the fire time whose work it does again."""
 
     name: str
     payload: bytes | None
@@ -53,6 +54,7 @@ class Request(Struct, frozen=True):
     due_at: Instant = 0
     cause: Cause = Cause.MANUAL
     trace: str | None = None
+    repeats: Instant | None = None
 
 
 class Triggered(NamedTuple):
@@ -77,10 +79,16 @@ class Triggering:
         self._last: OrderedDict[str, Instant] = OrderedDict()
 
     async def trigger(
-        self, name: str, payload: bytes | None, unique_key: str | None, told: str, cause: Cause = Cause.MANUAL
+        self,
+        name: str,
+        payload: bytes | None,
+        unique_key: str | None,
+        told: str,
+        cause: Cause = Cause.MANUAL,
+        repeats: Instant | None = None,
     ) -> Run | None:
         """A run of this job now; None: its policy asks for a look at its other runs. Raises NotFound, Forbidden."""
-        asked = Request(name, payload, unique_key, told, who_acts(), cause=cause, trace=asked_trace())
+        asked = Request(name, payload, unique_key, told, who_acts(), cause=cause, trace=asked_trace(), repeats=repeats)
         return (await self._gathered(asked)).run
 
     async def trigger_all(self, group: Sequence[Request]) -> list[Triggered | Exception]:
@@ -129,7 +137,7 @@ class Triggering:
         now = self._clock.now()
         run = owed_run(job, self._instant(job, now), now, Cause.MANUAL, asked.payload)
         run = replace(put_off(run, asked.due_at), unique_key=asked.unique_key, cause=asked.cause)
-        return self.tracing.mark(run, asked.trace)
+        return repeating(self.tracing.mark(run, asked.trace), asked.repeats)
 
     def _instant(self, job: Job, now: Instant) -> Instant:
         """One that no run of this job made here has; another process may have taken it, then the next try is later."""

@@ -24,6 +24,7 @@ from horarium.model.records import Record, RecordChange, RecordFilter, instant_k
 from horarium.operations.bounds.reaching import may_reach_definition
 from horarium.operations.writing.auditing import told_job
 from horarium.ports import Along, Page, Store
+from horarium.rules.joins import defined_records, is_join
 from horarium.rules.watching import is_watched, watch_record
 from horarium.wire.definitions import JobDefinition, kept_definition
 
@@ -70,6 +71,8 @@ def along_created(jobs: Sequence[Job], now: Instant) -> Along:
     """Records written with new jobs: markers for the watcher, and their audit entries and first versions, if a caller
     acts."""
     along = {job.id: [watch_record(job, job.version)] for job in jobs if is_watched(job)}
+    for job in filter(is_join, jobs):
+        along.setdefault(job.id, []).extend(defined_records(job, job.version, now))
     if who_acts() is None:
         return along
     return {job.id: _created(job, along, now) for job in jobs}

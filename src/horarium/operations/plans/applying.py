@@ -38,8 +38,8 @@ from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.writing.auditing import require_reach
 from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
 from horarium.operations.writing.context import Context
-from horarium.operations.writing.signalling import announce
-from horarium.ports import APPLY, BATCH_MAX, JOBS
+from horarium.operations.writing.signalling import announce, announce_jobs
+from horarium.ports import APPLY, BATCH_MAX
 from horarium.rules.editing import delete
 from horarium.rules.reconciling import reconciled
 from horarium.rules.spreading import spread
@@ -174,7 +174,7 @@ class PlanApplying:
 
     async def _write(self, todo: Todo, beside: Mapping[str, Content], done: RecordChange | None) -> bool:
         """False: something was written meanwhile."""
-        pairs, ran = dict[str, tuple[Job, Job]](), dict[str, Sequence[Instant]]()
+        pairs, ran, jobs = dict[str, tuple[Job, Job]](), dict[str, Sequence[Instant]](), dict[str, Job]()
         for name, (job, definition) in todo.changed.items():
             planned = await self._planned(job)
             if planned is None:
@@ -182,7 +182,8 @@ class PlanApplying:
             now = self._clock.now()
             wanted = await self._jobs.wanted(planned, definition, now, beside)
             require_reach(planned, wanted)
-            await require_followed(self._store, wanted, planned)
+            await require_followed(self._store, wanted, planned, jobs)
+            jobs[name] = wanted
             pairs[name] = planned, wanted
             if not planned.enabled:
                 ran[name] = await passed(self._store, planned, now)
@@ -192,7 +193,8 @@ class PlanApplying:
         added = [await self._jobs.job_from(definition, now, beside) for definition in todo.new.values()]
         require_reach(*added)
         for job in added:
-            await require_followed(self._store, job)
+            await require_followed(self._store, job, beside=jobs)
+            jobs[job.name] = job
         ids = sorted(job.id for job in added)
         new = tuple(replace(job, id=id) for job, id in zip(spread(added, now), ids, strict=True))
         records = tuple([await self._record(step, stored, now) for step, stored in todo.records])
@@ -200,7 +202,7 @@ class PlanApplying:
         whole = Whole(jobs=new, along=along_created(new, now), plans=tuple(plans), records=records)
         if not await self._store.write_whole(whole, self._clock.steady()):
             return False
-        self._signal.publish(JOBS)
+        announce_jobs(self._signal, [*new, *(plan.job for plan in plans)])
         self._signal.publish(APPLY)
         announce(self._signal, plans)
         before = [*(job for job, _ in pairs.values()), *todo.deleted.values()]

@@ -39,6 +39,7 @@ from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter
 from horarium.rules.calendars import FireChange, without_days
 from horarium.rules.differing import FieldChange, Moved, fields_compared, fires_compared
 from horarium.rules.forecasting import Span
+from horarium.rules.joins import is_join
 from horarium.rules.planning import job_fires
 from horarium.triggers.budget import LIST_STEPS, apart
 from horarium.triggers.business_days import Content
@@ -324,7 +325,8 @@ class PlanMaking:
             require_reach(job)
             wanted = await self._jobs.wanted(job, definition, now, beside.contents)
         require_reach(wanted)
-        await require_followed(self._store, wanted, job)
+        jobs = {each.name: each for _, each in beside.pairs if each is not None} if is_join(wanted) else {}
+        await require_followed(self._store, wanted, job, jobs)
         if wanted == job:
             return Change(kind="job", name=name, action="unchanged")
         after = wanted if job is None else _as_edited(job, wanted, now)

@@ -38,6 +38,7 @@ from horarium.operations.writing.signalling import announce_runs
 from horarium.ports import BATCH_MAX, CANCEL, RunFilter
 from horarium.rules.batches import batch_of
 from horarium.rules.editing import ManualRun, plan_many_now, put_off
+from horarium.rules.joins import fire_of
 from horarium.rules.planning import needs_unfinished
 from horarium.rules.settling import cancel, retention_of
 
@@ -192,7 +193,10 @@ class Bulk:
     ) -> int:
         """Runs of jobs whose runs may overlap. Those of a job that got another policy meanwhile go to `in_turn`."""
         origin = who_acts()
-        group = [Request(run.job or "", run.payload, _key(run), _told(run), origin, asked[run.id]) for run in runs]
+        group = [
+            Request(run.job or "", run.payload, _key(run), _told(run), origin, asked[run.id], repeats=fire_of(run))
+            for run in runs
+        ]
         answers = await self._triggering.trigger_all(group) if group else []
         for answer, run in zip(answers, runs, strict=True):
             if isinstance(answer, NotFound | Forbidden):
@@ -217,7 +221,7 @@ class Bulk:
             nonlocal wanted, made
             keys = {run.unique_key for run in seen.unfinished}
             again = [run for run in runs if _key(run) not in keys and not await self._was_retried(run)]
-            wanted, made = [ManualRun(run.payload, _key(run), asked[run.id]) for run in again], 0
+            wanted, made = [ManualRun(run.payload, _key(run), asked[run.id], fire_of(run)) for run in again], 0
             if not wanted:
                 return None
             instants = range(seen.now, seen.now + len(wanted) + BATCH_MAX)

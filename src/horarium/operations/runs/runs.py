@@ -162,7 +162,7 @@ class RunOperations:
             job = await self._job_of(run)
             if job is None or job.deleted_at is not None:
                 raise StateConflict(f"run {run_id}: its job {run.job!r} was deleted")
-            return await self._jobs.trigger_job(run.job, payload or run.payload, retry_of=run_id)
+            return await self._jobs.trigger_job(run.job, payload or run.payload, retry_of=run)
         now = self._clock.now()
         again = fresh_run(replace(run, payload=payload or run.payload), id=uuid7(now, self._entropy(10)), now=now)
         (again,) = await self.lined_up([again])

@@ -14,9 +14,11 @@ from msgspec.structs import replace
 from horarium.access.acting import who_acts
 from horarium.clock import Instant
 from horarium.model import Job, Occasion, Plan, Run, RunChange, State
+from horarium.operations.settling.members import Members
 from horarium.ports import PAGE_MAX, RunFilter, Store
 from horarium.rules.asking import with_questions
 from horarium.rules.following import follow, follow_plan, looks_back, says_something, telling_states
+from horarium.rules.joins import defined_records, is_join
 from horarium.rules.watching import watch_records
 
 _COUNTED = (Occasion.COMPLETED, Occasion.LATE, Occasion.OVERDUE)
@@ -27,8 +29,10 @@ PAGES_MAX = 20
 class Following:
     """Adds what follows to changes of runs of one namespace."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, members: Members | None = None) -> None:
         self._store = store
+        self.members = members
+        """The jobs from whose runs others follow (`settling.joining`)."""
 
     async def ready(
         self, changes: Mapping[int, RunChange], jobs: Mapping[str, Job], now: Instant
@@ -55,14 +59,16 @@ class Following:
 
     async def plans(self, plans: Sequence[Plan], now: Instant) -> list[Plan]:
         """The plans, each with what follows from it."""
-        return [
-            await self.plan(planned, now) if planned.job.on or planned.job.approval is not None else planned
-            for planned in plans
-        ]
+        return [await self.plan(planned, now) if _brings_along(planned) else planned for planned in plans]
 
     async def plan(self, planned: Plan, now: Instant) -> Plan:
         """The plan, with what follows from it, with the way to runs that wait for a decision, and with what leads the
         watcher to a job that was edited."""
+        if planned.changes and self.members is not None:
+            planned = replace(planned, changes=tuple(await self.members.with_ends(planned.changes)))
+        if now in (planned.job.updated_at, planned.job.deleted_at):
+            records = defined_records(planned.job, planned.job.version + 1, now)
+            planned = replace(planned, records=(*planned.records, *records)) if records else planned
         if planned.job.approval is not None:
             origin = who_acts()
             who = ("", "") if origin is None else (origin.principal.subject, origin.principal.name)
@@ -125,6 +131,11 @@ class Following:
             return jobs
         read = await self._store.get_jobs_by_id(sorted(each for each in missing if each is not None))
         return {**jobs, **{job.id: job for job in read if job is not None}}
+
+
+def _brings_along(planned: Plan) -> bool:
+    job = planned.job
+    return bool(job.on or planned.changes) or job.approval is not None or is_join(job)
 
 
 def _that_count(job: Job, run: Run, together: Sequence[Run]) -> list[Run]:

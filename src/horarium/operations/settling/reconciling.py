@@ -23,6 +23,7 @@ from horarium.model import UNFINISHED, Job, Plan, Run, State
 from horarium.model.records import RecordChange
 from horarium.operations.settling.following import Following
 from horarium.operations.settling.holding import Holding
+from horarium.operations.settling.joining import Joining
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce
 from horarium.ports import APPLY, BATCH_MAX, RunFilter
@@ -57,6 +58,7 @@ class Reconciler:
         self._store, self.clock, self._signal = context.store, context.clock, context.signal
         self.following = following
         self.holding = Holding(context)
+        self.joining = Joining(context, following)
         self._left: dict[str, None] = {}
 
     @property

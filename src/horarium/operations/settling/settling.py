@@ -23,7 +23,7 @@ from horarium.operations.settling.rating import Rating
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.writing.contention import RACES_MAX, contended
 from horarium.operations.writing.context import Context
-from horarium.operations.writing.signalling import announce_runs
+from horarium.operations.writing.signalling import JOIN_ENDS, announce_runs
 from horarium.ports import BATCH_MAX, CANCEL, queue_topic
 from horarium.rules.batches import batch_of, with_ends
 from horarium.rules.settling import settle, was_left_by
@@ -77,6 +77,9 @@ class Settling:
         return [written[index] for index in range(len(changes))]
 
     async def _write_batch(self, changes: Sequence[RunChange], jobs: Mapping[str, Job], now: Instant) -> list[bool]:
+        members = self._following.members
+        if members is not None:
+            changes = await members.with_ends(changes)
         changes = with_ends(changes, now)
         written = await self._store.settle_runs(changes, self._clock.steady())
         done = [change.run for change in compress(changes, written)]
@@ -91,6 +94,8 @@ class Settling:
             self._signal.publish(CANCEL)
         if any(run.policy is not None and batch_of(run) for run in done):
             self._signal.publish(BATCHES)
+        if members is not None and members.known:
+            self._signal.publish(JOIN_ENDS)
         await self._rating.shut(room)
         await self._reconciler.after_put_back(room)
         return written

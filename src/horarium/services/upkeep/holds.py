@@ -21,8 +21,10 @@ from horarium.operations.bounds.listing import pages_of
 from horarium.operations.holds import CHANGED
 from horarium.operations.runs.runs import RunOperations
 from horarium.operations.settling.holding import PREFIX, READ_SECONDS, Holding, decode_hold
+from horarium.operations.settling.members import Members
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.settling.settling import Settling
+from horarium.operations.writing.signalling import JOINS
 from horarium.ports import HOLDS, JOBS, JobFilter, RunFilter, Signal, Store, Topic
 from horarium.rules.applying import owed_of
 from horarium.rules.editing import withdraw_ahead
@@ -51,20 +53,21 @@ BEGUN = 3 * SECOND
 
 
 class HoldReader(Service):
-    """Reads the holds once a second, where anything was written."""
+    """Reads the holds once a second, where anything was written; and from whose runs other jobs follow."""
 
     name = "holds"
-    topics: tuple[Topic, ...] = (HOLDS,)
+    topics: tuple[Topic, ...] = (HOLDS, JOINS)
 
-    def __init__(self, holding: Holding) -> None:
+    def __init__(self, holding: Holding, members: Members) -> None:
         self.wake = Wake()
-        self._holding = holding
+        self._holding, self._members = holding, members
 
     def at_writes(self) -> bool:
         return True
 
     async def step(self, now: Instant) -> Instant | None:
         await self._holding.look(READ_SECONDS)
+        await self._members.look(READ_SECONDS)
         return None
 
 

@@ -1,5 +1,5 @@
 """Drops logs of runs that are old, and the oldest where all of them together are too large; what is remembered of
-unique keys that no run holds; plans that expired; and batches that finished long ago."""
+unique keys that no run holds; plans that expired; batches that finished long ago; and windows of joins."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ class LogPruner(Service):
         gone = await self._logs.prune(now, self._keep_seconds, self._bytes_max)
         self._keys_after = await self._operations.one_offs.forget_keys(self._keys_after)
         await self._operations.planned_changes.forget_expired()
+        await self._operations.reconciler.joining.forget(now, BATCH_MAX)
         self._batches_after = await self._operations.batches.forget(self._batches_after)
         self._look_at = now + (PAUSE if gone >= BATCH_MAX else LOOK)
         return self._look_at

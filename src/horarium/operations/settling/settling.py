@@ -94,7 +94,7 @@ class Settling:
             self._signal.publish(CANCEL)
         if any(run.policy is not None and batch_of(run) for run in done):
             self._signal.publish(BATCHES)
-        if members is not None and members.known:
+        if members is not None and any(run.job in members.known for run in done):
             self._signal.publish(JOIN_ENDS)
         await self._rating.shut(room)
         await self._reconciler.after_put_back(room)

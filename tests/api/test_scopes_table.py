@@ -66,11 +66,12 @@ PAGES = {
     Scope.JOBS_READ: (
         "GET /", "GET /jobs", "GET /jobs/{name}", "GET /forecast", "POST /forecast", "GET /quiet-minutes", "GET /plans",
         "POST /plans", "GET /plans/{id}", "GET /business-days", "GET /business-days/{name}", "GET /holds",
-        "GET /search", "POST /views", "POST /views/remove",
+        "GET /search", "POST /views", "POST /views/remove", "GET /rates", "GET /feeds", "GET /deleted-jobs",
     ),
     Scope.JOBS_WRITE: (
         "GET /new-job", "POST /new-job", "POST /preview-job", "GET /jobs/{name}/edit", "POST /jobs/{name}/edit",
-        "POST /jobs/{name}/revert", "POST /jobs/{name}/delete", "POST /plans/{id}/apply",
+        "POST /jobs/{name}/revert", "POST /jobs/{name}/delete", "POST /plans/{id}/apply", "POST /deleted-jobs/restore",
+        "POST /rates", "POST /rates/reset", "POST /feeds", "POST /feeds/revoke",
     ),
     Scope.RUNS_READ: ("GET /runs", "GET /runs/{id}", "GET /approvals", "GET /calendar", "GET /queues", "GET /nodes",
                       "GET /events", "GET /failures", "GET /compare", "GET /timeline",
@@ -84,7 +85,8 @@ PAGES = {
         "POST /approvals/{id}/approve", "POST /approvals/{id}/reject",
         "POST /runs/{id}/retry", "POST /runs/{id}/cancel", "GET /bulk-runs", "POST /bulk-runs",
     ),
-    Scope.ADMIN: ("GET /audit", "GET /channels", "POST /channels/{name}/test"),
+    Scope.ADMIN: ("GET /audit", "GET /channels", "POST /channels/{name}/test", "GET /access", "POST /access",
+                  "POST /access/revoke", "POST /access/end"),
     None: ("POST /sign-out",),
 }  # fmt: skip
 ALSO = {

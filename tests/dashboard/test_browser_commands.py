@@ -71,3 +71,27 @@ async def test_a_person_takes_note_of_what_fails(page: Page, server: LiveServer)
     assert await violations(page) == []
     await page.get_by_role("button", name="Open again: noted").click()
     await expect(page.get_by_role("link", name="Acknowledge: noted")).to_be_visible()
+
+
+async def test_limits_feeds_and_keys_are_set_by_people(page: Page, server: LiveServer) -> None:
+    add_job(server, "gone")
+    await page.goto("/rates")
+    await page.get_by_label("Key", exact=True).fill("api")
+    await page.get_by_label("Allows").fill("5/1m")
+    await page.get_by_role("button", name="Set the limit").click()
+    await expect(page.get_by_text("api allows 5/1m")).to_be_visible()
+    assert await violations(page) == []
+    await page.goto("/feeds")
+    await page.get_by_label("Name").fill("mine")
+    await page.get_by_role("button", name="Make the feed").click()
+    await expect(page.get_by_text("mine is made.")).to_be_visible()
+    assert await violations(page) == []
+    await page.goto("/access")
+    await page.get_by_label("Name").fill("ci")
+    await page.get_by_label("operator").check()
+    assert await violations(page) == []
+    call(server, "DELETE", "/jobs/gone")
+    await page.goto("/deleted-jobs")
+    assert await violations(page) == []
+    await page.get_by_role("button", name="Bring back gone").click()
+    await expect(page.get_by_role("heading", name="gone")).to_be_visible()

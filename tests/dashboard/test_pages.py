@@ -22,6 +22,7 @@ HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&{{7*7}}"
 GETS = ("/", "/?span=day", "/approvals", "/jobs", "/runs", "/calendar", "/calendar?span=day", "/calendar?span=month",
         "/queues", "/nodes", "/channels", "/audit", "/new-job", "/bulk-runs?action=retry", "/jobs?sort=next",
         "/bulk-jobs?action=pause", "/search", "/search?q=pause+j",
+        "/rates", "/rates?prefix=a", "/feeds", "/access", "/deleted-jobs",
         "/jobs?show=paused", "/forecast", "/quiet-minutes", "/plans", "/failures",
         "/timeline", "/timeline?span=7d&by=job", "/timeline?by=worker", "/business-days", "/holds")  # fmt: skip
 

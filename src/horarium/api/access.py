@@ -141,14 +141,14 @@ class AccessApi:
             expires_at=_instant(asked.expires_at),
             created_at=now,
         )
-        shown = _view(key)
+        shown = key_view(key)
         await self._keys.add(key, told("key.create", f"key/{key.name}", now, after=shown))
         return answer(KeyMade(**{name: getattr(shown, name) for name in shown.__struct_fields__}, key=token), 201)
 
     async def list_keys(self, call: Call) -> Answer:
         query: PageQuery = call.query
         page = await self._keys.page(read_cursor("keys", query.cursor, _fits), query.limit)
-        return answer(KeyPage([_view(key) for key in page.items], write_cursor("keys", page.next_after)))
+        return answer(KeyPage([key_view(key) for key in page.items], write_cursor("keys", page.next_after)))
 
     async def revoke_key(self, call: Call) -> Answer:
         name, now = str(call.request.path_params["name"]), self._clock.now()
@@ -271,7 +271,8 @@ def _instant(at: datetime | UnsetType | None) -> Instant | None:
     return to_instant(at) if isinstance(at, datetime) else None
 
 
-def _view(key: Key) -> KeyView:
+def key_view(key: Key) -> KeyView:
+    """A key as it is shown."""
     return KeyView(
         name=key.name,
         roles=list(key.roles),

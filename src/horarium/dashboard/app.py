@@ -9,6 +9,7 @@ from horarium.api.routing import Route
 from horarium.dashboard.activity import Activity
 from horarium.dashboard.attention import Watching
 from horarium.dashboard.site import Page, Site
+from horarium.dashboard.views.access import AccessPages
 from horarium.dashboard.views.acknowledge import Acknowledge
 from horarium.dashboard.views.approvals import Approvals
 from horarium.dashboard.views.bulk import BulkRuns
@@ -17,9 +18,11 @@ from horarium.dashboard.views.business_days import BusinessDays
 from horarium.dashboard.views.calendar import Calendar
 from horarium.dashboard.views.channels import Channels
 from horarium.dashboard.views.compare import Comparing
+from horarium.dashboard.views.deleted import DeletedJobs
 from horarium.dashboard.views.edit import Editing
 from horarium.dashboard.views.entry import Entry
 from horarium.dashboard.views.failures import Failures
+from horarium.dashboard.views.feeds import FeedPages
 from horarium.dashboard.views.forecast import Forecasts
 from horarium.dashboard.views.holds import Holds
 from horarium.dashboard.views.issuer import IssuerEntry
@@ -27,6 +30,7 @@ from horarium.dashboard.views.job import JobPages
 from horarium.dashboard.views.jobs import Jobs
 from horarium.dashboard.views.overview import Overview
 from horarium.dashboard.views.plans import Plans
+from horarium.dashboard.views.rates import Rates
 from horarium.dashboard.views.run import RunPages
 from horarium.dashboard.views.runs import Runs
 from horarium.dashboard.views.search import Search
@@ -52,6 +56,7 @@ def pages_of(
         *Overview(operations, watching, activity).pages(),
         *jobs.pages(),
         *BulkJobs(operations, watching).pages(),
+        *DeletedJobs(operations).pages(),
         *JobPages(operations).pages(),
         *Acknowledge(operations, watching).pages(),
         *Approvals(operations).pages(),
@@ -68,6 +73,9 @@ def pages_of(
         *BusinessDays(operations).pages(),
         *Holds(operations).pages(),
         *Channels(operations).pages(),
+        *Rates(operations).pages(),
+        *FeedPages(operations, public_url).pages(),
+        *AccessPages(operations, sessions, entrance.entropy).pages(),
         *SystemPages(operations, entrance.claims, watching).pages(),
         *Entry(entrance.keys, sessions, entrance.news, people).pages(),
         *(() if people is None else IssuerEntry(entrance, sessions, people, public_url).pages()),

@@ -42,14 +42,19 @@ PAGES = (
     ("business-days", "Business days", "business-days"),
     ("holds", "Holds", "holds"),
     ("queues", "Queues", "queues"),
+    ("rates", "Rates", "rates"),
     ("nodes", "Nodes", "nodes"),
     ("channels", "Channels", "channels"),
     ("plans", "Plans", "plans"),
+    ("feeds", "Feeds", "feeds"),
+    ("access", "Access", "access"),
     ("audit", "Audit", "audit"),
 )
 GROUPS = ("jobs", "timeline", "queues", "plans")
 """Entries of the navigation that begin a group."""
-ADMINS_ALONE = ("audit", "channels")
+ADMINS_ALONE = ("access", "audit", "channels")
+OF_ALL = ("nodes", "rates")
+"""Not for visitors that are bound."""
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
 
 
@@ -64,7 +69,7 @@ def shown_pages(visit: Any) -> list[tuple[str, str, str]]:
     return [
         page
         for page in PAGES
-        if (page[0] not in ADMINS_ALONE or visit.may("admin")) and (page[0] != "nodes" or not visit.principal.bound)
+        if (page[0] not in ADMINS_ALONE or visit.may("admin")) and (page[0] not in OF_ALL or not visit.principal.bound)
     ]
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -178,7 +179,8 @@ class JobPages:
         if visit.text("confirm") != name:
             raise InvalidRequest(f"type the job's name, {name}, to delete it", field="confirm")
         await self._operations.jobs.delete_job(name)
-        return Went("/jobs", f"{name} was deleted. Its runs stay until their retention is over.")
+        undo = "/deleted-jobs/restore?" + urlencode({"name": name}), "Bring it back"
+        return Went("/jobs", f"{name} was deleted. Its runs stay until their retention is over.", undo)
 
 
 class Coming(NamedTuple):

@@ -20,7 +20,7 @@ from horarium.access.acting import bound_caller, who_acts
 from horarium.clock import Instant
 from horarium.errors import InvalidRequest, NotFound
 from horarium.model import Job, Plan
-from horarium.model.records import Record, RecordChange, RecordFilter, instant_key
+from horarium.model.records import Record, RecordChange, RecordFilter, instant_key, key_instant
 from horarium.operations.bounds.reaching import may_reach_definition
 from horarium.operations.writing.auditing import told_job
 from horarium.ports import Along, Page, Store
@@ -179,6 +179,22 @@ class Versions:
         if caller is not None and not all(may_reach_definition(caller, each.definition) for each in page.items):
             raise never_was(name)
         return Page(page.items, page.next_after and page.next_after.removeprefix(prefix))
+
+    async def deleted(self, limit: int) -> list[tuple[str, Instant]]:
+        """Names of jobs that were deleted and can be made again, and when that was; the newest first."""
+        found: dict[str, Instant] = {}
+        page = await self._store.list_records(RecordFilter(ENDED, descending=True), None, limit)
+        for record in page.items:
+            name, _, key = record.body.decode().removeprefix(DELETED).rpartition("/")
+            found.setdefault(name, key_instant(key))
+        caller = bound_caller()
+        return [(name, at) for name, at in found.items() if caller is None or await self._may_reach_deleted(name)]
+
+    async def _may_reach_deleted(self, name: str) -> bool:
+        try:
+            return bool((await self.of_deleted(name, None, 1)).items)
+        except NotFound:
+            return False
 
     async def get_deleted(self, name: str, version: int) -> JobDefinition:
         """The definition at this version of the job that was deleted last. Raises NotFound, InvalidRequest."""

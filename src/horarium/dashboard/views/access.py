@@ -1,0 +1,100 @@
+"""Keys and sessions: an admin makes and revokes keys, and ends sessions."""
+
+from __future__ import annotations
+
+from horarium.access.keys import ENTROPY_BYTES, Key, Keys, digest_of, new_token
+from horarium.access.roles import Role, Scope
+from horarium.access.sessions import Sessions, SignInSession
+from horarium.access.sessions import digest_of as session_digest
+from horarium.api.access import API_KEY, key_view
+from horarium.api.reading import is_name
+from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.times import instant_of
+from horarium.dashboard.views.jobs import read_search
+from horarium.errors import AlreadyExists, InvalidRequest
+from horarium.operations.facade import Operations
+from horarium.operations.writing.auditing import told
+from horarium.operations.writing.contention import Entropy
+from horarium.ports import PAGE_MAX
+
+FIELDS = ("name", "queues", "labels", "expires")
+ID_CHARS_MAX = 100
+
+
+class AccessPages:
+    """The page at `/access`."""
+
+    def __init__(self, operations: Operations, sessions: Sessions, entropy: Entropy) -> None:
+        self._clock, self._entropy, self._sessions = operations.clock, entropy, sessions
+        self._keys = Keys(operations.store, operations.clock)
+
+    def pages(self) -> list[Page]:
+        """The table."""
+        path, scope, place = "/access", Scope.ADMIN, "access"
+        return [
+            Page(path=path, name="access", handle=self.show, scope=scope, place=place, tells_all=True),
+            Page(path=path, name="key-made", handle=self.create, method="POST", scope=scope, place=place),
+            Page(path=f"{path}/revoke", name="key-revoke", handle=self.revoke, method="POST", scope=scope),
+            Page(path=f"{path}/end", name="session-end", handle=self.end, method="POST", scope=scope),
+        ]
+
+    async def show(self, visit: Visit) -> Answer:
+        return await self._page(visit)
+
+    async def _page(self, visit: Visit, problem: str = "", made: str = "") -> Answer:
+        keys, sessions = await self._keys.page(None, PAGE_MAX), await self._sessions.page(None, PAGE_MAX)
+        own = session_digest(visit.token)
+        values = {
+            "keys": keys.items,
+            "more_keys": keys.next_after is not None,
+            "sessions": [(each, await self._who(each), each.digest == own) for each in sessions.items],
+            "more_sessions": sessions.next_after is not None,
+            "roles": [role.value for role in Role],
+            "chosen": visit.texts("role") if problem else [Role.VIEWER.value],
+            "form": {name: visit.text(name) if problem else "" for name in FIELDS},
+            "problem": problem,
+            "made": made,
+            "named": visit.text("name"),
+        }
+        return Shown("access.html", values, 422 if problem else 201 if made else 200)
+
+    async def _who(self, session: SignInSession) -> str:
+        if session.person is not None:
+            return session.person.name
+        if session.credential == "server-key":
+            return API_KEY.name
+        return await self._keys.name_of(session.key) or "a key that was revoked"
+
+    async def create(self, visit: Visit) -> Answer:
+        now, token = self._clock.now(), new_token(self._entropy(ENTROPY_BYTES))
+        queues = tuple(visit.text("queues").replace(",", " ").split())
+        labels = visit.text("labels").replace(",", " ").strip()
+        try:
+            bound = read_search(labels)[0]
+            if labels and len(bound) != len(labels.split()):
+                raise InvalidRequest("labels: they are written as team=billing", field="labels")
+            if not all(map(is_name, queues)):
+                raise InvalidRequest("queues: give names of queues, apart by spaces", field="queues")
+            key = Key(
+                name=visit.text("name").strip(),
+                digest=digest_of(token),
+                roles=tuple(role for role in Role if role.value in visit.texts("role")),
+                queues=queues or None,
+                labels=bound or None,
+                expires_at=instant_of(visit.text("expires"), "expires", visit.zone),
+                created_at=now,
+            )
+            await self._keys.add(key, told("key.create", f"key/{key.name}", now, after=key_view(key)))
+        except (InvalidRequest, AlreadyExists) as error:
+            return await self._page(visit, error.message)
+        return await self._page(visit, made=token)
+
+    async def revoke(self, visit: Visit) -> Answer:
+        name = visit.text("name")[: ID_CHARS_MAX * 2]
+        await self._keys.revoke(name, told("key.revoke", f"key/{name}", self._clock.now()))
+        return Went("/access", f"{name} opens nothing any more; within five seconds on every node.")
+
+    async def end(self, visit: Visit) -> Answer:
+        id = visit.text("session")[:ID_CHARS_MAX]
+        await self._sessions.end_by_id(id, told("session.end", f"session/{id}", self._clock.now()))
+        return Went("/access", "The session is over; within five seconds on every node.")

@@ -1,0 +1,95 @@
+"""Rate limits by key: what they allow, when they open, and limits that are set by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from horarium.access.roles import Scope
+from horarium.api.reading import read_cursor, write_cursor
+from horarium.clock import to_datetime, to_instant, to_micros
+from horarium.dashboard.formats import counted, duration
+from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.times import instant_of
+from horarium.errors import InvalidRequest
+from horarium.operations.facade import Operations
+from horarium.policies import KEY_LENGTH_MAX, RATE_MAX, SECONDS_MAX
+from horarium.wire.rates import RateView, is_key, override_of, rate_view, read_limit
+
+SHOWN = 100
+FIELDS = ("key", "limit", "burst", "until")
+
+
+class Rates:
+    """The page at `/rates`."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+
+    def pages(self) -> list[Page]:
+        """The table."""
+        path, write = "/rates", Scope.JOBS_WRITE
+        return [
+            Page(path=path, name="rates", handle=self.show, place="rates", tells_all=True),
+            Page(path=path, name="rate-set", handle=self.set, method="POST", scope=write, place="rates"),
+            Page(path=f"{path}/reset", name="rate-reset", handle=self.reset, method="POST", scope=write),
+        ]
+
+    async def show(self, visit: Visit) -> Answer:
+        return await self._page(visit, {name: visit.text(name) for name in FIELDS}, "")
+
+    async def _page(self, visit: Visit, form: dict[str, str], problem: str) -> Answer:
+        prefix = "" if problem else visit.text("prefix").strip()[:KEY_LENGTH_MAX]
+        cursor = "" if problem else visit.text("cursor")
+        after = read_cursor("rates", cursor, is_key) if cursor else None
+        page = await self._operations.rates.page(prefix, after, SHOWN)
+        rows = [_row(rate_view(key, bucket, self._operations.clock)) for key, bucket in page.items]
+        rows.sort(key=lambda row: (row["opens"] is None, not row["view"].overridden, row["view"].key))
+        shut, more = sum(row["opens"] is not None for row in rows), write_cursor("rates", page.next_after)
+        values = {
+            "rows": rows,
+            "heading": f"{counted(shut, 'key')} {'is' if shut == 1 else 'are'} shut" if shut else "No key is shut",
+            "prefix": prefix,
+            "more": "/rates?" + urlencode({"prefix": prefix, "cursor": more}) if more else None,
+            "form": form,
+            "problem": problem,
+        }
+        return Shown("rates.html", values, 422 if problem else 200)
+
+    async def set(self, visit: Visit) -> Answer:
+        form = {name: visit.text(name).strip() for name in FIELDS}
+        try:
+            key, until = form["key"], instant_of(form["until"], "until", visit.zone)
+            if not is_key(key):
+                raise InvalidRequest(f"key: give 1 to {KEY_LENGTH_MAX} characters", field="key")
+            limit = read_limit(form["limit"])
+            if not (1 <= limit["max"] <= RATE_MAX and 1 <= limit["per_seconds"] <= SECONDS_MAX):
+                raise InvalidRequest("limit: at least 1 in at least a second, such as 100/1m", field="limit")
+            burst = int(form["burst"]) if form["burst"].isdecimal() and len(form["burst"]) < 10 else None
+            if form["burst"] and not burst:
+                raise InvalidRequest("burst: give a number, or leave it out", field="burst")
+            end = None if until is None else to_datetime(until)
+            await self._operations.rates.put(key, override_of(limit["max"], limit["per_seconds"], burst, end))
+        except InvalidRequest as error:
+            return await self._page(visit, form, error.message)
+        undo = "/rates/reset?" + urlencode({"key": key}), "Go back to what jobs say"
+        return Went("/rates", f"{key} allows {form['limit']} from the next claim on.", undo)
+
+    async def reset(self, visit: Visit) -> Answer:
+        key = visit.text("key")
+        if not is_key(key):
+            raise InvalidRequest(f"key: give 1 to {KEY_LENGTH_MAX} characters", field="key")
+        await self._operations.rates.reset(key)
+        return Went("/rates", f"For {key} holds again what jobs and runs say.")
+
+
+def _row(view: RateView) -> dict[str, Any]:
+    allows = ""
+    if view.max is not None and view.per_seconds is not None:
+        allows = f"{view.max:,} in {duration(to_micros(view.per_seconds))}"
+    return {
+        "view": view,
+        "allows": allows,
+        "opens": None if view.opens_at is None else to_instant(view.opens_at),
+        "until": None if view.until is None else to_instant(view.until),
+    }

@@ -1,0 +1,136 @@
+"""Pages about limits, feeds, keys, sessions and deleted jobs: what the API has, for people."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from horarium.access.audit import AuditFilter
+from horarium.access.audit import page as audit_page
+from tests.api.conftest import Api, a_definition
+from tests.dashboard.test_pages import KEY, a_key, signed_in
+from tests.dashboard.visitor import Visitor
+
+pytestmark = pytest.mark.slow
+ADMIN = {"authorization": f"Bearer {KEY}"}
+
+
+@pytest.fixture
+def api() -> Api:
+    return Api(pages=True)
+
+
+@pytest.fixture
+def locked() -> Api:
+    return Api([KEY], pages=True)
+
+
+@pytest.fixture
+def visitor(api: Api) -> Visitor:
+    return Visitor(api)
+
+
+async def test_a_limit_is_set_shown_and_taken_back(api: Api, visitor: Visitor) -> None:
+    await visitor.open("/rates")
+    assert "No key is in use" in visitor.text
+    for wrong in ({"key": ""}, {"limit": "fast"}, {"limit": "0/1m"}, {"limit": "5/1ms"}, {"burst": "many"},
+                  {"burst": "9"}, {"until": "soon"}):  # fmt: skip
+        await visitor.open("/rates")
+        form = {"key": "api:<x>", "limit": "5/1m", **wrong}
+        assert (await visitor.post("/rates", **form)).status == 422, wrong
+    await visitor.open("/rates")
+    assert (await visitor.post("/rates", key="api:<x>", limit="5/1m", burst="2")).status == 303
+    assert (await api.get("/rates")).json["items"][0]["max"] == 5
+    await visitor.open("/rates")
+    assert "api:<x> 5 in 1 m 2 open yes" in visitor.text, visitor.text
+    assert "api:<x> allows 5/1m" in visitor.text
+    await visitor.post("/rates/reset?key=api:%3Cx%3E")
+    assert (await api.get("/rates")).json["items"][0]["overridden"] is False
+
+
+async def test_a_key_that_is_shut_says_when_it_opens(api: Api, visitor: Visitor) -> None:
+    await api.add_job("slow", rate=[{"key": "slow", "max": 1, "per_seconds": 60}])
+    for _ in range(2):
+        await api.post("/jobs/slow/trigger")
+    assert len(await api.claim(2)) == 1
+    await visitor.open("/rates")
+    assert "1 key is shut" in visitor.text
+    assert "slow 1 in 1 m 1 in 2 m" in visitor.text, "after the run that waits in line"
+
+
+async def test_a_feed_shows_its_address_once(api: Api, visitor: Visitor) -> None:
+    await api.add_job("nightly", labels={"team": "a"})
+    await visitor.open("/feeds")
+    reply = await visitor.post("/feeds", name="ours", which="team=a")
+    assert reply.status == 201
+    found = re.search(r"/feed/[\w-]+\.ics", visitor.page)
+    assert found is not None
+    feed = await api.send("GET", "/" + found[0])
+    assert b"nightly" in feed.body
+    assert (await visitor.post("/feeds", name="ours", which="")).status == 422
+    assert "there is a feed" in visitor.text
+    for name, which in (("", ""), ("x", "a<b"), ("x", "team=a nightly")):
+        assert (await visitor.post("/feeds", name=name, which=which)).status == 422, (name, which)
+    await visitor.open("/feeds")
+    assert found[0] not in visitor.page
+    assert "jobs with team=a" in visitor.text
+    assert (await visitor.post("/feeds/revoke", name="ours")).status == 303
+    assert (await api.send("GET", "/" + found[0])).status == 404
+
+
+async def test_an_admin_makes_a_key_and_ends_what_it_opened(locked: Api) -> None:
+    admin = await signed_in(locked, KEY)
+    await admin.open("/access")
+    several: list[dict[str, str | list[str]]] = [
+        {"name": "bad name"}, {"role": []}, {"labels": "team"}, {"queues": "a<b"}, {"expires": "2001-01-01"},
+    ]  # fmt: skip
+    for wrong in several:
+        form: dict[str, Any] = {"name": "ci", "role": ["operator"], **wrong}
+        assert (await admin.post("/access", **form)).status == 422, wrong
+    assert (await admin.post("/access", name="ci", role=["operator", "viewer"], labels="team=a")).status == 201
+    made = re.search(r"hk_[\w-]+", admin.page)
+    assert made is not None
+    assert (await locked.get("/me", headers={"authorization": f"Bearer {made[0]}"})).json["labels"] == [{"team": "a"}]
+    bearer = await signed_in(locked, made[0])
+    assert (await bearer.open("/jobs")).status == 200
+    await admin.open("/access")
+    assert made[0] not in admin.page
+    assert "ci viewer, operator team=a" in admin.text, admin.text
+    ends = re.findall(r'name="session" value="(\w+)"><button class="btn" aria-label="End the session of ci', admin.page)
+    assert (await admin.post("/access/end", session=ends[0])).status == 303
+    locked.clock.advance(5)
+    assert (await bearer.open("/jobs")).status == 303, "signed out"
+    (told,) = (await audit_page(locked.store, AuditFilter(action="session.end"), None, 50)).items
+    assert told.object == f"session/{ends[0]}"
+    await admin.open("/access")
+    assert (await admin.post("/access/revoke", name="ci")).status == 303
+    locked.clock.advance(5)
+    assert (await locked.get("/me", headers={"authorization": f"Bearer {made[0]}"})).status == 401
+    assert (await (await signed_in(locked, await a_key(locked, "ed", "editor"))).open("/access")).status == 403
+
+
+async def test_a_deleted_job_is_brought_back(locked: Api) -> None:
+    for name, team in (("ours", "a"), ("theirs", "b")):
+        target = {"type": "queue", "queue": "work"}
+        await locked.post("/jobs", a_definition(name, target=target, labels={"team": team}), headers=ADMIN)
+    admin = await signed_in(locked, KEY)
+    bound = await signed_in(locked, await a_key(locked, "a-only", "editor", labels={"team": "a"}))
+    for name in ("ours", "theirs"):
+        await admin.open(f"/jobs/{name}")
+        await admin.post(f"/jobs/{name}/delete", confirm=name)
+    await admin.open("/jobs")
+    assert 'action="/deleted-jobs/restore?name=theirs"' in admin.page
+    await admin.open("/deleted-jobs")
+    assert "2 deleted jobs" in admin.text
+    await bound.open("/deleted-jobs")
+    assert "1 deleted job" in bound.text
+    assert "theirs" not in bound.page
+    assert (await bound.post("/deleted-jobs/restore", name="theirs")).status == 404
+    await bound.open("/deleted-jobs")
+    assert (await bound.post("/deleted-jobs/restore", name="ours")).headers["location"] == "/jobs/ours"
+    assert (await locked.get("/jobs/ours", headers=ADMIN)).json["labels"] == {"team": "a"}
+    await admin.open("/deleted-jobs")
+    assert "defined again" in admin.text
+    assert (await admin.post("/deleted-jobs/restore", name="never")).status == 404

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
 from collections import Counter
 from typing import Any
 
+import msgspec
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant
 from horarium.model import Job
 from horarium.model.overrides import Override
-from horarium.operations.looking.forecasting import Forecasting
+from horarium.operations.looking.forecasting import JOBS_AT_ONCE, Forecasting
 from horarium.operations.settling.holding import Holding
 from horarium.operations.writing.context import Context
+from horarium.ports import JobFilter, Page
 from horarium.rules.forecasting import Bucket, Every, Span, alike, interval_starts, peaks, quiet
 from horarium.rules.planning import due_of, trigger_of
 from horarium.rules.windows import fires_in_window
@@ -124,3 +130,37 @@ def test_peaks_and_quiet_buckets_are_told_in_order() -> None:
     buckets = [Bucket(at, {"": count} if count else {}, {}) for at, count in enumerate([3, 0, 9, 9, 1, 0, 2])]
     assert [bucket.at for bucket in peaks(buckets)] == [2, 3, 0, 6, 4]
     assert [bucket.at for bucket in quiet(buckets)] == [1, 5, 4, 6, 0]
+
+
+class Copies(MemoryStore):
+    """Answers with copies, as a store outside of the process does."""
+
+    async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
+        page = await super().list_jobs(where, after, limit)
+        return replace(page, items=tuple(msgspec.json.decode(msgspec.json.encode(page.items), type=list[Job])))
+
+
+async def test_of_many_jobs_few_are_held_at_a_time_and_of_many_forecasts_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, many = Copies(), 2 * JOBS_AT_ONCE + 1
+    daily = {"type": "cron", "expression": "0 3 * * *"}
+    await store.add_jobs([a_job(f"job-{number}", trigger=daily) for number in range(many)])
+    context = Context(store, ManualClock(SPRING), LocalSignal(), os.urandom)
+    forecasting = Forecasting(context, Holding(context))
+    under_way, most, held = 0, 0, list[int]()
+
+    async def measured(names: object) -> dict[str, float]:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        gc.collect()
+        held.append(sum(isinstance(each, Job) for each in gc.get_objects()) - many)
+        await asyncio.sleep(0)
+        under_way -= 1
+        return {}
+
+    before = sum(isinstance(each, Job) for each in gc.get_objects()) - many
+    monkeypatch.setattr(forecasting, "_durations", measured)
+    found = await asyncio.gather(*(forecasting.forecast(SPRING, SPRING + DAY, 3600, "job") for _ in range(3)))
+    assert [sum(bucket.total for bucket in each.buckets) for each in found] == [many] * 3
+    assert most == 1
+    assert max(held) <= before + JOBS_AT_ONCE

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from heapq import nlargest
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -73,6 +74,14 @@ class Forecast(Struct, frozen=True):
     left_out: list[str]
 
 
+class Weighed(NamedTuple):
+    """A job, as far as a forecast goes on with it: all of them are held at once."""
+
+    name: str
+    label: str
+    key: Hashable
+
+
 class StartCounts:
     """Patterns of starts in one span, and which job has which. For one thread at a time."""
 
@@ -80,6 +89,7 @@ class StartCounts:
         self.span = span
         self.patterns: dict[Hashable, Starts] = {}
         self.left_out: list[str] = []
+        self._once: dict[Any, Any] = {}
         self._rules: dict[bytes, Rule] = {}
         self._jittered: dict[tuple[bytes, int], Jittered] = {}
         self._holds = [
@@ -88,10 +98,13 @@ class StartCounts:
             if hold.probing is None
         ]
 
-    def keys(self, jobs: Sequence[Job], reader: Principal | None = None) -> list[tuple[Job, Hashable]]:
-        """Those of these jobs that this reader may see and of which something lies ahead, with their patterns."""
+    def weigh(self, jobs: Sequence[Job], by: str, reader: Principal | None = None) -> list[Weighed]:
+        """Those of these jobs that this reader may see and of which something lies ahead, with their patterns. What is
+        the same for many is kept once."""
+        once = self._once.setdefault
         seen = [job for job in jobs if reader is None or may_reach_job(reader, job)]
-        return [(job, key) for job in seen if (key := self.key(job)) is not None]
+        keyed = ((job, key) for job in seen if (key := self.key(job)) is not None)
+        return [Weighed(job.name, once(label := label_of(job, by), label), once(key, key)) for job, key in keyed]
 
     def key(self, job: Job) -> Hashable | None:
         """The pattern of this job; None: nothing of it lies ahead, or its rule takes too long."""
@@ -200,13 +213,13 @@ def _counted(wanted: Ahead) -> int:
     return wanted.trigger.count_fires(wanted.counted_from, wanted.after, wanted.left or 0)
 
 
-async def weigh_all(store: Store, counts: StartCounts, reader: Principal | None) -> list[tuple[Job, Hashable]]:
+async def weigh_all(store: Store, counts: StartCounts, by: str, reader: Principal | None) -> list[Weighed]:
     """Every job of the store that this reader may see and of which something lies ahead, with its pattern."""
-    found: list[tuple[Job, Hashable]] = []
+    found: list[Weighed] = []
     after: str | None = None
     while True:
         page = await store.list_jobs(JobFilter(finished=False), after, JOBS_AT_ONCE)
-        found += await asyncio.to_thread(counts.keys, page.items, reader)
+        found += await asyncio.to_thread(counts.weigh, page.items, by, reader)
         if (after := page.next_after) is None:
             return found
 
@@ -228,6 +241,7 @@ class Forecasting:
 
     def __init__(self, context: Context, holding: Holding) -> None:
         self._store, self._clock, self._holding = context.store, context.clock, holding
+        self._turn = asyncio.Lock()
 
     async def forecast(
         self,
@@ -248,12 +262,13 @@ class Forecasting:
             message = f"bucket_seconds: the span has {span.buckets:,} such buckets; at most {BUCKETS_MAX:,} are told"
             raise InvalidRequest(message, field="bucket_seconds")
         holds = await self._holding.look(PLANNED_SECONDS)
-        with apart(FORECAST_STEPS):
-            counts = await asyncio.to_thread(StartCounts, span, holds)
-            jobs = await weigh_all(self._store, counts, reader)
-        labels, busiest = await asyncio.to_thread(_labelled, counts, jobs, by)
-        seconds = await self._durations(busiest)
-        return await asyncio.to_thread(_told, counts, jobs, labels, seconds)
+        async with self._turn:  # several at once would take as long together, and their memory together
+            with apart(FORECAST_STEPS):
+                counts = await asyncio.to_thread(StartCounts, span, holds)
+                jobs = await weigh_all(self._store, counts, by, reader)
+            labels, busiest = await asyncio.to_thread(_labelled, counts, jobs)
+            seconds = await self._durations(busiest)
+            return await asyncio.to_thread(_told, counts, jobs, labels, seconds)
 
     async def _durations(self, names: Sequence[str]) -> dict[str, float]:
         """How many seconds the last runs of these jobs took on average, by name; those that have not run are left
@@ -274,14 +289,14 @@ class Forecasting:
         return measured
 
 
-def _labelled(counts: StartCounts, jobs: list[tuple[Job, Hashable]], by: str) -> tuple[list[str], list[str]]:
+def _labelled(counts: StartCounts, jobs: Sequence[Weighed]) -> tuple[list[str], list[str]]:
     """The label of each of these jobs, and the names of those with the most starts."""
     sizes = {key: sum(pattern.values()) for key, pattern in counts.patterns.items()}
-    labels = [label_of(job, by) for job, _ in jobs]
+    labels = [job.label for job in jobs]
     totals: Counter[str] = Counter()
-    for label, (_, key) in zip(labels, jobs, strict=True):
-        totals[label] += sizes[key]
-    busiest = nlargest(MEASURED_MAX, ((sizes[key], job.name) for job, key in jobs))
+    for job in jobs:
+        totals[job.label] += sizes[job.key]
+    busiest = nlargest(MEASURED_MAX, ((sizes[job.key], job.name) for job in jobs))
     if len(totals) > LABELS_MAX:
         told = {label for label, _ in totals.most_common(LABELS_MAX)}
         labels = [label if label in told else "" for label in labels]
@@ -289,15 +304,15 @@ def _labelled(counts: StartCounts, jobs: list[tuple[Job, Hashable]], by: str) ->
 
 
 def _told(
-    counts: StartCounts, jobs: list[tuple[Job, Hashable]], labels: Sequence[str], seconds: Mapping[str, float]
+    counts: StartCounts, jobs: Sequence[Weighed], labels: Sequence[str], seconds: Mapping[str, float]
 ) -> Forecast:
     usual = sum(seconds.values()) / len(seconds) if seconds else 0.0
     weights: dict[str, Counter[Hashable]] = {}
     taken: dict[str, Counter[Hashable]] = {}
-    for label, (job, key) in zip(labels, jobs, strict=True):
-        weights.setdefault(label, Counter())[key] += 1
+    for label, job in zip(labels, jobs, strict=True):
+        weights.setdefault(label, Counter())[job.key] += 1
         if took := seconds.get(job.name, usual):
-            taken.setdefault(label, Counter())[key] += took  # type: ignore[assignment]
+            taken.setdefault(label, Counter())[job.key] += took  # type: ignore[assignment]
     starts = {label: counts.total(of) for label, of in weights.items()}
     loads = {label: counts.load(weights[label], of) for label, of in taken.items()}
     buckets = _buckets(counts.span, starts, loads)

@@ -29,7 +29,7 @@ from horarium.operations.calendars import PREFIX as CALENDAR
 from horarium.operations.calendars import CalendarOperations, decode_calendar
 from horarium.operations.channels import ChannelOperations, decode_channel
 from horarium.operations.jobs.jobs import JobOperations
-from horarium.operations.looking.forecasting import FORECAST_STEPS, StartCounts, weigh_all
+from horarium.operations.looking.forecasting import FORECAST_STEPS, StartCounts, Weighed, weigh_all
 from horarium.operations.plans.foreseen import Foreseen, foreseen
 from horarium.operations.plans.stored import decode_plan, read_plan
 from horarium.operations.settling.holding import PLANNED_SECONDS, Holding
@@ -358,15 +358,15 @@ class PlanMaking:
         first, origin = now - now % MINUTE + MINUTE, who_acts()
         holds = await self._holding.look(PLANNED_SECONDS)
         counts = await asyncio.to_thread(StartCounts, Span(first, first + PEAK_HORIZON, MINUTE), holds)
-        stored = await weigh_all(self._store, counts, None if origin is None else origin.principal)
+        stored = await weigh_all(self._store, counts, "queue", None if origin is None else origin.principal)
         return await asyncio.to_thread(_compared, counts, stored, beside.pairs)
 
 
 def _compared(
-    counts: StartCounts, stored: Sequence[tuple[Job, Hashable]], pairs: Sequence[tuple[Job | None, Job | None]]
+    counts: StartCounts, stored: Sequence[Weighed], pairs: Sequence[tuple[Job | None, Job | None]]
 ) -> tuple[Peak | None, Peak | None]:
     """The busiest minute, as it is and after these changes."""
-    weights: Counter[Hashable] = Counter(key for _, key in stored)
+    weights: Counter[Hashable] = Counter(job.key for job in stored)
     before = counts.total(weights)
     for job, wanted in pairs:
         for each, step in ((job, -1), (wanted, 1)):

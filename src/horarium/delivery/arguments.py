@@ -39,14 +39,18 @@ class UnknownArgs(WrongArguments):
 
 
 class Arguments:
-    """The parameters of one function beside the run. Raises InvalidJob for a function that can't be a handler."""
+    """The parameters of one function beside the run. `by_position`: the run is the first of its arguments; `run_name`:
+    the name of the parameter that is given the run (None: by position, or it asks for none). Raises InvalidJob for a
+    function that can't be a handler."""
 
-    __slots__ = ("_decoder", "_name", "_names", "_open", "_run", "_type")
+    __slots__ = ("_decoder", "_name", "_names", "_open", "_run", "_type", "by_position", "run_name")
 
     def __init__(self, name: str, function: Function) -> None:
         self._name = name
         parameters = _parameters(name, function)
-        self._run = _asking(name, function, parameters)
+        self._run = run = _asking(name, function, parameters)
+        self.by_position = run is not None and run.kind in (run.POSITIONAL_ONLY, run.VAR_POSITIONAL)
+        self.run_name = None if run is None or self.by_position else run.name
         others = [each for each in parameters if each is not self._run]
         self._open = any(each.kind is each.VAR_KEYWORD for each in others)
         fields = _fields(name, function, others)
@@ -68,17 +72,6 @@ class Arguments:
     def run(self) -> str | None:
         """The name of the parameter that is given the run."""
         return None if self._run is None else self._run.name
-
-    @property
-    def by_position(self) -> bool:
-        """Whether the run is the first of its arguments."""
-        run = self._run
-        return run is not None and run.kind in (run.POSITIONAL_ONLY, run.VAR_POSITIONAL)
-
-    @property
-    def run_name(self) -> str | None:
-        """The name of the parameter that is given the run; None: it asks for none, or by position."""
-        return None if self._run is None or self.by_position else self._run.name
 
     def of(self, payload: bytes | None, args: Any) -> dict[str, Any]:
         """The keyword arguments for these args: `payload`, JSON text, or else `args`, plain values. Raises

@@ -212,10 +212,13 @@ class HandlerDelivery:
     async def _call(self, handler: Handler, context: RunContext, thread: InThread | None) -> Outcome:
         if thread is not None:
             return await self._in_thread(handler, context, thread)
-        task = self._watch.enter(handler.name, context.id)
+        task = self._watch.enter(handler.name, context._run.id)
         answer: Any = None
         try:
-            with handler.rules.inside(context):
+            if handler.rules.insides:
+                with handler.rules.inside(context):
+                    answer = await handler.call(context)
+            else:
                 answer = await handler.call(context)
             return _NO_RESULT if answer is None and not context._saw_cancel else _returned(context, answer)
         except asyncio.CancelledError:

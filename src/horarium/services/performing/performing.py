@@ -171,15 +171,15 @@ class Performing:
             if line and not self._opening:
                 self._opening = True
                 loop.call_soon(self.begin)
-            run, steady = ready.run, self._clock.steady()
+            run, now, steady = ready.run, self._clock.now(), self._clock.steady()
             if ready.turn is not None and not ready.turn[0] <= steady <= ready.turn[1]:
                 self.release(run, ready.job, NO_TURN)
                 continue
-            if not _may_begin(run, self._clock.now(), steady):
+            if not _may_begin(run, now, steady):
                 self.waiting.hold(ready)
                 self.room.set()
                 continue
-            if self.waiting.is_kept(run, ready.job, self._clock.now()):
+            if self.waiting.is_kept(run, ready.job, now):
                 self.release(run, ready.job, "released: a hold began")
                 continue
             await self._attempt(ready, task, steady)

@@ -395,15 +395,16 @@ class _Claim:
 def _claimed(run: Run, worker: str, now: Instant, steady: Instant) -> Run:
     started_at = max(now, run.due_at)
     begins = steady + started_at - now
-    claimed = replace(run, deadline=deadline_of(run, begins))
+    deadline, lease = deadline_of(run, begins), lease_end(run, begins)
     return replace(
-        claimed,
+        run,
         state=State.RUNNING,
         token=run.token + 1,
         attempt=run.attempt + 1,
         worker=worker,
         started_at=started_at,
-        lease_expires_at=lease_end(claimed, begins),
+        deadline=deadline,
+        lease_expires_at=lease if deadline is None else min(lease, deadline),
     )
 
 

@@ -84,13 +84,15 @@ type BusinessDayTrigger struct {
 	Offset     *int    `json:"offset,omitempty"`
 }
 
-// CatchUp: `latest` (the default) runs once, for the newest fire time that was missed; `all` runs the newest 1,000 of them; `none` runs none. Fire times older than `window_seconds` count as missed under every policy.
+// CatchUp: `latest` (the default) runs once, for the newest fire time that was missed; `all` runs the newest 1,000 of them; `none` runs none. `ask`: a person decides which of these it is; without a decision within `within_seconds` (14,400) it is `then` (`latest`); both mean nothing under other policies. Fire times older than `window_seconds` count as missed under every policy.
 type CatchUp struct {
 	Policy        *CatchUpPolicy `json:"policy,omitempty"`
 	WindowSeconds *float64       `json:"window_seconds,omitempty"`
+	Then          *string        `json:"then,omitempty"`
+	WithinSeconds *float64       `json:"within_seconds,omitempty"`
 }
 
-// CatchUpPolicy: The policy for fire times that could not be planned in time. One of all, latest, none.
+// CatchUpPolicy: The policy for fire times that could not be planned in time. One of all, ask, latest, none.
 type CatchUpPolicy string
 
 // Cause: Why a run exists. One of backfill, catch_up, enqueued, follow_up, manual, ping, schedule.
@@ -348,6 +350,7 @@ type JobView struct {
 	PausedUntil      *string             `json:"paused_until,omitempty"`
 	Overrides        []OverrideView      `json:"overrides,omitempty"`
 	OverridesDropped []string            `json:"overrides_dropped,omitempty"`
+	Missed           *MissedView         `json:"missed,omitempty"`
 	CreatedAt        time.Time           `json:"created_at"`
 	UpdatedAt        time.Time           `json:"updated_at"`
 	FinishedAt       *time.Time          `json:"finished_at"`
@@ -396,6 +399,18 @@ type LogRequest struct {
 type LogView struct {
 	Items      []LineView `json:"items"`
 	NextCursor *string    `json:"next_cursor"`
+}
+
+// MissedView: Fire times that a job missed and asks about (`GET /approvals`), and how that was decided.
+type MissedView struct {
+	ID         string    `json:"id"`
+	Fires      int       `json:"fires"`
+	FireAt     time.Time `json:"fire_at"`
+	LastFireAt time.Time `json:"last_fire_at"`
+	ExpiresAt  time.Time `json:"expires_at"`
+	Decision   *string   `json:"decision"`
+	By         string    `json:"by"`
+	Reason     *string   `json:"reason"`
 }
 
 // OnConflict: The effect of a call on the run that holds its key. One of keep, replace.

@@ -9,7 +9,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import force_setattr
 
 ATTEMPTS_MAX = 100
 RETRY_AGE_SECONDS_MAX = 7 * 24 * 3600
@@ -38,14 +39,27 @@ class CatchUpPolicy(StrEnum):
     NONE = "none"
     LATEST = "latest"
     ALL = "all"
+    ASK = "ask"
 
 
 class CatchUp(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """`latest` (the default) runs once, for the newest fire time that was missed; `all` runs the newest 1,000 of them;
-    `none` runs none. Fire times older than `window_seconds` count as missed under every policy."""
+    `none` runs none. `ask`: a person decides which of these it is; without a decision within `within_seconds` (14,400)
+    it is `then` (`latest`); both mean nothing under other policies. Fire times older than `window_seconds` count as
+    missed under every policy."""
 
     policy: CatchUpPolicy = CatchUpPolicy.LATEST
     window_seconds: Seconds | None = None
+    then: Literal["none", "latest", "all"] | UnsetType = UNSET
+    within_seconds: PositiveSeconds | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        asks = self.policy is CatchUpPolicy.ASK
+        for name, default in (("then", "latest"), ("within_seconds", 4 * 3600.0)):
+            if getattr(self, name) is UNSET and asks:
+                force_setattr(self, name, default)
+            elif not asks:
+                force_setattr(self, name, UNSET)
 
 
 class Overlap(StrEnum):

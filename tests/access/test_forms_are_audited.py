@@ -21,9 +21,9 @@ pytestmark = pytest.mark.slow
 store, opened, plans_are_noted = everything.store, everything.opened, everything.plans_are_noted
 READING_PAGES = {
     "POST /preview-job", "POST /sign-out", "POST /failures", "POST /acknowledge", "POST /acknowledge/undo",
-    "POST /access/end", "POST /bulk-jobs/chosen", "POST /bulk-runs/chosen",
+    "POST /access/end", "POST /bulk-jobs/chosen", "POST /bulk-runs/chosen", "POST /approvals/{id}/missed",
 }  # fmt: skip
-"""Or (failures, acknowledged causes, ended sessions) looked at where there are some, in `tests.dashboard`."""
+"""Or (failures, acknowledged causes, ended sessions, what was missed) looked at in `tests.dashboard`."""
 
 FORM = {**NEW, "name": "b", "kind": "cron", "rule": "0 3 * * *", "target": "queue", "queue": "work"}
 PLANNED = msgspec.json.encode(a_definition("planned", **RULE)).decode()

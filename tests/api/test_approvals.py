@@ -64,3 +64,36 @@ async def test_pages_go_on_where_the_one_before_ended(api: Api) -> None:
     rest = (await api.send("GET", f"/approvals?limit=2&cursor={page['next_cursor']}")).json
     assert [each["id"] for each in (*page["items"], *rest["items"])] == made
     assert rest["next_cursor"] is None
+
+
+async def test_what_was_missed_is_one_question_and_answered_once() -> None:
+    api = Api(api_keys=["first-key-1234"])
+    ben = await keyed(api, "ben", "operator")
+    asks = {"policy": "ask", "then": "none", "within_seconds": 7_200}
+    trigger = {"type": "interval", "every_seconds": 3_600}
+    made = await api.send("POST", "/jobs", a_definition("files", trigger=trigger, catch_up=asks), headers=ADMIN)
+    assert made.json["catch_up"] == {**asks, "window_seconds": None}
+    api.clock.advance(4.5 * 3_600)
+    job = (await api.send("PATCH", "/jobs/files", {"title": "Files"}, headers=ADMIN)).json
+    (asked,) = (await api.send("GET", "/approvals", headers=ben)).json["items"]
+    assert {name: asked[name] for name in ("about", "job", "fires", "then", "why_not")} == {
+        "about": "catch_up", "job": "files", "fires": 4, "then": "none", "why_not": None,
+    }  # fmt: skip
+    assert (job["missed"]["id"], job["missed"]["fires"]) == (asked["id"], 4)
+    path = f"/approvals/{asked['id']}"
+    assert (await api.send("POST", path, {"decision": "approve"}, headers=ben)).json["field"] == "decision"
+    done = await api.send("POST", path, {"decision": "latest", "reason": "one will do"}, headers=ben)
+    assert (done.status, done.json["disposition"], done.json["fires"]) == (200, "missed", 3)
+    again = await api.send("POST", path, {"decision": "all"}, headers=ADMIN)
+    assert (again.status, again.code) == (409, "already_decided")
+    assert "latest, decided by ben, because: one will do" in again.json["detail"]
+    runs = (await api.send("GET", "/runs?job=files", headers=ADMIN)).json["items"]
+    assert [(run["state"], run["cause"]) for run in runs] == [("pending", "catch_up"), ("skipped", "schedule")]
+    entries = (await api.send("GET", "/audit?action=approval.latest", headers=ADMIN)).json["items"]
+    assert [(each["object"], each["after"]["missed"]["reason"]) for each in entries] == [("job/files", "one will do")]
+
+
+async def test_a_job_that_counts_from_ends_has_nothing_to_ask(api: Api) -> None:
+    trigger = {"type": "interval", "every_seconds": 60, "from": "end"}
+    refused = await api.send("POST", "/jobs", a_definition("loop", trigger=trigger, catch_up={"policy": "ask"}))
+    assert (refused.status, refused.json["field"]) == (422, "catch_up.policy")

@@ -82,7 +82,7 @@ PAGES = {
         "GET /bulk-jobs", "POST /bulk-jobs/chosen", "POST /bulk-jobs/undo", "POST /bulk-runs/chosen",
         "GET /acknowledge", "POST /acknowledge", "POST /acknowledge/undo",
         "POST /jobs/{name}/skip", "POST /jobs/{name}/move", "POST /jobs/{name}/unskip",
-        "POST /approvals/{id}/approve", "POST /approvals/{id}/reject",
+        "POST /approvals/{id}/approve", "POST /approvals/{id}/reject", "POST /approvals/{id}/missed",
         "POST /runs/{id}/retry", "POST /runs/{id}/cancel", "GET /bulk-runs", "POST /bulk-runs",
     ),
     Scope.ADMIN: ("GET /audit", "GET /channels", "POST /channels/{name}/test", "GET /access", "POST /access",

@@ -195,7 +195,13 @@ def test_every_field_that_its_owner_wrote_is_kept_and_shown() -> None:
     }
     assert all(given[name].items() <= shown[name].items() for name in spelt - {"target", "on"})
     health = set(HealthView.__struct_fields__)
-    assert set(JobView.__struct_fields__) - set(shown) == {"ping_url", "overrides", "overrides_dropped", *health}
+    assert set(JobView.__struct_fields__) - set(shown) == {
+        "ping_url",
+        "overrides",
+        "overrides_dropped",
+        "missed",
+        *health,
+    }
     healthy = healthy_text(job, NO_HEALTH)
     assert json.loads(healthy) == {**shown, **dict.fromkeys(health), "failures_in_a_row": 0}
     assert json.loads(healthy) == json.loads(msgspec.json.encode(job_view(job, NO_HEALTH)))

@@ -13,8 +13,9 @@ from horarium.clock import Instant
 from horarium.model import Job, Run, RunChange
 from horarium.operations.settling.claiming import Claiming
 from horarium.operations.settling.holding import Holding
+from horarium.policies import CatchUpPolicy
 from horarium.ports import Claimed
-from horarium.rules import approving, rates
+from horarium.rules import approving, missed, rates
 from horarium.rules import overridden as overrides
 from horarium.testing.simulate import simulate
 from horarium.testing.simulate.workload import SHARES
@@ -81,9 +82,40 @@ def runs_what_was_skipped(patch: pytest.MonkeyPatch) -> None:
     def settled(job: Job, now: Instant, owed: Sequence[overrides.Owed]) -> overrides.Settled:
         found = honest(job, now, owed)
         skipped = [overrides.Owed(each.first, "schedule") for each in found.dropped]  # type: ignore[arg-type]
-        return overrides.Settled([*found.owed, *skipped], [], found.overrides)
+        return overrides.Settled([*found.owed, *skipped], [], found.overrides, [])
 
     patch.setattr("horarium.rules.planning.settled", settled)
+
+
+def forgets_what_waits(patch: pytest.MonkeyPatch) -> None:
+    honest = missed.settled
+
+    def settled(*given: Any) -> missed.Settled | None:
+        found = honest(*given)
+        return found and found._replace(owed=found.owed[:1], dropped=found.dropped[:1])
+
+    patch.setattr(missed, "settled", settled)
+
+
+def asks_anew(patch: pytest.MonkeyPatch) -> None:
+    honest = missed.asked_more
+
+    def asked_more(job: Job, ranges: Sequence[overrides.Dropped], now: Instant) -> Any:
+        return honest(replace(job, missed=None) if ranges else job, ranges, now)
+
+    patch.setattr(missed, "asked_more", asked_more)
+
+
+def runs_what_was_not_wanted(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(missed._RUNS_MAX, CatchUpPolicy.NONE, 1)
+
+
+def waits_for_nobody(patch: pytest.MonkeyPatch) -> None:
+    honest = missed.decided
+    patch.setattr(
+        "horarium.operations.deciding.approving.decided",
+        lambda job, policy, *given: honest(job, CatchUpPolicy(str(job.catch_up.then)), *given),
+    )
 
 
 MUTANTS: dict[str, tuple[Patch, int, str]] = {
@@ -91,9 +123,13 @@ MUTANTS: dict[str, tuple[Patch, int, str]] = {
     "a hold is heard of late": (hears_late, 0, "begins under hold"),
     "a lifted hold brings nothing back": (brings_nothing_back, 1, "never came to an end"),
     "nobody waits for a decision": (asks_and_goes_on, 2, "begins though it waits for a decision"),
-    "two decisions count": (decides_again, 0, "was decided twice"),
+    "two decisions count": (decides_again, 2, "was decided twice"),
     "a rate lets one more begin": (lets_one_more_begin, 16, "begins as number"),
-    "a skipped fire time runs": (runs_what_was_skipped, 45, "begins though its fire time was skipped"),
+    "a skipped fire time runs": (runs_what_was_skipped, 127, "begins though its fire time was skipped"),
+    "some of what waits is forgotten": (forgets_what_waits, 12, "nothing accounts for its fire time"),
+    "a second absence takes the place of the first": (asks_anew, 170, "nothing accounts for its fire time"),
+    "what is not wanted runs": (runs_what_was_not_wanted, 70, "missed are given up, decided was none"),
+    "a decision is not the one that was made": (waits_for_nobody, 8, "of what it missed, and it was"),
 }
 """How each breaks a rule, the first seed that is tried, and what is said of it."""
 

@@ -71,9 +71,11 @@ export interface BusinessDayTrigger {
 export interface CatchUp {
   policy?: CatchUpPolicy;
   window_seconds?: number | null;
+  then?: "all" | "latest" | "none";
+  within_seconds?: number;
 }
 
-export type CatchUpPolicy = "all" | "latest" | "none";
+export type CatchUpPolicy = "all" | "ask" | "latest" | "none";
 
 export type Cause = "backfill" | "catch_up" | "enqueued" | "follow_up" | "manual" | "ping" | "schedule";
 
@@ -300,6 +302,7 @@ export interface JobView {
   paused_until?: string | null;
   overrides?: OverrideView[];
   overrides_dropped?: string[];
+  missed?: MissedView;
   created_at: string;
   updated_at: string;
   finished_at: string | null;
@@ -342,6 +345,17 @@ export interface LogRequest {
 export interface LogView {
   items: LineView[];
   next_cursor: string | null;
+}
+
+export interface MissedView {
+  id: string;
+  fires: number;
+  fire_at: string;
+  last_fire_at: string;
+  expires_at: string;
+  decision: string | null;
+  by: string;
+  reason: string | null;
 }
 
 export type OnConflict = "keep" | "replace";

@@ -247,12 +247,17 @@ TOOLS = (
     ),
     Tool(
         "approve",
-        "Decide whether a run that waits for approval begins, where your role may. It waits for a person's judgement: "
+        "Decide whether a run that waits for approval begins, or how many of the fire times run that a job missed, "
+        "where your role may. It waits for a person's judgement: "
         "ask one, and decide as you were told.",
         _approve,
         {
             "id": _text("The run.", 64),
-            "decision": {"type": "string", "enum": ["approve", "reject"], "description": "`reject`: it is skipped."},
+            "decision": {
+                "type": "string",
+                "enum": ["approve", "reject", "none", "latest", "all"],
+                "description": "`reject`: it is skipped. The last three are about fire times that were missed.",
+            },
             "reason": _text("Why, for those who read it later.", 1_000),
         },
         ("id", "decision"),

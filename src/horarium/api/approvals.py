@@ -1,4 +1,4 @@
-"""The endpoints under /approvals: runs that wait for a person's decision."""
+"""The endpoints under /approvals: what waits for a person's decision."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ _KEY = re.compile(r"[0-9a-f]{16}-[0-9a-fA-F-]{1,64}", re.ASCII)
 
 
 class DecisionRequest(Struct, forbid_unknown_fields=True):
-    """Whether the run begins, and why."""
+    """Whether the run begins, or how much runs of what was missed, and why."""
 
-    decision: Annotated[Literal["approve", "reject"], Meta(description="`reject`: it ends as skipped.")]
+    decision: Annotated[
+        Literal["approve", "reject", "none", "latest", "all"],
+        Meta(description="`reject`: it ends as skipped. The last three: of fire times that were missed."),
+    ]
     reason: Reason | None = None
 
 
 class ApprovalPage(Struct):
-    """One page of runs that wait for a decision, the soonest end first."""
+    """One page of what waits for a decision, the soonest end first."""
 
     items: list[ApprovalView]
     next_cursor: str | None = None
@@ -43,7 +46,7 @@ class Approvals:
         query: PageQuery = call.query
         after = read_cursor("approvals", query.cursor, lambda text: _KEY.fullmatch(text) is not None)
         page = await self._approving.page(call.principal, None if after is None else OPEN + after, query.limit)
-        items = [approval_view(each.run, each.job, each.question.by_name, each.why_not) for each in page.items]
+        items = [approval_view(each) for each in page.items]
         more = None if page.next_after is None else page.next_after.removeprefix(OPEN)
         hidden = more is not None and call.principal.bound
         return answer(ApprovalPage(items, None if hidden else write_cursor("approvals", more)))
@@ -58,17 +61,20 @@ class Approvals:
             Endpoint(
                 method="GET", path="/approvals", name="listApprovals", costly=True, tag="approvals", bound=True,
                 handle=self.list_all, query=PageQuery, scope=Scope.RUNS_READ,
-                summary="Runs that wait for a decision, the soonest end first",
-                description="Of jobs with the field `approval`. A page may be short.",
+                summary="What waits for a decision, the soonest end first",
+                description="Runs of jobs with the field `approval`, and what was missed of jobs with `catch_up: ask`. "
+                "A page may be short.",
                 answers={200: (ApprovalPage, "One page")}, problems=("invalid_cursor",),
             ),
             Endpoint(
                 method="POST", path="/approvals/{id}", name="decide", tag="approvals", handle=self.decide,
-                scope=Scope.RUNS_WRITE, summary="Let a run begin, or not",
+                scope=Scope.RUNS_WRITE, summary="Let a run begin, or not; or say what runs of what was missed",
                 description="Who may decide is said by the job's `approval`. A second decision is refused with whose "
                 "the first one was.",
                 body=DecisionRequest, read=BodyReader(DecisionRequest),
-                examples=(Example("approved", {"decision": "approve", "reason": "figures checked"}),),
-                answers={200: (RunView, "The run as it now is")}, problems=("not_found", "already_decided", "conflict"),
+                examples=(Example("approved", {"decision": "approve", "reason": "figures checked"}),
+                          Example("caught up", {"decision": "latest"})),
+                answers={200: (RunView, "The run as it is now, or the first of what was missed")},
+                problems=("not_found", "already_decided", "conflict"),
             ),
         ]  # fmt: skip

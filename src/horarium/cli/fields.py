@@ -24,7 +24,7 @@ else:
     # Older releases of click have no generic types.
     FloatType = TextType = AnyType = click.ParamType
 
-CATCH_UPS = ("none", "latest", "all")
+CATCH_UPS = ("none", "latest", "all", "ask")
 OVERLAPS = ("allow", "skip", "buffer_one", "buffer_all", "cancel_other", "terminate_other")
 TRIGGER_FLAGS = ("rrule", "cron", "every", "at", "when")
 TARGET_FLAGS = ("http", "queue", "handler", "bus", "external")
@@ -328,34 +328,19 @@ def read_text(path: str) -> str:
 # ---- policies ---------------------------------------------------------------------------------------------------
 
 POLICIES: dict[str, tuple[str, ...]] = {
-    "catch_up": ("catch_up", "policy"),
-    "catch_up_window": ("catch_up", "window_seconds"),
-    "overlap": ("overlap",),
-    "attempts": ("retry", "attempts_max"),
-    "backoff": ("retry", "backoff_seconds"),
-    "backoff_factor": ("retry", "backoff_factor"),
-    "backoff_max": ("retry", "backoff_max_seconds"),
-    "retry_age": ("retry", "age_max_seconds"),
-    "silences": ("retry", "silences_max"),
-    "start_timeout": ("timeouts", "start_seconds"),
-    "execution_timeout": ("timeouts", "execution_seconds"),
-    "heartbeat_timeout": ("timeouts", "heartbeat_seconds"),
-    "priority": ("priority",),
-    "fair": ("fair",),
-    "jitter": ("jitter_seconds",),
-    "starts_at": ("starts_at",),
-    "ends_at": ("ends_at",),
-    "fires_max": ("fires_max",),
-    "title": ("title",),
-    "buffer_max": ("buffer_max",),
-    "approve_by": ("approval", "roles"),
-    "approve_within": ("approval", "within_seconds"),
-    "approve_else": ("approval", "then"),
-    "four_eyes": ("approval", "four_eyes"),
-    "keep": ("retention", "finished_seconds"),
-    "keep_runs": ("retention", "runs_max"),
-    "enabled": ("enabled",),
-}
+    "catch_up": ("catch_up", "policy"), "catch_up_window": ("catch_up", "window_seconds"),
+    "catch_up_within": ("catch_up", "within_seconds"), "catch_up_else": ("catch_up", "then"), "overlap": ("overlap",),
+    "attempts": ("retry", "attempts_max"), "backoff": ("retry", "backoff_seconds"),
+    "backoff_factor": ("retry", "backoff_factor"), "backoff_max": ("retry", "backoff_max_seconds"),
+    "retry_age": ("retry", "age_max_seconds"), "silences": ("retry", "silences_max"),
+    "start_timeout": ("timeouts", "start_seconds"), "execution_timeout": ("timeouts", "execution_seconds"),
+    "heartbeat_timeout": ("timeouts", "heartbeat_seconds"), "priority": ("priority",), "fair": ("fair",),
+    "jitter": ("jitter_seconds",), "starts_at": ("starts_at",), "ends_at": ("ends_at",), "fires_max": ("fires_max",),
+    "title": ("title",), "buffer_max": ("buffer_max",), "approve_by": ("approval", "roles"),
+    "approve_within": ("approval", "within_seconds"), "approve_else": ("approval", "then"),
+    "four_eyes": ("approval", "four_eyes"), "keep": ("retention", "finished_seconds"),
+    "keep_runs": ("retention", "runs_max"), "enabled": ("enabled",),
+}  # fmt: skip
 """Flag -> where its value is in a job."""
 
 

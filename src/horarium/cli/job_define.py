@@ -13,6 +13,7 @@ import click
 
 from horarium.cli.documents import read_definitions
 from horarium.cli.fields import (
+    CATCH_UPS,
     DURATION,
     INSTANT,
     JSON,
@@ -66,8 +67,14 @@ def _silences(_: click.Context, __: click.Parameter, value: str | None) -> int |
 
 ROLES = ("viewer", "operator", "producer", "editor", "worker", "admin")
 POLICY_OPTIONS = [
-    click.option("--catch-up", type=click.Choice(["none", "latest", "all"]), help="What becomes of missed fire times."),
+    click.option("--catch-up", type=click.Choice(CATCH_UPS), help="What becomes of missed fire times."),
     click.option("--catch-up-window", type=DURATION, metavar="DURATION", help="Older missed fire times are dropped."),
+    click.option(
+        "--catch-up-within", type=DURATION, metavar="DURATION", help="With --catch-up ask: so long it waits (4h)."
+    ),
+    click.option(
+        "--catch-up-else", type=click.Choice(CATCH_UPS[:3]), help="And without a decision it is that (latest)."
+    ),
     click.option(
         "--overlap",
         type=click.Choice(OVERLAPS),

@@ -1,12 +1,11 @@
-"""Runs that wait for a person's decision, as `Client.approvals`."""
+"""What waits for a person's decision, as `Client.approvals`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 from horarium.client.transport import Transport, segment
-from horarium.wire.approvals import ApprovalView
+from horarium.wire.approvals import ApprovalView, Decision
 from horarium.wire.views import RunView
 
 
@@ -17,10 +16,11 @@ class Approvals:
         self._transport = transport
 
     def list(self) -> Iterator[ApprovalView]:
-        """The runs that wait, the soonest end first."""
+        """What waits, the soonest end first."""
         return self._transport.items("/approvals", ApprovalView)
 
-    def decide(self, run_id: str, decision: Literal["approve", "reject"], reason: str | None = None) -> RunView:
-        """Let the run begin, or not. Raises NotFound, Forbidden, and Conflict where another one was quicker."""
+    def decide(self, run_id: str, decision: Decision, reason: str | None = None) -> RunView:
+        """Let the run begin, or not; or say how many of the fire times run that a job missed. Raises
+        NotFound, Forbidden, and Conflict where another one was quicker."""
         body = {"decision": decision, "reason": reason}
         return self._transport.call("POST", f"/approvals/{segment(run_id)}", RunView, body=body, repeatable=False)

@@ -39,6 +39,7 @@ CATCH_UPS = (
     (CatchUpPolicy.LATEST.value, "Run once, for the newest"),
     (CatchUpPolicy.ALL.value, "Run all of them"),
     (CatchUpPolicy.NONE.value, "Run none of them"),
+    (CatchUpPolicy.ASK.value, "Ask a person"),
 )
 FIELDS = (
     "name", "title", "labels", "kind", "rule", "timezone", "target", "url", "method", "headers", "handler", "queue",

@@ -1,34 +1,33 @@
-"""Runs that wait for a person's decision, as a `Scheduler` shows and decides them."""
+"""What waits for a person's decision, as a `Scheduler` shows and decides them."""
 
 from __future__ import annotations
-
-from typing import Literal
 
 from horarium.library.named import Part, in_name_of_actor
 from horarium.library.values import Run
 from horarium.operations.bounds.listing import pages_of
 from horarium.ports import PAGE_MAX
-from horarium.wire.approvals import ApprovalView, approval_view
+from horarium.wire.approvals import ApprovalView, Decision, approval_view
 
 
 class ApprovalMethods(Part):
     """The approvals of a scheduler's jobs (docs/approvals.md)."""
 
     async def list_approvals(self) -> list[ApprovalView]:
-        """The runs that wait for a decision, the soonest end first."""
+        """What waits for a decision, the soonest end first."""
         pages = pages_of(lambda after: self._operations.approving.page(None, after, PAGE_MAX))
         waiting = [each async for page in pages for each in page]
-        return [approval_view(each.run, each.job, each.question.by_name, each.why_not) for each in waiting]
+        return [approval_view(each) for each in waiting]
 
     @in_name_of_actor
     async def decide(
         self,
         run_id: str,
-        decision: Literal["approve", "reject"],
+        decision: Decision,
         reason: str | None = None,
         *,
         actor: str | None = None,
     ) -> Run:
-        """Let a run begin that waits for it, or not. Raises NotFound, AlreadyDecided, and Forbidden where who acts
+        """Let a run begin that waits for it, or not; or say how many of the fire times run that a job missed (`none`,
+        `latest`, `all`): the first of their rows. Raises NotFound, AlreadyDecided, and Forbidden where who acts
         asked for it and the job wants four eyes."""
         return Run(await self._operations.approving.decide(run_id, decision, reason))

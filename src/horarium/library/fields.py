@@ -22,7 +22,7 @@ from horarium.wire.faults import find_faults, say_faults, unknown_names
 from horarium.wire.rates import plain_rates
 
 Role = Literal["api", "planner", "dispatcher", "rescuer", "pruner"]
-CatchUpWord = Literal["none", "latest", "all"]
+CatchUpWord = Literal["none", "latest", "all", "ask"]
 OverlapWord = Literal["allow", "skip", "buffer_one", "buffer_all", "cancel_other", "terminate_other"]
 
 

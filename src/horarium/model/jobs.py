@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from horarium.clock import Instant
 from horarium.model.follows import Follow, Occasion
+from horarium.model.missed import Missed
 from horarium.model.overrides import Override
 from horarium.model.states import JobState
 from horarium.model.targets import Target, queue_of
@@ -69,7 +70,7 @@ class Job(Definition, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     to which a trigger without a start of its own is anchored. `finished_at` is when it was found that the job has
     nothing left to do: its rule yields no fire time any more, and its runs have ended. `overrides`: fire times that a
     person skipped or moved, by fire time; `overrides_dropped`: those that its last edit dropped, since its rule yields
-    them no longer.
+    them no longer. `missed`: fire times up to the cursor about which a person is asked.
     """
 
     id: str
@@ -88,6 +89,7 @@ class Job(Definition, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     finished_at: Instant | None = None
     overrides: tuple[Override, ...] = ()
     overrides_dropped: tuple[Instant, ...] = ()
+    missed: Missed | None = None
 
     @property
     def queue(self) -> str:

@@ -107,8 +107,8 @@ class Operations:
 
     @property
     def approving(self) -> Approving:
-        """Runs that wait for a decision."""
-        return Approving(self.context, self.settling, self.versions)
+        """What waits for a decision."""
+        return Approving(self.context, self.settling, self.versions, self.jobs.changes)
 
     @property
     def versions(self) -> Versions:

@@ -7,21 +7,25 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from horarium.clock import Instant
-from horarium.model import Plan
+from horarium.model import Job, Plan, Run
 from horarium.model.records import Record, instant_key, key_instant
 from horarium.rules.approving import is_waiting
 
 OPEN = "approval/"
 """What the names of these records begin with; then the end of the time for a decision, and the run."""
+MISSED = "missed"
+"""The label by which such a record is found that leads to no run."""
 
 
 class Question(Struct, frozen=True):
-    """A run is asked about, until then. `by`: who asked for the run (a subject; empty: its rule), and `by_name`."""
+    """A run is asked about, until then. `by`: who asked for the run (a subject; empty: its rule), and `by_name`.
+    `job_id`: there is no such run yet, but a job that asks about fire times which were missed (`rules.missed`)."""
 
     run_id: str
     expires_at: Instant
     by: str = ""
     by_name: str = ""
+    job_id: str = ""
 
     @staticmethod
     def name_of(expires_at: Instant, run_id: str) -> str:
@@ -30,15 +34,30 @@ class Question(Struct, frozen=True):
 
     @property
     def record(self) -> Record:
-        body = msgspec.json.encode([self.by, self.by_name])
-        return Record(name=self.name_of(self.expires_at, self.run_id), body=body)
+        body = msgspec.json.encode([self.by, self.by_name, self.job_id] if self.job_id else [self.by, self.by_name])
+        labels = {MISSED: self.run_id} if self.job_id else {}
+        return Record(name=self.name_of(self.expires_at, self.run_id), body=body, labels=labels)
+
+
+class Waiting(Struct, frozen=True):
+    """A run that waits for a decision: who asked for it, and why the reader may not decide (None: it may). `missed`: it
+    stands for fire times that were missed, and is stored nowhere."""
+
+    run: Run
+    job: Job
+    question: Question
+    why_not: str | None = None
+
+    @property
+    def missed(self) -> bool:
+        return bool(self.question.job_id)
 
 
 def question_of(record: Record) -> Question:
     """The question that a record holds."""
     key = record.name.removeprefix(OPEN)
-    by, by_name = msgspec.json.decode(record.body, type=tuple[str, str])
-    return Question(key.partition("-")[2], key_instant(key), by, by_name)
+    said = msgspec.json.decode(record.body, type=tuple[str, ...])
+    return Question(key.partition("-")[2], key_instant(key), *said)
 
 
 def with_questions(planned: Plan, by: str = "", by_name: str = "") -> Plan:

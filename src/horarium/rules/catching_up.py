@@ -35,29 +35,37 @@ class Gap(NamedTuple):
 
 def account(
     job: Job, now: Instant, horizon: Instant, ran: Sequence[Instant], skipped: Sequence[Skipped]
-) -> tuple[list[Owed], list[Dropped]]:
-    """Sort the fire times in (cursor, horizon] into owed ones and dropped ones. `skipped`: stretches of holds whose
-    fire times do not run, by begin; `ran`: fire times that have a row already, ascending."""
+) -> tuple[list[Owed], list[Dropped], list[Dropped]]:
+    """Sort the fire times in (cursor, horizon] into owed ones, dropped ones and those that a person is asked about.
+    `skipped`: stretches of holds whose fire times do not run, by begin; `ran`: fire times that have a row already,
+    ascending."""
     cursor = job.planned_until
     first = next_in_window(job, cursor)
     if first is None or first > horizon:
-        return [], []
+        return [], [], []
     held = _held(job, cursor, horizon, ran, skipped)
     if first > now - MISFIRE_GRACE:
         on_time = fires_in_window(job, cursor, horizon, CATCH_UP_RUNS_MAX)
-        return [Owed(fire, Cause.SCHEDULE) for fire in on_time if not _is_skipped(fire, skipped)], held
-    keep_from = _keep_from(job, first, now)
+        return [Owed(fire, Cause.SCHEDULE) for fire in on_time if not _is_skipped(fire, skipped)], held, []
+    asks = job.catch_up.policy is CatchUpPolicy.ASK
+    keep_from = _oldest(job, first, now)
+    if asks or job.catch_up.policy is CatchUpPolicy.NONE:
+        keep_from = max(keep_from, now - MISFIRE_GRACE)
     late = [fire for fire in _kept(job, gaps(keep_from, now, skipped)) if fire > cursor]
     owed = [Owed(fire, Cause.SCHEDULE if fire > now - MISFIRE_GRACE else Cause.CATCH_UP) for fire in late]
     ahead = fires_in_window(job, now, horizon, CATCH_UP_RUNS_MAX)
     owed += [Owed(fire, Cause.SCHEDULE) for fire in ahead if not _is_skipped(fire, skipped)]
     until = (late[0] - 1) if late else now
-    missed = [
-        range_
-        for gap in gaps(cursor, until, skipped)
-        for range_ in dropped_ranges(job, *gap, Disposition.MISSED, f"catch_up: {job.catch_up.policy}", ran)
-    ]
-    return owed, [*missed, *held]
+    too_old = min(max(cursor, _oldest(job, first, now)), until) if asks else until
+    missed, asked = (
+        [
+            range_
+            for gap in gaps(start, end, skipped)
+            for range_ in dropped_ranges(job, *gap, Disposition.MISSED, f"catch_up: {job.catch_up.policy}", ran)
+        ]
+        for start, end in ((cursor, too_old), (too_old, until))
+    )
+    return owed, [*missed, *held], asked
 
 
 def gaps(after: Instant, until: Instant, skipped: Sequence[Skipped]) -> list[Gap]:
@@ -90,11 +98,10 @@ def _is_skipped(fire: Instant, skipped: Sequence[Skipped]) -> bool:
     return any(begins_at <= fire < ends_at for begins_at, ends_at, _ in skipped)
 
 
-def _keep_from(job: Job, first: Instant, now: Instant) -> Instant:
-    """After which instant late fire times are still considered."""
+def _oldest(job: Job, first: Instant, now: Instant) -> Instant:
+    """After which instant late fire times are not too old."""
     window = job.catch_up.window_seconds
-    oldest = first - 1 if window is None else max(first - 1, now - to_micros(window) - 1)
-    return max(oldest, now - MISFIRE_GRACE) if job.catch_up.policy is CatchUpPolicy.NONE else oldest
+    return first - 1 if window is None else max(first - 1, now - to_micros(window) - 1)
 
 
 def _kept(job: Job, among: Sequence[Gap]) -> list[Instant]:

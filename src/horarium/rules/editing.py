@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from horarium.clock import Instant
 from horarium.model import Cause, Disposition, Job, Plan, Run, RunChange, State
+from horarium.rules import missed
 from horarium.rules.calendars import without_days
 from horarium.rules.compiled import after_end
 from horarium.rules.finishing import looked_at
@@ -24,14 +25,13 @@ from horarium.rules.planning import (
     CURSOR_AHEAD,
     apply_overlap,
     dropped_run,
-    exhausted,
     is_fire_time,
     passed_while_paused,
     resume,
     timed,
 )
 from horarium.rules.reconciling import is_ahead, taken_back
-from horarium.rules.windows import dropped_range, dropped_ranges, fires_in_window
+from horarium.rules.windows import dropped_range, dropped_ranges, exhausted, fires_in_window
 
 
 def plan_now(
@@ -177,7 +177,9 @@ def _past_claims(paused: Job, unfinished: Sequence[Run], now: Instant) -> Job:
 
 def delete(job: Job, now: Instant) -> Plan:
     """The job ends. What becomes of its runs `reconcile` says; its history stays until pruned."""
-    return Plan(replace(job, deleted_at=now, next_fire_at=None, updated_at=now))
+    passed = missed.given_up(job, "the job was deleted before it was decided what becomes of them")
+    ended = replace(job, deleted_at=now, next_fire_at=None, updated_at=now, missed=None)
+    return Plan(ended, tuple(dropped_run(job, each, now) for each in passed))
 
 
 def edit(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instant, ran: Sequence[Instant] = ()) -> Plan:
@@ -208,7 +210,7 @@ def _change_fields(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instan
     stays = not job.enabled or job.held_until is not None
     cursor = job.planned_until if stays and not retimed else now
     changed = replace(wanted, anchor_at=anchor, updated_at=now, planned_until=cursor, overrides_dropped=())
-    changed = still_yielded(changed, now)
+    changed = still_yielded(missed.pinned(job, changed) if retimed or anchor != job.anchor_at else changed, now)
     planned = _withdrawing(changed, unfinished, now, "the job was changed")
     return replace(planned, runs=passed)
 
@@ -246,9 +248,8 @@ def reanchor(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan:
     """Bring back a job whose cursor was carried into the future by a wall clock that was wrong for a while. Runs
     planned there are withdrawn, and those put off from there are put off from `now`."""
     anchor = now if job.anchor_at > now + CURSOR_AHEAD else job.anchor_at
-    planned = _withdrawing(
-        replace(job, planned_until=now, anchor_at=anchor), unfinished, now, "the clock had been wrong"
-    )
+    back = missed.pinned(job, replace(job, planned_until=now, anchor_at=anchor))
+    planned = _withdrawing(back, unfinished, now, "the clock had been wrong")
     late = tuple(
         RunChange(_put_at(run, now + max(0, run.due_at - decided_at)), run.token, run.state)
         for run in unfinished

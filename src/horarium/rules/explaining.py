@@ -19,6 +19,7 @@ from horarium.model import UNFINISHED, Cause, Disposition, EventKind, Job, Run, 
 from horarium.model.holds import HeldMissed, Hold
 from horarium.rules.approving import is_waiting, last_word
 from horarium.rules.holds import hold_at, words_of_hold
+from horarium.rules.missed import as_run, waits
 from horarium.rules.overridden import moved_to, of_fire, run_moved_to, said
 from horarium.rules.planning import trigger_of
 from horarium.triggers import Trigger, parse_trigger
@@ -100,7 +101,7 @@ _CAUSES = {
 
 
 def _said_of_skipped(run: Run) -> str:
-    said = run.history[0].message if run.history else str(run.disposition)
+    said = run.history[-1].message if run.history else str(run.disposition)
     return said if run.fires > 1 or not run.error else f"{run.disposition}: {run.error}"
 
 
@@ -166,17 +167,17 @@ def _from_rule(job: Job, at: Instant, now: Instant) -> Explanation:
     said = "" if gap is None or missing is None else _said_of_gap(missing, zone)
     if not fires:
         return _why_not(job, trigger, zone, at, _became(trigger, zone, at, gap, said) if gap and said else None)
-    told = refused(job, at, now) or _limited(job, at)
-    if told is not None:
+    if (told := refused(job, at, now) or _limited(job, at)) is not None:
         return told
     how = f"{said}: moved to {_clock(zone, at)}" if said else "the rule fires then"
     if at > now:
         return Explanation(at, True, f"{how}: it will run")
     if at > job.planned_until:
         return Explanation(at, True, f"{how}: it is due, and is about to be planned")
+    if waits(job, at):
+        return Explanation(at, False, f"{how}, but it was missed; {as_run(job).history[-1].message}")
     if at <= job.created_at:
-        text = f"{how}, but the job was made later, at {to_text(job.created_at)}"
-        return Explanation(at, False, text)
+        return Explanation(at, False, f"{how}, but the job was made later, at {to_text(job.created_at)}")
     return Explanation(at, False, f"{how}; no run is kept: it was deleted by retention, or the job was changed since")
 
 

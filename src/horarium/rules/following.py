@@ -42,6 +42,7 @@ from horarium.model.follows import AFTER_MAX
 from horarium.model.targets import FOLLOW_QUEUE, NOTIFY_QUEUE
 from horarium.policies import Retry
 from horarium.rules.approving import is_waiting
+from horarium.rules.missed import as_run
 from horarium.rules.overridden import run_moved_to
 from horarium.rules.planning import PLANNED_CAUSES, due_of
 
@@ -225,7 +226,23 @@ def follow_plan(planned: Plan, now: Instant, earlier: dict[str, Sequence[Run]] |
         for each in _wanted(job, run, None, now, before.get(run.id, ()))
         if (follow_up := _follow_up(job, run, each, 0, now)) is not None
     ]
+    runs += [found for each in _about_missed(planned, now) if (found := _follow_up(job, *each, 0, now)) is not None]
     return replace(planned, changes=changes, runs=(*planned.runs, *runs))
+
+
+def _about_missed(planned: Plan, now: Instant) -> Iterator[tuple[Run, _Wanted]]:
+    """The events of a question about fire times that were missed: it is new, or was not decided in time."""
+    job, first = planned.job, next((run for run in planned.runs if _was_missed(run, now)), None)
+    if job.missed is not None and job.missed.asked_at == now:
+        first, occasion = as_run(job), Occasion.APPROVAL_WANTED
+    else:
+        occasion = Occasion.APPROVAL_EXPIRED
+    if first is not None:
+        yield from ((first, each) for each in _of_occasion(job, first, occasion, now, ()))
+
+
+def _was_missed(run: Run, now: Instant) -> bool:
+    return any(event.kind is EventKind.EXPIRED and event.at == now for event in run.history)
 
 
 def follow_behind(job: Job, run: Run, now: Instant, earlier: Sequence[Run] = ()) -> list[Run]:
@@ -399,10 +416,14 @@ def message_of(job: Job, run: Run, occasion: Occasion, count: int, seconds: floa
             return f"{name} was not started in time: {error}"
         case Occasion.RECOVERED:
             return f"{name} recovered after {count} failed run{'s' if count > 1 else ''}"
+        case Occasion.APPROVAL_WANTED if run.fires > 1 or run.cause is Cause.CATCH_UP:
+            many = f"{run.fires:,} missed fire time{'s' if run.fires > 1 else ''}, from {to_text(run.fire_at)}"
+            return f"{name} asks for a decision about {many}, until {to_text(run.due_at)}"
         case Occasion.APPROVAL_WANTED:
             return f"{name} asks for a decision about {to_text(run.fire_at)}, until {to_text(run.due_at)}"
         case Occasion.APPROVAL_EXPIRED:
-            return f"{name} of {to_text(run.fire_at)}: {run.history[-1].message}"
+            said = next(event.message for event in reversed(run.history) if event.kind is EventKind.EXPIRED)
+            return f"{name} of {to_text(run.fire_at)}: {said}"
         case Occasion.LATE:
             return f"{name} did not begin within {seconds:g} s of {to_text(owed_at(job, run))}{_why_behind(run)}"
         case Occasion.OVERDUE:

@@ -17,7 +17,8 @@ from horarium.clock import INSTANT_MAX, SECOND, Instant, to_micros
 from horarium.model import Job
 from horarium.policies import CatchUpPolicy
 from horarium.rules.overridden import MISFIRE_GRACE
-from horarium.rules.planning import due_of, exhausted
+from horarium.rules.planning import due_of
+from horarium.rules.windows import exhausted
 from horarium.triggers import Trigger, read_stored
 from horarium.triggers.spec import read_instant
 
@@ -254,7 +255,8 @@ def _caught_up(job: Job, fires: list[Instant], end: Instant, at_end: bool) -> li
         return fires
     if window is not None:
         fires = [fire for fire in fires if fire >= end - to_micros(window)]
-    match job.catch_up.policy:
+    asks = job.catch_up.policy is CatchUpPolicy.ASK
+    match CatchUpPolicy(str(job.catch_up.then)) if asks else job.catch_up.policy:
         case CatchUpPolicy.NONE:
             return [fire for fire in fires if fire > punctual]
         case CatchUpPolicy.LATEST:

@@ -21,7 +21,8 @@ from horarium.model.overrides import Override
 from horarium.model.records import Record, RecordChange, instant_key
 from horarium.rules.compiled import trigger_of
 from horarium.rules.overridden import Dropped, of_fire, one
-from horarium.rules.planning import dropped_run, exhausted, timed
+from horarium.rules.planning import dropped_run, timed
+from horarium.rules.windows import exhausted
 from horarium.triggers.join import After, JoinOutcome
 from horarium.triggers.words import say_list
 

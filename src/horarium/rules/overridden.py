@@ -47,11 +47,13 @@ class Dropped(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """What became of the overrides that fell due: those to run, those that don't, and all that were dealt with."""
+    """What became of the overrides that fell due: those to run, those that don't, all that were dealt with, and of them
+    those that a person is asked about."""
 
     owed: list[Owed]
     dropped: list[Dropped]
     overrides: list[Override]
+    asked: list[Dropped]
 
 
 def of_fire(job: Job, fire_at: Instant) -> Override | None:
@@ -85,7 +87,7 @@ def settled(job: Job, now: Instant, owed: Iterable[Owed]) -> Settled:
         beyond = {each.fire_at for each in [each for each in due if each.to is not None][room:]}
         due = [each for each in due if each.fire_at not in beyond]
     newest = max([*(each.due_at for each in owed), *(each.due_at for each in due)], default=now)
-    found = Settled([], [], due)
+    found = Settled([], [], due, [])
     for each in due:
         if each.to is None:
             found.dropped.append(one(each.fire_at, Disposition.SKIPPED_OVERRIDE, said(each)))
@@ -94,6 +96,8 @@ def settled(job: Job, now: Instant, owed: Iterable[Owed]) -> Settled:
         elif _is_given_up(job, each.to, newest, now):
             why = f"catch_up: {job.catch_up.policy}; {said(each)}"
             found.dropped.append(one(each.fire_at, Disposition.MISSED, why))
+        elif job.catch_up.policy is CatchUpPolicy.ASK:
+            found.asked.append(one(each.fire_at, Disposition.MISSED, said(each)))
         else:
             found.owed.append(Owed(each.fire_at, Cause.CATCH_UP, each))
     return found
@@ -124,7 +128,7 @@ def passed_by(job: Job, now: Instant) -> Settled:
         else one(each.fire_at, Disposition.SKIPPED_PAUSED, f"{paused}; {said(each)}")
         for each in due
     ]
-    return Settled([], dropped, due)
+    return Settled([], dropped, due, [])
 
 
 def one(fire_at: Instant, disposition: Disposition, reason: str) -> Dropped:

@@ -34,6 +34,7 @@ from horarium.model import (
     shown_state,
 )
 from horarium.policies import CatchUpPolicy, Overlap
+from horarium.rules import missed
 from horarium.rules.approving import asked
 from horarium.rules.catching_up import CATCH_UP_RUNS_MAX as CATCH_UP_RUNS_MAX
 from horarium.rules.catching_up import account
@@ -57,11 +58,7 @@ from horarium.rules.overridden import (
     settled,
 )
 from horarium.rules.settling import cancel, terminate
-from horarium.rules.windows import (
-    dropped_ranges,
-    fires_in_window,
-    next_in_window,
-)
+from horarium.rules.windows import dropped_ranges, exhausted, fires_in_window, next_in_window
 from horarium.triggers.budget import LIST_STEPS, limited
 
 BACKFILL_RUNS_MAX = 1_000
@@ -99,7 +96,7 @@ def plans_when_due(job: Job) -> bool:
     ends, or the next thing to do is about a fire time that was skipped or moved."""
     if needs_unfinished(job) or after_end(job) is not None or not job.enabled or job.held_until is not None:
         return True
-    return bool(job.overrides) and job.next_fire_at == next_due(job)
+    return job.next_fire_at is not None and job.next_fire_at in (next_due(job), missed.over_at(job))
 
 
 def last_run_id(job: Job) -> str | None:
@@ -108,15 +105,15 @@ def last_run_id(job: Job) -> str | None:
 
 
 def next_fire(job: Job, after: Instant) -> Instant | None:
-    """The job's first fire time after `after`, within its own window and count, or when a fire time falls due that was
-    skipped or moved, if that is earlier. Of one that is paused: the instant at which it goes on, or None."""
-    if job.deleted_at is not None or exhausted(job):
+    """The job's first fire time after `after`, within its own window and count, or when one falls due that was skipped
+    or moved, or a question about missed ones is over, if that is earlier. Of one that is paused: the instant at which
+    it goes on, or None."""
+    if job.deleted_at is not None:
         return None
     if not job.enabled:
-        return job.paused_until
-    found = next_in_window(job, after)
-    overridden = next_due(job) if job.overrides else None
-    return found if overridden is None or (found is not None and found < overridden) else overridden
+        return None if exhausted(job) and job.missed is None else job.paused_until
+    own = (next_in_window(job, after), next_due(job)) if not exhausted(job) else ()
+    return min((at for at in (*own, missed.over_at(job)) if at is not None), default=None)
 
 
 def job_fires(job: Job, after: Instant, count: int) -> list[Instant]:
@@ -134,9 +131,11 @@ def job_fires(job: Job, after: Instant, count: int) -> list[Instant]:
 
 
 def next_run_at(job: Job) -> Instant | None:
-    """When a job runs next: where fire times were skipped or moved, that may not be its `next_fire_at`."""
-    if not job.overrides or not job.enabled or job.next_fire_at is None:
+    """When a job runs next: where fire times were skipped, moved or missed, that may not be its `next_fire_at`."""
+    if not (job.overrides or job.missed) or not job.enabled or job.next_fire_at is None:
         return job.next_fire_at if job.enabled else None
+    if exhausted(job):
+        return None
     found = [*fires_in_window(job, job.planned_until, INSTANT_MAX - 1, 1), *moves(job, INSTANT_MIN, INSTANT_MAX)]
     return min(found, default=None)
 
@@ -144,10 +143,6 @@ def next_run_at(job: Job) -> Instant | None:
 def is_fire_time(job: Job, instant: Instant) -> bool:
     """Whether the job's rule yields this instant, whether it is paused or not, skipped or moved or not."""
     return of_fire(job, instant) is not None or bool(fires_in_window(job, instant - 1, instant, 1))
-
-
-def exhausted(job: Job) -> bool:
-    return job.fires_max is not None and job.fires_count >= job.fires_max
 
 
 def timed(job: Job) -> Job:
@@ -181,6 +176,8 @@ def plan(
             return resume(job, (job.paused_until or 0) - 1, ran) if over else Plan(job)
         if held.until is not None:
             return Plan(replace(job, held_until=held.until, next_fire_at=held.until))
+        if (decided := missed.settled(job, now, unfinished, ran)) is not None:
+            return _settle(decided, unfinished, now)
         if held.next_at is not None:
             ahead = max(0, min(ahead, held.next_at - 1 - now))
         if after_end(job) is not None:
@@ -212,8 +209,8 @@ def _plan_from_end(
         return _looking_after(fired, now, (dropped_run(job, dropped, now),))
     window, late = job.catch_up.window_seconds, fire <= now - MISFIRE_GRACE
     if late and (job.catch_up.policy is CatchUpPolicy.NONE or (window is not None and fire < now - to_micros(window))):
-        missed = Dropped(fire, fire, 1, Disposition.MISSED, f"catch_up: {job.catch_up.policy}")
-        return _looking_after(fired, now, (dropped_run(job, missed, now),))
+        gone = Dropped(fire, fire, 1, Disposition.MISSED, f"catch_up: {job.catch_up.policy}")
+        return _looking_after(fired, now, (dropped_run(job, gone, now),))
     owed = [Owed(fire, Cause.CATCH_UP if late else Cause.SCHEDULE)]
     runs, changes, overlapping = apply_overlap(job, owed, unfinished, now)
     fired = replace(fired, fires_count=job.fires_count + len(runs))
@@ -236,8 +233,9 @@ def _plan(
     skipped: Sequence[Skipped],
 ) -> Plan:
     horizon = max(now + (0 if needs_unfinished(job) else ahead), job.planned_until)
-    owed, dropped = ([], []) if exhausted(job) else account(job, now, horizon, ran, skipped)
+    owed, dropped, asks = ([], [], []) if exhausted(job) else account(job, now, horizon, ran, skipped)
     due = settled(job, now, owed)
+    job, given_up, question = missed.asked_more(job, [*asks, *due.asked], now)
     # After a clock went back a fire time may come again whose run waits: that run must not make way for itself.
     known = {run.fire_at for run in unfinished}.union(ran) if unfinished or ran else ()
     owed = [fire for fire in owed if fire.fire_at not in known]
@@ -245,7 +243,7 @@ def _plan(
     if due.owed:
         owed = sorted((*owed, *(fire for fire in due.owed if fire.fire_at not in known)), key=lambda each: each.due_at)
     runs, changes, overlapping = apply_overlap(job, owed, unfinished, now, sorted(known))
-    dropped = [*dropped, *due.dropped, *overlapping]
+    dropped = [*dropped, *given_up, *due.dropped, *overlapping]
     until = beyond if beyond is not None else horizon
     moved = replace(job, planned_until=until, fires_count=job.fires_count + len(runs))
     moved = timed(replace(moved, overrides=left(job, due.overrides, until)) if job.overrides else moved)
@@ -253,8 +251,16 @@ def _plan(
         moved,
         (*(dropped_run(job, range_, now) for range_ in dropped), *runs),
         tuple(changes),
-        records=looked_at(moved, now),
+        records=(*question, *looked_at(moved, now)),
     )
+
+
+def _settle(over: missed.Settled, unfinished: Sequence[Run], now: Instant) -> Plan:
+    """The fire times about which a person was asked get their rows; what else is owed is planned next."""
+    runs, changes, overlapping = apply_overlap(over.job, over.owed, unfinished, now, over.apart)
+    rows = (*(dropped_run(over.job, each, now) for each in (*over.dropped, *overlapping)), *runs)
+    after = timed(replace(over.job, fires_count=over.job.fires_count + len(runs)))
+    return Plan(after, tuple(map(over.told, rows)), tuple(changes), records=looked_at(after, now))
 
 
 def _limit(job: Job, owed: list[Owed]) -> tuple[list[Owed], Instant | None]:

@@ -28,6 +28,11 @@ LISTED_STEPS = 20_000
 """Steps that a list of fire times may take where nothing else limits it, as for a backfill."""
 
 
+def exhausted(job: Job) -> bool:
+    """Whether the job has made as many runs as it may (`fires_max`)."""
+    return job.fires_max is not None and job.fires_count >= job.fires_max
+
+
 def next_in_window(job: Job, after: Instant) -> Instant | None:
     start = after if job.starts_at is None else max(after, job.starts_at - 1)
     with bounded(PLAN_STEPS):

@@ -6,26 +6,31 @@ from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from horarium.clock import Instant, to_datetime
-from horarium.model import Job, Run
 from horarium.rules.approving import approval_of, last_word
+from horarium.rules.asking import Waiting
 from horarium.wire.views import payload_of
+
+Decision = Literal["approve", "reject", "none", "latest", "all"]
 
 
 class ApprovalView(Struct, kw_only=True):
-    """A run that waits for a decision. `id` is that of the run. `then`: what becomes of it at `expires_at` without
-    a decision. `asked_by`: who asked for the run; empty: its rule. `why_not`: why the caller may not decide; null: it
-    may."""
+    """A run that waits for a decision, or (`about` is `catch_up`) the `fires` fire times that a job missed, from
+    `fire_at` to `last_fire_at`. `id`: that of the run. `then`: what becomes of it at `expires_at` without a decision.
+    `asked_by`: who asked for the run; empty: its rule. `why_not`: why the caller may not decide; null: it may."""
 
     id: str
+    about: Literal["run", "catch_up"]
     job: str
     queue: str
     fire_at: datetime
+    last_fire_at: datetime | None
+    fires: int
     wanted_at: datetime
     expires_at: datetime
-    then: Literal["skip", "run"]
+    then: Literal["skip", "run", "none", "latest", "all"]
     roles: tuple[str, ...]
     four_eyes: bool
     asked_by: str
@@ -33,21 +38,25 @@ class ApprovalView(Struct, kw_only=True):
     why_not: str | None
 
 
-def approval_view(run: Run, job: Job, asked_by: str, why_not: str | None) -> ApprovalView:
+def approval_view(waiting: Waiting) -> ApprovalView:
     """One of them as it is shown."""
-    approval, asked = approval_of(job), last_word(run)
+    run, job = waiting.run, waiting.job
+    approval, asked, then = approval_of(job), last_word(run), job.catch_up.then
     wanted_at: Instant = run.created_at if asked is None else asked.at
     return ApprovalView(
         id=run.id,
+        about="catch_up" if waiting.missed else "run",
         job=job.name,
         queue=run.queue,
         fire_at=to_datetime(run.fire_at),
+        last_fire_at=None if run.last_fire_at is None else to_datetime(run.last_fire_at),
+        fires=run.fires,
         wanted_at=to_datetime(wanted_at),
         expires_at=to_datetime(run.due_at),
-        then=approval.then,
+        then=then if waiting.missed and then is not UNSET else approval.then,
         roles=approval.roles,
         four_eyes=approval.four_eyes,
-        asked_by=asked_by,
+        asked_by=waiting.question.by_name,
         payload=payload_of(job.target) if run.payload is None else msgspec.Raw(run.payload),
-        why_not=why_not,
+        why_not=waiting.why_not,
     )

@@ -42,6 +42,7 @@ from horarium.policies import (
     DEFAULT_TIMEOUTS,
     Approval,
     CatchUp,
+    CatchUpPolicy,
     Concurrency,
     FairKey,
     Overlap,
@@ -51,7 +52,7 @@ from horarium.policies import (
     Timeouts,
 )
 from horarium.rules.calendars import without_days
-from horarium.rules.compiled import know_trigger
+from horarium.rules.compiled import after_end, know_trigger
 from horarium.rules.joins import is_join
 from horarium.rules.keys import check_keys
 from horarium.rules.planning import next_fire, trigger_of
@@ -212,6 +213,9 @@ def _check_sizes(job: Job) -> None:
 def _check_approval(job: Job) -> None:
     if job.approval is not None and isinstance(job.target, ExternalTarget):
         raise InvalidJob("approval: work that is done elsewhere begins by itself; it can't wait", field="approval")
+    if job.catch_up.policy is CatchUpPolicy.ASK and after_end(job) is not None:
+        text = "a job that counts from the end of its last run misses one fire time at most; there is nothing to ask"
+        raise InvalidJob(f"catch_up: {text}", field="catch_up.policy")
 
 
 def _check_window(job: Job) -> None:

@@ -1,4 +1,4 @@
-"""Overrides of fire times as they are shown."""
+"""Overrides of fire times, and those that were missed, as they are shown."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from horarium.clock import to_datetime
+from horarium.model.missed import Missed
 from horarium.model.overrides import Override
 
 
@@ -38,3 +39,23 @@ def override_view(override: Override) -> OverrideView:
 def override_views(overrides: Iterable[Override]) -> list[OverrideView]:
     """Overrides as they are shown."""
     return [override_view(each) for each in overrides]
+
+
+class MissedView(Struct):
+    """Fire times that a job missed and asks about (`GET /approvals`), and how that was decided."""
+
+    id: str
+    fires: int
+    fire_at: datetime
+    last_fire_at: datetime
+    expires_at: datetime
+    decision: str | None
+    by: str
+    reason: str | None
+
+
+def missed_view(missed: Missed) -> MissedView:
+    """A question about missed fire times as it is shown with its job."""
+    first, last = to_datetime(missed.stretches[0].first), to_datetime(missed.stretches[-1].last)
+    told = (missed.decision, missed.by, missed.reason)
+    return MissedView(missed.id, missed.fires, first, last, to_datetime(missed.expires_at), *told)

@@ -62,7 +62,7 @@ from horarium.rules.planning import next_run_at
 from horarium.rules.rates import waits_for
 from horarium.rules.tracing import handed_on
 from horarium.wire.masking import shown_target
-from horarium.wire.overrides import OverrideView, override_views
+from horarium.wire.overrides import MissedView, OverrideView, missed_view, override_views
 
 S = TypeVar("S", bound=Struct)
 
@@ -112,6 +112,7 @@ class JobView(Struct, kw_only=True):
     paused_until: datetime | None = None
     overrides: list[OverrideView] | UnsetType = UNSET
     overrides_dropped: list[datetime] | UnsetType = UNSET
+    missed: MissedView | UnsetType = UNSET
     created_at: datetime
     updated_at: datetime
     finished_at: datetime | None
@@ -240,10 +241,11 @@ def _job_view(job: Job) -> JobView:
             shown[name] = to_datetime(instant)
     if not job.enabled:
         shown["next_fire_at"] = None
-    elif job.overrides:
+    elif job.overrides or job.missed:
         shown["next_fire_at"] = moment(next_run_at(job))
     shown["overrides"] = override_views(job.overrides) if job.overrides else UNSET
     shown["overrides_dropped"] = [*map(to_datetime, job.overrides_dropped)] or UNSET
+    shown["missed"] = UNSET if job.missed is None else missed_view(job.missed)
     shown["target"] = shown_target(job.target)
     for name in _SPELT:
         if (value := shown[name]) is not None:

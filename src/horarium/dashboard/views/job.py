@@ -43,6 +43,7 @@ _CATCH_UPS = {
     CatchUpPolicy.LATEST: "one run for the newest of the fire times that were missed",
     CatchUpPolicy.ALL: "a run for each fire time that was missed",
     CatchUpPolicy.NONE: "no run for fire times that were missed",
+    CatchUpPolicy.ASK: "a person is asked about fire times that were missed",
 }
 _OVERLAPS = {
     Overlap.ALLOW: "runs may go on at the same time",

@@ -1,52 +1,56 @@
-"""Requests about runs that wait for a decision: listed, approved, rejected.
+"""Requests about what waits for a decision: runs are approved or rejected; of fire times that were missed none runs,
+the latest, or all of them.
 
 A record leads to each run that waits, written with it; the run itself says whether it still does. A decision is one
 write of the run, if it is as it was read: so of two at the same time one counts, and the other is told whose it was.
+The same of a job that asks about missed fire times: they are planned as decided, by this node or another one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
-
-from msgspec import Struct
 
 from horarium.access.acting import who_acts
 from horarium.access.roles import LOCAL, SCOPES, Principal, Role
 from horarium.clock import to_text
 from horarium.errors import AlreadyDecided, Forbidden, InvalidRequest, NotFound
-from horarium.model import Job, Run, RunChange, State
+from horarium.model import EventKind, Job, Plan, Run, RunChange, State
 from horarium.model.overrides import REASON_CHARS_MAX
 from horarium.model.records import RecordChange, RecordFilter, instant_key
 from horarium.operations.bounds.reaching import may_reach_run, within_reach
+from horarium.operations.jobs.changes import Changes, Seen, always
+from horarium.operations.jobs.grouping import Reach
 from horarium.operations.jobs.versions import Versions
 from horarium.operations.settling.settling import Settling
 from horarium.operations.writing.auditing import told
 from horarium.operations.writing.contention import RACES_MAX, contended
 from horarium.operations.writing.context import Context
+from horarium.policies import CatchUpPolicy
 from horarium.ports import PAGE_MAX, Page
-from horarium.rules.approving import approval_of, approved, is_waiting, last_word, rejected
-from horarium.rules.asking import OPEN, Question, question_of
+from horarium.rules.approving import approval_of, approved, is_waiting, last_word, rejected, said
+from horarium.rules.asking import MISSED, OPEN, Question, Waiting, question_of
+from horarium.rules.missed import as_run, decided, is_asked
+from horarium.rules.planning import timed
+from horarium.rules.settling import noted
+from horarium.wire.approvals import Decision
 
-Decision = Literal["approve", "reject"]
-
-
-class Waiting(Struct, frozen=True):
-    """A run that waits for a decision: who asked for it, and why the reader may not decide (None: it may)."""
-
-    run: Run
-    job: Job
-    question: Question
-    why_not: str | None
+MISSED_DECISIONS = {
+    "reject": CatchUpPolicy.NONE,
+    "none": CatchUpPolicy.NONE,
+    "latest": CatchUpPolicy.LATEST,
+    "all": CatchUpPolicy.ALL,
+}
+"""Those about fire times that were missed."""
 
 
 class Approving:
     """Raises the errors of `errors`, nothing else."""
 
-    def __init__(self, context: Context, settling: Settling, versions: Versions) -> None:
+    def __init__(self, context: Context, settling: Settling, versions: Versions, changes: Changes) -> None:
         self._store, self._clock = context.store, context.clock
         self._settling = settling
         self._versions = versions
+        self._changes = changes
 
     async def page(self, reader: Principal | None, after: str | None, limit: int) -> Page[Waiting]:
         """The runs that wait for a decision, the soonest end first. A page may be short."""
@@ -54,10 +58,12 @@ class Approving:
         page = await self._store.list_records(RecordFilter(OPEN, since=since), after, min(limit, PAGE_MAX))
         questions = [question_of(record) for record in page.items]
         runs = await self._store.get_runs([each.run_id for each in questions]) if questions else []
-        jobs = await self._jobs([run for run in runs if run is not None])
+        asking = [each.job_id for each in questions if each.job_id]
+        jobs = await self._jobs([*(run.job_id for run in runs if run is not None and run.job_id is not None), *asking])
         found: list[Waiting] = []
-        for question, run in zip(questions, runs, strict=True):
-            job = None if run is None else jobs.get(run.job_id or "")
+        for question, stored in zip(questions, runs, strict=True):
+            job = jobs.get(question.job_id or (stored and stored.job_id) or "")
+            run = _missed_of(job, question) if question.job_id else stored
             if run is not None and job is not None and is_waiting(run) and _may_see(reader, run, job):
                 found.append(Waiting(run, job, question, await self._why_not(reader, job, question)))
         return Page(tuple(found), page.next_after)
@@ -67,13 +73,24 @@ class Approving:
         return len((await self.page(reader, None, PAGE_MAX)).items)
 
     async def decide(self, id: str, decision: Decision, reason: str | None = None) -> Run:
-        """Let the run begin, or not. Raises NotFound, Forbidden, AlreadyDecided."""
+        """Let the run begin, or not; or say how many of the fire times run that were missed (`reject`: none). Raises
+        NotFound, Forbidden, AlreadyDecided."""
         if reason is not None and len(reason) > REASON_CHARS_MAX:
             raise InvalidRequest(f"reason: at most {REASON_CHARS_MAX:,} characters are kept", field="reason")
+        question, policy = await self._about_missed(id), MISSED_DECISIONS.get(decision)
+        if question is not None and policy is not None:
+            return await self._decide_missed(question, policy, reason)
+        if question is not None:
+            raise InvalidRequest("decision: about missed fire times it is none, latest or all", field="decision")
+        return await self._decide_run(id, decision, reason)
+
+    async def _decide_run(self, id: str, decision: Decision, reason: str | None) -> Run:
         origin = who_acts()
         by = "" if origin is None else origin.principal.name
         for _ in range(RACES_MAX):
             run, job = await self._asked(id)
+            if decision not in ("approve", "reject"):
+                raise InvalidRequest("decision: a run waits for approve or reject", field="decision")
             now = self._clock.now()
             question = await self._question(run)
             why_not = await self._why_not(None if origin is None else origin.principal, job, question)
@@ -95,13 +112,55 @@ class Approving:
                 return after
         raise contended(id)
 
+    async def _decide_missed(self, question: Question, policy: CatchUpPolicy, reason: str | None) -> Run:
+        """The first of the rows that this makes, or what stands for them until they are made."""
+        id = question.run_id
+        job = (await self._jobs([question.job_id])).get(question.job_id)
+        if job is None or not await within_reach(self._store, [as_run(job)] if job.missed is not None else []):
+            raise NotFound(f"nothing {id!r} was asked about")
+        origin = who_acts()
+        why_not = await self._why_not(None if origin is None else origin.principal, job, question)
+        if why_not is not None:
+            raise Forbidden(why_not)
+        by = "" if origin is None else origin.principal.name
+        asked: list[Run] = []
+
+        async def decide(seen: Seen) -> Plan:
+            missed = seen.job.missed
+            if missed is None or missed.id != id or not is_asked(seen.job):
+                raise await self._decided_before(id, seen.job)
+            told = said(f"{policy}, decided", by, reason)
+            asked[:] = [noted(as_run(seen.job), seen.now, told, EventKind.DECIDED)]
+            return Plan(timed(decided(seen.job, policy, by, reason, seen.now)))
+
+        await self._changes.change(job.name, decide, always(Reach.NONE), f"approval.{policy}")
+        planned, _ = await self._changes.planned_up_to_now(job.name)
+        if planned is not None and planned.missed is None:
+            await self._forget(asked[0])
+        (row,) = await self._store.get_runs([id])
+        return row or asked[0]
+
+    async def _about_missed(self, id: str) -> Question | None:
+        """The question of that id about missed fire times, which may be over."""
+        found = await self._store.list_records(RecordFilter(OPEN, labels={MISSED: id}), None, 1)
+        return question_of(found.items[0]) if found.items else None
+
+    async def _decided_before(self, id: str, job: Job) -> AlreadyDecided:
+        missed, (row,) = job.missed, await self._store.get_runs([id])
+        last = None if row is None else last_word(row)
+        if missed is not None and missed.id == id and missed.decision is not None:
+            told = said(f"{missed.decision}, decided", missed.by, missed.reason)
+        else:
+            told = "it is over" if last is None else f"{last.message}, at {to_text(last.at)}"
+        return AlreadyDecided(f"what job {job.name!r} missed waits no longer for a decision: {told}")
+
     async def _asked(self, id: str) -> tuple[Run, Job]:
         """The run of that id, which waits, and its job."""
         (run,) = await self._store.get_runs([id])
         if run is None or last_word(run) is None or not await within_reach(self._store, [run]):
             raise NotFound(f"no run {id!r} was asked about")
         last = last_word(run)
-        jobs = await self._jobs([run])
+        jobs = await self._jobs([run.job_id] if run.job_id is not None else [])
         job = jobs.get(run.job_id or "")
         if not is_waiting(run) or run.state is not State.PENDING or job is None:
             told = "is over" if last is None or is_waiting(run) else f"{last.message}, at {to_text(last.at)}"
@@ -133,11 +192,17 @@ class Approving:
             return f"{caller.name} defined this job; another person must decide (four_eyes)"
         return None
 
-    async def _jobs(self, runs: Sequence[Run]) -> dict[str, Job]:
-        ids = list({run.job_id for run in runs if run.job_id is not None})
-        found = await self._store.get_jobs_by_id(ids) if ids else []
+    async def _jobs(self, ids: Sequence[str]) -> dict[str, Job]:
+        found = await self._store.get_jobs_by_id(list(dict.fromkeys(ids))) if ids else []
         return {job.id: job for job in found if job is not None}
 
 
 def _may_see(reader: Principal | None, run: Run, job: Job) -> bool:
     return reader is None or may_reach_run(reader, run, job)
+
+
+def _missed_of(job: Job | None, question: Question) -> Run | None:
+    """What stands for the fire times that the job asks about in this question."""
+    if job is None or job.missed is None or not is_asked(job) or job.missed.id != question.run_id:
+        return None
+    return as_run(job)

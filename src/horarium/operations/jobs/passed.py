@@ -15,7 +15,7 @@ from horarium.errors import TooExpensive
 from horarium.model import Job, Plan, Run, State
 from horarium.model import run_id as run_id_of
 from horarium.operations.bounds.evaluating import evaluate
-from horarium.ports import BATCH_MAX, Store
+from horarium.ports import BATCH_MAX, PAGE_MAX, RunFilter, Store
 from horarium.rules.windows import fires_in_window
 from horarium.triggers.budget import LIST_STEPS
 
@@ -50,7 +50,9 @@ async def in_the_way(
     such jobs, of which there may be very many, are looked for no further."""
     ranges = {run.id: job for job, planned in zip(jobs, plans, strict=True) for run in planned.runs if _is_range(run)}
     ids = list(ranges)
-    taken: dict[str, list[Instant]] = {job.id: [] for job in ranges.values() if _is_edited_since(job)}
+    taken: dict[str, list[Instant]] = {
+        job.id: [] for job in ranges.values() if job.missed is not None or _is_edited_since(job)
+    }
     for start in range(0, len(ids), BATCH_MAX):
         for run in await store.get_runs(ids[start : start + BATCH_MAX]):
             if run is not None:
@@ -62,10 +64,23 @@ async def in_the_way(
         if as_it_is is None or as_it_is.version != job.version:
             continue
         try:
-            found[job.id] = await passed(store, job, now)
+            found[job.id] = [*await _in_stretches(store, job), *await passed(store, job, now)]
         except TooExpensive:
             found[job.id] = sorted(taken[job.id])
     return {job_id: ran for job_id, ran in found.items() if ran}
+
+
+async def _in_stretches(store: Store, job: Job) -> list[Instant]:
+    """Fire times about which a person was asked that have a row all the same, ascending: a backfill was quicker."""
+    found: list[Instant] = []
+    for stretch in () if job.missed is None else job.missed.stretches:
+        where, after = RunFilter(job=job.name, since=stretch.first, until=stretch.last + 1), None
+        while True:
+            page = await store.list_runs(where, after, PAGE_MAX)
+            found += (run.fire_at for run in page.items if run.job_id == job.id)
+            if (after := page.next_after) is None:
+                break
+    return sorted(found)
 
 
 def _is_edited_since(job: Job) -> bool:

@@ -18,6 +18,7 @@ from horarium.model import (
     Plan,
     QueueTarget,
 )
+from horarium.model.missed import Missed, Rule, Stretch
 from horarium.model.overrides import Override
 from horarium.policies import Approval, CatchUp, CatchUpPolicy, Concurrency, Overlap, Rate, Retention, Retry, Timeouts
 from horarium.ports import BATCH_MAX, JobFilter, Store
@@ -80,6 +81,16 @@ FULL_JOB = Job(
         Override(fire_at=5),
     ),
     overrides_dropped=(INSTANT_MIN, INSTANT_MAX),
+    missed=Missed(
+        id="0190a0a0-0000-7000-8000-000000000002",
+        asked_at=INSTANT_MIN,
+        expires_at=INSTANT_MAX,
+        stretches=(Stretch(1, 2**40, 2**40, Rule({"type": "once"}, 1, 2, 3)), Stretch(2**41, 2**41)),
+        decision=CatchUpPolicy.LATEST,
+        by="ü",
+        reason="a\nb",
+        decided_at=6,
+    ),
     pause_reason="line\nline\ttab ü",
     created_at=INSTANT_MIN,
     updated_at=INSTANT_MAX,

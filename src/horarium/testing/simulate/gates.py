@@ -13,9 +13,10 @@ from horarium.clock import SECOND, to_datetime, to_instant
 from horarium.errors import HorariumError
 from horarium.model.calendars import Calendar
 from horarium.model.holds import HeldMissed, HeldRunning, HoldRepeat, HoldScope
-from horarium.operations.deciding.approving import Decision
+from horarium.rules.asking import Waiting
 from horarium.testing.simulate.node import SimulatedNode
 from horarium.testing.simulate.watch import Books
+from horarium.wire.approvals import Decision
 from horarium.wire.holds import HoldDefinition, HoldPatch
 
 CALENDAR, HOLIDAY = "town", "2026-01-05"
@@ -31,19 +32,22 @@ class GatePeople:
         self._books = books
 
     async def decide(self, node: SimulatedNode, name: str) -> None:
-        """Two persons decide about one run that waits: one of them does."""
+        """Two persons decide about one that waits, of runs and of what was missed: one of them does."""
         approving = node.runtime.operations.approving
         waiting = (await node.call(approving.page(None, None, AHEAD_MAX))).items
         if waiting:
-            run_id = self._chance.choice(waiting).run.id
-            both = await asyncio.gather(*(self._decide_one(node, run_id) for _ in range(2)))
+            one = self._chance.choice(waiting)
+            both = await asyncio.gather(*(self._decide_one(node, one) for _ in range(2)))
             if sum(both) > 1:
-                self._books.trace.fail(f"run {run_id} was decided twice")
+                self._books.trace.fail(f"run {one.run.id} was decided twice")
 
-    async def _decide_one(self, node: SimulatedNode, run_id: str) -> bool:
-        decision: Decision = self._chance.choice(("approve", "approve", "reject"))
+    async def _decide_one(self, node: SimulatedNode, waiting: Waiting) -> bool:
+        decisions: tuple[Decision, ...] = ("approve", "approve", "reject")
+        decision = self._chance.choice(("none", "latest", "all") if waiting.missed else decisions)
         with suppress(HorariumError):
-            await node.call(node.runtime.operations.approving.decide(run_id, decision))
+            await node.call(node.runtime.operations.approving.decide(waiting.run.id, decision))
+            if waiting.missed:
+                self._books.gates.asked.answered(waiting.run.id, decision)
             return True
         return False
 

@@ -16,6 +16,7 @@ from horarium.clock import SECOND, Instant, to_micros
 from horarium.model import Cause, EventKind, Job, Run
 from horarium.model.holds import Hold, HoldScope
 from horarium.model.records import Record
+from horarium.testing.simulate.asked import Asked
 from horarium.testing.simulate.trace import Trace
 
 HOLDS = "hold/"
@@ -39,6 +40,7 @@ class Held:
         self._written: dict[str, list[tuple[int, Hold]]] = defaultdict(list)
         self._begun: dict[str, list[int]] = defaultdict(list)
         self._overridden: dict[tuple[str, Instant], tuple[int, Instant | None]] = {}
+        self.asked = Asked()
 
     # ---- what happens
 
@@ -55,7 +57,8 @@ class Held:
 
     def changed(self, run: Run) -> None:
         """A run was written: it was decided about once at most."""
-        decisions = [event for event in run.history if event.kind in DECIDED]
+        since = next((at for at, event in enumerate(run.history) if event.kind is EventKind.ASKED), 0)
+        decisions = [event for event in run.history[since:] if event.kind in DECIDED]
         if len(decisions) > 1:
             self._trace.fail(f"run {run.id} was decided twice: {[event.message for event in decisions]}")
 

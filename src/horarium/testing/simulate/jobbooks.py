@@ -29,6 +29,7 @@ class JobBooks:
         """A job was written."""
         trace = self._trace
         trace.writes += 1
+        self.gates.asked.job_written(old, new)
         self.attempts_max[new.id] = max(self.attempts_max.get(new.id, 0), new.retry.attempts_max)
         edited = old is None or any(getattr(old, field) != getattr(new, field) for field in EDITED)
         if edited:

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from horarium.clock import SECOND, Instant
 from horarium.model import Cause, Disposition, Job, Run, State
+from horarium.rules.missed import waits
 from horarium.rules.overridden import run_moved_to
 from horarium.rules.planning import trigger_of
 from horarium.testing.simulate.watch import PLANNED, Books
@@ -30,6 +31,8 @@ def check_fires(books: Books, now: Instant, exact: bool, fail: Callable[[str], N
     that begins at a fire time which ran before can't be recorded, so nothing is compared."""
     if books.trace.clock_went_back:
         return 0
+    if exact:
+        books.gates.asked.check(books.rows_of, fail)
     return sum(
         _check_job(versions, books.rows_of(job_id), now, exact, fail)
         for job_id, versions in books.jobs.versions.items()
@@ -54,6 +57,10 @@ def _check_job(versions: list[Job], rows: list[Run], now: Instant, exact: bool, 
     waiting = {each.fire_at for each in job.overrides}
     for fire in sorted(expected - waiting):
         count = covered(fire) or min(1, asked(fire))
+        if waits(job, fire):
+            if certain(fire):
+                fail(f"job {job.name}: its fire time {fire} has a row, though a person is asked about it")
+            continue
         if count == 0:
             fail(f"job {job.name}: nothing accounts for its fire time {fire}")
         elif exact and certain(fire) > 1:

@@ -42,7 +42,7 @@ QUEUES = ("pull/red", "pull/blue")
 ELSEWHERE = 0.1
 """How many jobs are done elsewhere, and report by pings."""
 ASKING = 0.3
-"""How many jobs ask for a decision about each run, where people say when not to run."""
+"""How many jobs ask for a decision about each run, and about what they missed, where people say when not to run."""
 RATED = 0.3
 """How many of these have a limit of their rate."""
 RATES = {
@@ -127,6 +127,9 @@ def a_definition(chance: Random, name: str, now: Instant, on_bus: float = 0.0) -
         fields["timeouts"] |= {"start_seconds": chance.choice((2, 6)), "execution_seconds": chance.choice((1, 3))}
     elif SHARES["gates"] and chance.random() < ASKING:
         fields["approval"] = {"within_seconds": chance.choice((2, 8)), "then": chance.choice(("skip", "run"))}
+    if SHARES["gates"] and fraction(str(fields), "asks") < ASKING and fields["trigger"].get("from") != "end":
+        said = {"within_seconds": chance.choice((2, 8)), "then": chance.choice(("none", "latest", "all"))}
+        fields["catch_up"] |= {"policy": "ask", **said}
     if SHARES["gates"]:
         fields["labels"] = {"a": str(chance.randrange(3))}
         if chance.random() < RATED:

@@ -183,10 +183,10 @@ def _points(values: Sequence[int | None]) -> str:
 
 def dot_chart(runs: Sequence[Run], zone: str) -> DotChart | None:
     """How long runs took (`runs`: newest first); None if none has ended."""
-    ended = [run for run in reversed(runs) if run.started_at is not None and run.finished_at is not None]
+    ended = [run for run in reversed(runs) if run.took is not None]
     if not ended:
         return None
-    took = [(run.finished_at or 0) - (run.started_at or 0) for run in ended]
+    took = [run.took or 0 for run in ended]
     most, middle = max(*took, 1), sorted(took)[len(took) // 2]
     dots = tuple(
         Dot(

@@ -103,6 +103,11 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
         return self.state not in UNFINISHED
 
     @property
+    def took(self) -> int | None:
+        """The microseconds of its last attempt, once that has ended."""
+        return None if self.started_at is None or self.finished_at is None else self.finished_at - self.started_at
+
+    @property
     def due_at_first(self) -> Instant:
         """When its age begins: its fire time, or when it was asked for if that was later."""
         return max(self.fire_at, self.created_at)

@@ -40,13 +40,14 @@ def event_ahead(job: Job, fire_at: Instant, words: str) -> Event:
 def event_of(job: Job, run: Run) -> Event:
     """A run, with its outcome."""
     outcome = _OUTCOMES.get(run.state, f" ({run.state})")
-    took = 0 if run.started_at is None or run.finished_at is None else (run.finished_at - run.started_at) // SECOND
     said = [f"Run {run.id}: {run.state}"]
     if run.error:
         said.append(run.error[:TEXT_CHARS_MAX])
     status = _STATUS.get(run.state, "CONFIRMED")
     summary = f"{job.title or job.name}{outcome}"
-    return Event(_uid(run.id), run.fire_at, summary, "\n".join(said), status, max(0, took), run.finished_at)
+    return Event(
+        _uid(run.id), run.fire_at, summary, "\n".join(said), status, max(0, (run.took or 0) // SECOND), run.finished_at
+    )
 
 
 def _uid(identity: str) -> str:

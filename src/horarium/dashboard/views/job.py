@@ -250,7 +250,7 @@ def run_row(run: Run, now: Instant) -> dict[str, Any]:
     return {
         "run": run,
         "mark": mark_of(run, now),
-        "took": None if started is None or run.finished_at is None else run.finished_at - started,
+        "took": run.took,
         "late": None if started is None else max(started - run.due_at, 0),
         "by": run.worker or why(run, now),
         "error": error_line(run.error) if run.state is State.FAILED else "",

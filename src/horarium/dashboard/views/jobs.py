@@ -206,7 +206,7 @@ def _row(job: Job, runs: tuple[Run, ...], attention: Attention, visit: Visit) ->
         "badge": attention.badges.get(job.name),
         "words": words_of(job),
         "strip": small(job, runs, visit.now),
-        "took": _took(runs),
+        "took": next((run.took for run in runs if run.took is not None), None),
         "queue": job.queue,
     }
 
@@ -222,14 +222,6 @@ def read_search(search: str) -> tuple[dict[str, str], str]:
         else:
             prefix = word
     return labels, prefix
-
-
-def _took(runs: tuple[Run, ...]) -> int | None:
-    """How long the newest finished run took."""
-    for run in runs:
-        if run.started_at is not None and run.finished_at is not None:
-            return run.finished_at - run.started_at
-    return None
 
 
 def _summary(attention: Attention) -> str:

@@ -130,12 +130,7 @@ class Timeline:
         found = await last_runs_of(self._operations, names, USUAL_OF, max(now - 30 * DAY, 0), now + 1)
         usual = {}
         for name, runs in found.items():
-            took = [
-                run.finished_at - run.started_at
-                for run in runs
-                if run.state is State.COMPLETED and run.finished_at is not None and run.started_at is not None
-            ]
-            if took:
+            if took := [run.took for run in runs if run.state is State.COMPLETED and run.took is not None]:
                 usual[name] = int(median(took))
         return usual
 

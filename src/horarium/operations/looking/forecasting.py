@@ -279,12 +279,7 @@ class Forecasting:
         found = await self._store.last_runs(names, now - MEASURED_SINCE, now + 1, RUNS_MEASURED)
         measured: dict[str, float] = {}
         for name, runs in found.items():
-            took = [
-                run.finished_at - run.started_at
-                for run in runs
-                if run.state is State.COMPLETED and run.finished_at is not None and run.started_at is not None
-            ]
-            if took:
+            if took := [run.took for run in runs if run.state is State.COMPLETED and run.took is not None]:
                 measured[name] = sum(took) / len(took) / SECOND
         return measured
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from horarium.access.roles import Scope
 from horarium.api import examples
@@ -33,7 +33,7 @@ from horarium.ports import RunFilter
 from horarium.wire.numbers import whole_numbers
 from horarium.wire.one_offs import RunDefinition
 from horarium.wire.one_offs import read_run as read_fields
-from horarium.wire.views import AddedRunView, RunView, run_view
+from horarium.wire.views import AddedRunView, run_view
 
 PACE_WAIT_SECONDS_MAX = 2.0
 """How long a request waits for the instant from which its cursor holds. One that came earlier still does nothing."""
@@ -59,8 +59,8 @@ class BulkRuns:
     async def add(self, call: Call) -> Answer:
         added = await self._operations.one_offs.add_run(call.body, idempotency_key(call.request))
         location = [("location", f"/api/v1/runs/{added.run.id}")]
-        view = {name: getattr(run_view(added.run), name) for name in RunView.__struct_fields__}
-        return answer(AddedRunView(**view, outcome=added.outcome), 201 if added.new else 200, location)
+        view = AddedRunView(**structs.asdict(run_view(added.run)), outcome=added.outcome)
+        return answer(view, 201 if added.new else 200, location)
 
     async def add_many(self, call: Call) -> Answer:
         asked: RunsRequest = call.body

@@ -22,8 +22,9 @@ store, opened, plans_are_noted = everything.store, everything.opened, everything
 READING_PAGES = {
     "POST /preview-job", "POST /sign-out", "POST /failures", "POST /acknowledge", "POST /acknowledge/undo",
     "POST /access/end", "POST /bulk-jobs/chosen", "POST /bulk-runs/chosen", "POST /approvals/{id}/missed",
+    "POST /jobs/{name}/backfill",
 }  # fmt: skip
-"""Or (failures, acknowledged causes, ended sessions, what was missed) looked at in `tests.dashboard`."""
+"""Or (failures, acknowledged causes, ended sessions, what was missed, backfills) looked at in `tests.dashboard`."""
 
 FORM = {**NEW, "name": "b", "kind": "cron", "rule": "0 3 * * *", "target": "queue", "queue": "work"}
 PLANNED = msgspec.json.encode(a_definition("planned", **RULE)).decode()
@@ -67,6 +68,7 @@ PAGES = [
     Case("POST /views", "view.save", "view/mine", form={"name": "mine", "to": "/runs?job=a"}),
     Case("POST /views/remove", "view.remove", "view/mine", before=True, after=False, form={"name": "mine"}),
     Case("POST /channels/{name}/test", "channel.test", "channel/a"),
+    Case("POST /queue", "queue.set", "queue/pull/q", before=True, form={"name": "q", "weights": "gold=3"}),
     Case("POST /rates", "rate.set", "rate/k", form={"key": "k", "limit": "5/1m"}),
     Case("POST /rates/reset", "rate.reset", "rate/k", before=True, after=False, form={"key": "k"}),
     Case("POST /feeds", "feed.create", "feed/f", form={"name": "f"}),

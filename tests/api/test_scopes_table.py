@@ -71,9 +71,10 @@ PAGES = {
     Scope.JOBS_WRITE: (
         "GET /new-job", "POST /new-job", "POST /preview-job", "GET /jobs/{name}/edit", "POST /jobs/{name}/edit",
         "POST /jobs/{name}/revert", "POST /jobs/{name}/delete", "POST /plans/{id}/apply", "POST /deleted-jobs/restore",
-        "POST /rates", "POST /rates/reset", "POST /feeds", "POST /feeds/revoke",
+        "POST /queue", "POST /rates", "POST /rates/reset", "POST /feeds", "POST /feeds/revoke",
     ),
-    Scope.RUNS_READ: ("GET /runs", "GET /runs/{id}", "GET /approvals", "GET /calendar", "GET /queues", "GET /nodes",
+    Scope.RUNS_READ: ("GET /runs", "GET /runs/{id}", "GET /approvals", "GET /calendar", "GET /queues",
+                      "GET /queue", "GET /nodes",
                       "GET /events", "GET /failures", "GET /compare", "GET /timeline",
                       "GET /runs/{id}/log"),
     Scope.RUNS_WRITE: (
@@ -82,6 +83,7 @@ PAGES = {
         "GET /bulk-jobs", "POST /bulk-jobs/chosen", "POST /bulk-jobs/undo", "POST /bulk-runs/chosen",
         "GET /acknowledge", "POST /acknowledge", "POST /acknowledge/undo",
         "POST /jobs/{name}/skip", "POST /jobs/{name}/move", "POST /jobs/{name}/unskip",
+        "POST /jobs/{name}/backfill",
         "POST /approvals/{id}/approve", "POST /approvals/{id}/reject", "POST /approvals/{id}/missed",
         "POST /runs/{id}/retry", "POST /runs/{id}/cancel", "GET /bulk-runs", "POST /bulk-runs",
     ),

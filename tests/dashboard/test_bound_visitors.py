@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from os import urandom
+from urllib.parse import urlencode
 
 import pytest
 
@@ -10,6 +12,7 @@ from horarium.access.keys import digest_of
 from horarium.access.sessions import Sessions
 from horarium.dashboard.site import csrf_of
 from tests.api.test_bound_keys import SECRET, THEIRS, Two
+from tests.dashboard.visitor import FORM
 
 QUERIES = ("", "?q=zan", "?show=failing", "?show=paused", "?show=late", "?sort=next", "?span=day", "?action=retry")
 FORMS = (
@@ -82,3 +85,25 @@ async def test_its_own_is_in_the_pages(two: Two) -> None:
     assert THEIRS not in overview
     await two.admin("POST", "/holds", {"scope": {"all": True}, "reason": "the whole house"})
     assert "the whole house" in await page("/")
+
+
+async def test_it_sees_its_own_plans_and_those_of_others_are_not_there() -> None:
+    two = Two("labels")
+    await two.set_up()
+    token = await session_of(two)
+    cookie = {"cookie": f"horarium_session={token}"}
+    ours = (await two.api.send("GET", "/jobs/plain-0", headers={"authorization": f"Bearer {two.token}"})).json
+    document = {"name": "plain-0", "trigger": {"type": "cron", "expression": "0 5 * * *"}, "target": ours["target"],
+                "labels": ours["labels"]}  # fmt: skip
+    form = urlencode({"csrf": csrf_of(token), "documents": json.dumps([document])}).encode()
+    reply = await two.api.send("POST", "//plans", form, headers={**cookie, "content-type": FORM})
+    assert reply.status == 303, reply.body
+    page = await two.api.send("GET", "/" + reply.headers["location"], headers=cookie)
+    assert page.status == 200
+    assert b"plain-0" in page.body
+    theirs = {"name": f"{SECRET}-new", "trigger": document["trigger"], "target": {"type": "queue", "queue": THEIRS}}
+    for documents in ({"jobs": [theirs]}, {"jobs": [document], "calendars": [{"name": f"{SECRET}-days"}]}):
+        made = await two.admin("POST", "/plans", {"documents": documents})
+        reply = await two.api.send("GET", f"//plans/{made['id']}", headers=cookie)
+        assert reply.status == 404, documents
+        assert SECRET not in reply.body.decode()

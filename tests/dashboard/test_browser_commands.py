@@ -95,3 +95,27 @@ async def test_limits_feeds_and_keys_are_set_by_people(page: Page, server: LiveS
     assert await violations(page) == []
     await page.get_by_role("button", name="Bring back gone").click()
     await expect(page.get_by_role("heading", name="gone")).to_be_visible()
+
+
+async def test_a_queue_is_steered_and_a_page_hangs_on_the_wall(page: Page, server: LiveServer) -> None:
+    add_job(server, "steered")
+    call(server, "POST", "/jobs/steered/trigger")
+    await page.goto("/queues")
+    await page.get_by_role("link", name="q-steered").click()
+    await page.get_by_label("One key a line").fill("gold=3")
+    await page.get_by_role("button", name="Set the weights").click()
+    await expect(page.get_by_text("1 weight set")).to_be_visible()
+    assert await violations(page) == []
+    await page.get_by_role("link", name="Hold it").click()
+    await page.get_by_label("Held because").fill("moving")
+    await page.get_by_role("button", name="Hold it").click()
+    await page.goto("/queue?name=q-steered")
+    await page.get_by_role("button", name="Lift the hold").click()
+    await expect(page.get_by_text("What waited goes on")).to_be_visible()
+    await page.goto("/?wall")
+    await expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    await expect(page.get_by_role("link", name="Jobs", exact=True)).to_be_hidden()
+    assert await violations(page) == []
+    await page.emulate_media(media="print")
+    await page.goto("/jobs")
+    await expect(page.get_by_role("link", name="New job")).to_be_hidden()

@@ -22,7 +22,7 @@ HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&{{7*7}}"
 GETS = ("/", "/?span=day", "/approvals", "/jobs", "/runs", "/calendar", "/calendar?span=day", "/calendar?span=month",
         "/queues", "/nodes", "/channels", "/audit", "/new-job", "/bulk-runs?action=retry", "/jobs?sort=next",
         "/bulk-jobs?action=pause", "/search", "/search?q=pause+j",
-        "/rates", "/rates?prefix=a", "/feeds", "/access", "/deleted-jobs",
+        "/queue?name=q", "/?wall", "/rates", "/rates?prefix=a", "/feeds", "/access", "/deleted-jobs",
         "/jobs?show=paused", "/forecast", "/quiet-minutes", "/plans", "/failures",
         "/timeline", "/timeline?span=7d&by=job", "/timeline?by=worker", "/business-days", "/holds")  # fmt: skip
 
@@ -351,7 +351,8 @@ async def test_an_operator_runs_and_does_not_edit(locked: Api) -> None:
     assert ">Run now<" in visitor.page
     assert ">Pause<" in visitor.page
     assert ">Edit<" not in visitor.page
-    assert ">More<" not in visitor.page, "a payload of one's own takes runs:define"
+    assert "Payload of one run" not in visitor.page, "a payload of one's own takes runs:define"
+    assert "Delete it" not in visitor.page
     assert (await visitor.post("/jobs/job/run")).status == 303
     await visitor.open("/jobs/job")
     assert (await visitor.post("/jobs/job/pause", reason="moving")).status == 303

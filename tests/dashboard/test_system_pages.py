@@ -134,3 +134,59 @@ async def test_a_deleted_job_is_brought_back(locked: Api) -> None:
     await admin.open("/deleted-jobs")
     assert "defined again" in admin.text
     assert (await admin.post("/deleted-jobs/restore", name="never")).status == 404
+
+
+async def test_a_queue_says_who_waits_whose_turn_it_is_and_is_held(api: Api, visitor: Visitor) -> None:
+    await api.add_job("paid", target={"type": "queue", "queue": "work", "payload": {"tenant": "gold"}},
+                      fair="{payload.tenant}")  # fmt: skip
+    await api.add_job("free", target={"type": "queue", "queue": "work", "payload": {"tenant": "tin"}},
+                      fair="{payload.tenant}")  # fmt: skip
+    for name in ("paid", "free", "free"):
+        await api.post(f"/jobs/{name}/trigger")
+    await visitor.open("/queue?name=work")
+    assert "3 runs due, 0 running, 0 later" in visitor.text
+    assert "tin 2 1 50 %" in visitor.text, visitor.text
+    for wrong in ("gold", "gold=much", "gold=0", "=3"):
+        assert (await visitor.post("/queue", name="work", weights=wrong)).status == 422, wrong
+    assert (await visitor.post("/queue", name="work", weights="gold=3\n")).status == 303
+    assert (await api.get("/queues/work")).json["fair_weights"] == {"gold": 3}
+    await visitor.open("/queue?name=pull/work")
+    assert "gold 1 3 75 %" in visitor.text
+    assert "tin 2 1 25 %" in visitor.text
+    for _ in range(6):
+        (run,) = await api.claim()
+        api.clock.advance(30)
+        await api.post(f"/runs/{run['id']}/complete", {"token": run["lease"]["token"]})
+        await api.post("/jobs/free/trigger")
+    api.clock.advance(2)
+    await visitor.open("/queue?name=work")
+    assert "Ended in a minute 2" in visitor.text, visitor.text
+    assert "A run takes 30 s" in visitor.text
+    await visitor.open("/holds")
+    held = {"scope": "queue", "what": "work", "length": "1h", "reason": "the <move>"}
+    assert (await visitor.post("/holds", **held)).status == 303
+    api.clock.advance(2)
+    await visitor.open("/queues")
+    assert "On hold" in visitor.text
+    await visitor.open("/queue?name=work")
+    lift = re.search(r'action="(/holds/[^"]+/lift)"', visitor.page)
+    assert lift is not None
+    assert (await visitor.post(lift[1])).status == 303
+    assert (await visitor.open("/queue")).status == 404
+
+
+async def test_what_is_missing_of_a_span_is_run(api: Api, visitor: Visitor) -> None:
+    await api.send("PUT", "/channels/ops", {"type": "webhook", "url": "https://example.org/hook"})
+    await api.add_job("hourly", trigger={"type": "interval", "every_seconds": 3_600, "anchor": "2026-01-01T00:00:00Z"},
+                      starts_at="2026-01-01T00:00:00Z", on={"failed": [{"notify": "ops", "after": 3}]})  # fmt: skip
+    await visitor.open("/jobs/hourly")
+    assert "On failed tell ops from the third in a row" in visitor.text, visitor.text
+    assert (await visitor.post("/jobs/hourly/backfill")).status == 422
+    await visitor.open("/jobs/hourly")
+    span = {"from": "2027-01-14T00:00", "to": "2027-01-14T05:00"}
+    assert (await visitor.post("/jobs/hourly/backfill", **span)).status == 303
+    await visitor.open("/runs?job=hourly")
+    assert "5 runs of hourly are made for that span." in visitor.text
+    assert len((await api.get("/runs?job=hourly")).json["items"]) == 5
+    told = (await audit_page(api.store, AuditFilter(action="job.backfill"), None, 50)).items
+    assert [line.object for line in told] == ["job/hourly"]

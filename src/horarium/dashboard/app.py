@@ -30,6 +30,7 @@ from horarium.dashboard.views.job import JobPages
 from horarium.dashboard.views.jobs import Jobs
 from horarium.dashboard.views.overview import Overview
 from horarium.dashboard.views.plans import Plans
+from horarium.dashboard.views.queue import QueuePage
 from horarium.dashboard.views.rates import Rates
 from horarium.dashboard.views.run import RunPages
 from horarium.dashboard.views.runs import Runs
@@ -73,6 +74,7 @@ def pages_of(
         *BusinessDays(operations).pages(),
         *Holds(operations).pages(),
         *Channels(operations).pages(),
+        *QueuePage(operations, entrance.claims, watching).pages(),
         *Rates(operations).pages(),
         *FeedPages(operations, public_url).pages(),
         *AccessPages(operations, sessions, entrance.entropy).pages(),

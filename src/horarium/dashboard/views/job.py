@@ -17,7 +17,7 @@ from horarium.dashboard.attention import last_runs
 from horarium.dashboard.charts import dot_chart
 from horarium.dashboard.differences import changes
 from horarium.dashboard.fields import as_command
-from horarium.dashboard.formats import day_text, duration, span
+from horarium.dashboard.formats import counted, day_text, duration, span
 from horarium.dashboard.marks import Mark, error_line, mark_of, why, worst_first
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.strips import ahead_of, clock_changes, large
@@ -82,7 +82,9 @@ class JobPages:
                     path=f"/jobs/{{name}}/{word}", name=f"job-{word}", handle=act, method="POST",
                     scope=Scope.RUNS_WRITE,
                 )
-                for word, act in (("skip", self.skip), ("move", self.move), ("unskip", self.unskip))
+                for word, act in (
+                    ("skip", self.skip), ("move", self.move), ("unskip", self.unskip), ("backfill", self.backfill),
+                )
             ),
             Page(
                 path="/jobs/{name}/revert", name="job-revert", handle=self.revert, method="POST",
@@ -167,6 +169,20 @@ class JobPages:
         name, fire_at = visit.path_name, _fire_time(visit, "at")
         await self._operations.overriding.lift(name, fire_at)
         return Went(f"/jobs/{name}", f"{name} runs at {day_text(to_instant(fire_at), visit.zone)} again.")
+
+    async def backfill(self, visit: Visit) -> Answer:
+        """Runs for the fire times of a span that have none."""
+        name = visit.path_name
+        zone = zone_of_job(await self._operations.jobs.get_job(name)) or visit.zone
+        start, end = _fire_time(visit, "from", zone), _fire_time(visit, "to", zone)
+        made = await self._operations.jobs.backfill_job(name, start, end)
+        said = (
+            f"{counted(len(made.runs), 'run')} of {name} {'is' if len(made.runs) == 1 else 'are'} made for that span."
+        )
+        if made.left:
+            begin = day_text(to_instant(made.next_start or end), zone)
+            said += f" {counted(made.left, 'fire time')} are left: repeat it from {begin} on."
+        return Went(f"/runs?{urlencode({'job': name})}", said)
 
     async def revert(self, visit: Visit) -> Answer:
         name, version = visit.path_name, visit.text("version")
@@ -275,9 +291,26 @@ def policies_in_words(job: Job) -> list[tuple[str, str]]:
         facts.append(("Jitter", f"up to {_took(job.jitter_seconds)}"))
     if job.priority:
         facts.append(("Priority", str(job.priority)))
+    facts += [(f"On {said}", what) for said, what in _follows(job)]
     kept = job.retention.finished_seconds
     facts.append(("Runs kept", "for good" if kept is None else f"for {_took(kept)} after their end"))
     return facts
+
+
+_AFTER = {1: "", 2: " from the second in a row", 3: " from the third in a row"}
+
+
+def _follows(job: Job) -> list[tuple[str, str]]:
+    """What follows from its runs: the occasion, and what it brings about."""
+    found = []
+    for occasion, follows in job.on.items():
+        parts = []
+        for one in follows:
+            what = f"tell {one.notify}" if one.notify is not None else f"run {one.trigger}"
+            often = _AFTER.get(one.after, f" from the {one.after}th in a row")
+            parts.append(what + often + (f" after {_took(one.seconds)}" if one.seconds is not None else ""))
+        found.append((occasion.value.replace("_", " "), ", ".join(parts)))
+    return found
 
 
 def _took(seconds: float) -> str:

@@ -117,7 +117,7 @@ class Search:
             return []
         stats = (await self._watching.look()).stats
         named = [queue.queue for queue in stats.queues if text.casefold() in queue.queue.casefold()]
-        return [Hit(name, "/runs?" + urlencode({"queue": name}), "its runs") for name in named[:QUEUES_SHOWN]]
+        return [Hit(name, "/queue?" + urlencode({"name": name}), "queue") for name in named[:QUEUES_SHOWN]]
 
     async def save(self, visit: Visit) -> Answer:
         name, to = visit.text("name").strip(), visit.text("to")

@@ -31,7 +31,7 @@ from horarium.operations.channels import ChannelOperations, decode_channel
 from horarium.operations.jobs.jobs import JobOperations
 from horarium.operations.looking.forecasting import FORECAST_STEPS, StartCounts, Weighed, weigh_all
 from horarium.operations.plans.foreseen import Foreseen, foreseen
-from horarium.operations.plans.stored import decode_plan, read_plan
+from horarium.operations.plans.stored import decode_plan, read_plan, require_theirs
 from horarium.operations.settling.holding import PLANNED_SECONDS, Holding
 from horarium.operations.writing.auditing import require_reach, told
 from horarium.operations.writing.context import Context
@@ -201,8 +201,10 @@ class PlanMaking:
         stored, steps = decode_plan(record.body), steps or ()
         gone = [step.name for step in steps if step.document is None]
         jobs = [job for job in await self._store.get_jobs(gone) if job is not None] if gone else []
+        documents, until = _documents_of(steps), now + HORIZON_SECONDS * SECOND
+        jobs_alone = len(jobs) == len(gone) and not documents.calendars and not documents.channels
+        await require_theirs(self._store, plan_id, [each for _, each in documents.jobs], steps, jobs_alone)
         with apart(FORECAST_STEPS):
-            documents, until = _documents_of(steps), now + HORIZON_SECONDS * SECOND
             plan = await self._worked_out(plan_id, documents, jobs, beside, now, until)
         read = {(step.kind, step.name): step.before for step in steps}
         stale = [step.name for step in beside.steps if read.get((step.kind, step.name)) != step.before]

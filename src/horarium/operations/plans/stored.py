@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
+from horarium.access.acting import bound_caller
 from horarium.clock import Instant
-from horarium.errors import InvalidRequest, NotFound
+from horarium.errors import CallerError, InvalidRequest, NotFound
 from horarium.model.plans import PLAN, Step, StoredPlan, opened
 from horarium.model.records import Record
+from horarium.operations.bounds.reaching import may_reach_definition
 from horarium.ports import Store
+from horarium.wire.definitions import JobDefinition
 
 decode_plan = msgspec.json.Decoder(StoredPlan).decode
 
@@ -24,4 +29,24 @@ async def read_plan(store: Store, plan_id: str, now: Instant) -> tuple[Record, t
         steps = opened(plan.sealed, key)
         if plan.expires_at > now and (steps is not None or not plan.sealed):
             return record, steps
-    raise NotFound(f"there is no plan {name!r} with this key, or it has expired; make it again")
+    raise _no_plan(name)
+
+
+async def require_theirs(
+    store: Store, plan_id: str, jobs: Sequence[JobDefinition | CallerError], steps: Sequence[Step], jobs_alone: bool
+) -> None:
+    """Raises NotFound for a bound reader where the plan is about what it may not see. `jobs_alone`: it is about jobs,
+    and those that are to be deleted can be seen."""
+    caller = bound_caller()
+    if caller is None:
+        return
+    theirs = jobs_alone and all(
+        not isinstance(each, CallerError) and may_reach_definition(caller, each) for each in jobs
+    )
+    known = [step.name for step in steps if step.before is not None]
+    if not theirs or (known and None in await store.get_jobs(known)):
+        raise _no_plan(plan_id.rpartition("-")[0])
+
+
+def _no_plan(name: str) -> NotFound:
+    return NotFound(f"there is no plan {name!r} with this key, or it has expired; make it again")

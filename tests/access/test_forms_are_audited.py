@@ -67,6 +67,7 @@ PAGES = [
     ),
     Case("POST /views", "view.save", "view/mine", form={"name": "mine", "to": "/runs?job=a"}),
     Case("POST /views/remove", "view.remove", "view/mine", before=True, after=False, form={"name": "mine"}),
+    Case("POST /channels", "channel.create", "channel/c", form={"name": "c", "type": "email", "to": "ops@example.org"}),
     Case("POST /channels/{name}/test", "channel.test", "channel/a"),
     Case("POST /queue", "queue.set", "queue/pull/q", before=True, form={"name": "q", "weights": "gold=3"}),
     Case("POST /rates", "rate.set", "rate/k", form={"key": "k", "limit": "5/1m"}),
@@ -75,6 +76,7 @@ PAGES = [
     Case("POST /feeds/revoke", "feed.revoke", "feed/f", after=False, form={"name": "f"}),
     Case("POST /access", "key.create", "key/k", form={"name": "k", "role": "viewer"}),
     Case("POST /access/revoke", "key.revoke", "key/k", after=False, form={"name": "k"}),
+    Case("POST /channels/{name}/delete", "channel.delete", "channel/a", before=True, after=False),
     Case("POST /jobs/{name}/delete", "job.delete", "job/a", before=True, after=False, form={"confirm": "a"}),
     Case("POST /deleted-jobs/restore", "job.create", "job/a", form={"name": "a"}),
 ]

@@ -87,7 +87,8 @@ PAGES = {
         "POST /approvals/{id}/approve", "POST /approvals/{id}/reject", "POST /approvals/{id}/missed",
         "POST /runs/{id}/retry", "POST /runs/{id}/cancel", "GET /bulk-runs", "POST /bulk-runs",
     ),
-    Scope.ADMIN: ("GET /audit", "GET /channels", "POST /channels/{name}/test", "GET /access", "POST /access",
+    Scope.ADMIN: ("GET /audit", "GET /channels", "POST /channels/{name}/test", "POST /channels",
+                  "POST /channels/{name}/delete", "GET /access", "POST /access",
                   "POST /access/revoke", "POST /access/end"),
     None: ("POST /sign-out",),
 }  # fmt: skip

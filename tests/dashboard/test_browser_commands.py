@@ -86,6 +86,13 @@ async def test_limits_feeds_and_keys_are_set_by_people(page: Page, server: LiveS
     await page.get_by_role("button", name="Make the feed").click()
     await expect(page.get_by_text("mine is made.")).to_be_visible()
     assert await violations(page) == []
+    await page.goto("/channels")
+    await page.get_by_label("Name").fill("ops")
+    await page.get_by_label("Goes to").fill("https://example.org/hook")
+    await page.get_by_role("button", name="Add the channel").click()
+    await page.get_by_role("link", name="Edit ops").click()
+    await expect(page.get_by_role("button", name="Delete ops")).to_be_visible()
+    assert await violations(page) == []
     await page.goto("/access")
     await page.get_by_label("Name").fill("ci")
     await page.get_by_label("operator").check()

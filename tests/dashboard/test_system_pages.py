@@ -190,3 +190,28 @@ async def test_what_is_missing_of_a_span_is_run(api: Api, visitor: Visitor) -> N
     assert len((await api.get("/runs?job=hourly")).json["items"]) == 5
     told = (await audit_page(api.store, AuditFilter(action="job.backfill"), None, 50)).items
     assert [line.object for line in told] == ["job/hourly"]
+
+
+async def test_a_channel_is_added_edited_and_deleted(api: Api, visitor: Visitor) -> None:
+    await visitor.open("/channels")
+    form = {"name": "ops", "type": "webhook", "to": "https://example.org/hook?token=t0p", "group": "1", "quiet": "0"}
+    for wrong in ({"name": "a b"}, {"to": ""}, {"type": "email"}, {"group": "x"}, {"group": "1e9"}, {"type": "none"}):
+        await visitor.open("/channels")
+        assert (await visitor.post("/channels", **{**form, **wrong})).status == 422, wrong
+    await visitor.open("/channels")
+    assert (await visitor.post("/channels", **form)).status == 303
+    await visitor.open("/channels?edit=ops")
+    assert "t0p" not in visitor.page
+    assert "Edit ops" in visitor.text
+    to = re.search(r'name="to" required value="([^"]+)"', visitor.page)
+    assert to is not None
+    edited = {**form, "was": "ops", "to": to[1], "quiet": "60", "system": "1"}
+    assert (await visitor.post("/channels", **edited)).status == 303
+    stored = await api.operations.channels.get("ops")
+    assert (stored.quiet_seconds, stored.system) == (60, True)
+    assert "t0p" in repr(stored), "asterisks keep the secret"
+    await visitor.open("/channels")
+    assert (await visitor.post("/channels", **form)).status == 422, "there is one"
+    await visitor.open("/channels?edit=ops")
+    assert (await visitor.post("/channels/ops/delete")).status == 303
+    assert (await api.get("/channels/ops")).status == 404

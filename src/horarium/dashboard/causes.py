@@ -41,8 +41,8 @@ def late(name: str, run: Run) -> Cause:
 
 
 def untold(name: str, untold: Untold) -> Cause:
-    """A channel that does not take messages. When that began is not kept."""
-    return Cause(f"undelivered/{name}", 0, error_sort(untold.error))
+    """A channel that does not take messages, since the first that it did not take."""
+    return Cause(f"undelivered/{name}", untold.since, error_sort(untold.error))
 
 
 def lost(node: Node) -> Cause:

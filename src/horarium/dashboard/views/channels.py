@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
+import msgspec
+
 from horarium.access.roles import Scope
+from horarium.api.reading import is_name
 from horarium.dashboard.attention import channel_of
 from horarium.dashboard.marks import mark_of
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.errors import InvalidRequest
 from horarium.model import Run
+from horarium.model.channels import AnyChannel
 from horarium.model.targets import NOTIFY_QUEUE
 from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX, RunFilter
 from horarium.wire.channels import shown_channel
+
+TYPES = (("webhook", "Webhook, signed"), ("email", "Email"), ("apprise", "A service of the library apprise"))
+NEW = {"was": "", "name": "", "type": "webhook", "to": "", "signing_secret": "", "group": "1", "quiet": "3600",
+       "system": "1"}  # fmt: skip
 
 
 class Channels:
@@ -24,6 +36,8 @@ class Channels:
         place, scope = "channels", Scope.ADMIN
         return [
             Page(path="/channels", name="channels", handle=self.show, scope=scope, place=place, tells_all=True),
+            Page(path="/channels", name="channel-put", handle=self.put, method="POST", scope=scope, place=place),
+            Page(path="/channels/{name}/delete", name="channel-delete", handle=self.delete, method="POST", scope=scope),
             Page(
                 path="/channels/{name}/test", name="channel-test", handle=self.test, method="POST", scope=scope,
                 place=place,
@@ -31,6 +45,11 @@ class Channels:
         ]  # fmt: skip
 
     async def show(self, visit: Visit) -> Answer:
+        name = visit.text("edit")
+        channel = await self._operations.channels.get(name) if is_name(name) else None
+        return await self._page(visit, NEW if channel is None else _form_of(name, channel), "")
+
+    async def _page(self, visit: Visit, form: dict[str, str], problem: str) -> Answer:
         page = await self._operations.channels.page(None, PAGE_MAX)
         lasts = await self._lasts()
         rows = []
@@ -47,7 +66,25 @@ class Channels:
                     "mark": None if last is None else mark_of(last, visit.now),
                 }
             )
-        return Shown("channels.html", {"rows": rows})
+        values = {"rows": rows, "form": form, "types": TYPES, "problem": problem, "editing": form["was"]}
+        return Shown("channels.html", values, 422 if problem else 200)
+
+    async def put(self, visit: Visit) -> Answer:
+        form = {name: visit.text(name).strip() for name in NEW}
+        try:
+            if not is_name(form["name"]):
+                raise InvalidRequest("name: letters, digits and . _ : @ -", field="name")
+            if form["was"] != form["name"] and await self._operations.channels.find(form["name"]) is not None:
+                raise InvalidRequest(f"name: there is a channel {form['name']!r}; edit that one", field="name")
+            _, new = await self._operations.channels.put(form["name"], _channel_of(form))
+        except InvalidRequest as error:
+            return await self._page(visit, form, error.message)
+        done = "is made: send a test" if new else "was changed"
+        return Went("/channels", f"{form['name']} {done}.")
+
+    async def delete(self, visit: Visit) -> Answer:
+        await self._operations.channels.delete(visit.path_name)
+        return Went("/channels", f"{visit.path_name} is deleted; jobs that name it tell it nothing.")
 
     async def _lasts(self) -> dict[str, Run]:
         """The newest notification of each channel, of the last ones of all."""
@@ -60,3 +97,54 @@ class Channels:
     async def test(self, visit: Visit) -> Answer:
         run = await self._operations.channels.test(visit.path_name)
         return Went(f"/runs/{run.id}", f"A test goes out on {visit.path_name}; this run says what became of it.")
+
+
+def _form_of(name: str, channel: AnyChannel) -> dict[str, str]:
+    """A stored channel in the form's fields, its secrets masked."""
+    shown = shown_channel(name, channel)
+    url, secret = shown.get("url"), shown.get("signing_secret")
+    return {
+        "was": name,
+        "name": name,
+        "type": shown["type"],
+        "to": ", ".join(shown.get("to") or ()) if url is None else _written(url),
+        "signing_secret": "" if secret is None else _written(secret),
+        "group": f"{channel.group_seconds:g}",
+        "quiet": f"{channel.quiet_seconds:g}",
+        "system": "1" if channel.system else "",
+    }
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _read(text: str) -> Any:
+    """Text, or a secret by reference: `{"secret": "env:NAME"}`."""
+    if not text.startswith("{"):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _channel_of(form: dict[str, str]) -> AnyChannel:
+    """Raises InvalidRequest."""
+    made: dict[str, Any] = {"type": form["type"], "system": bool(form["system"])}
+    for name, field in (("group_seconds", "group"), ("quiet_seconds", "quiet")):
+        try:
+            made[name] = float(form[field] or 0)
+        except ValueError:
+            raise InvalidRequest(f"{field}: {form[field][:50]!r} is no number of seconds", field=field) from None
+    if form["type"] == "email":
+        made["to"] = form["to"].replace(",", " ").split()
+    else:
+        made["url"] = _read(form["to"])
+    if form["type"] == "webhook" and form["signing_secret"]:
+        made["signing_secret"] = _read(form["signing_secret"])
+    try:
+        channel: AnyChannel = msgspec.convert(made, AnyChannel)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"channel: {error}", field="to") from None
+    return channel

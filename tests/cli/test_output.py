@@ -14,6 +14,7 @@ import pytest
 from click import unstyle
 
 from horarium.cli.output import Column, cell, json_text, one_line, print_table, printable
+from horarium.policies import CatchUp, CatchUpPolicy
 
 HOSTILE = "\x1b[2Jhello\x1b]52;c;cHduZWQ=\x07\r\nfake\x9b31m\u202egnp"
 
@@ -90,3 +91,9 @@ def test_a_wide_column_needs_a_wide_terminal(monkeypatch: pytest.MonkeyPatch) ->
         with screen(monkeypatch, width) as shown:
             print_table(columns, [("a", "w1")], "none")
             assert ("WORKER" in unstyle(shown.getvalue())) is there
+
+
+def test_a_policy_is_a_cell_without_what_it_does_not_have() -> None:
+    assert cell(CatchUp()) == '{"policy":"latest","window_seconds":null}'
+    asks = CatchUp(CatchUpPolicy.ASK, within_seconds=60)
+    assert cell(asks) == '{"policy":"ask","window_seconds":null,"then":"latest","within_seconds":60}'

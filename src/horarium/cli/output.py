@@ -188,7 +188,9 @@ def cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, str | int | float):
         return printable(str(value))
-    return json_text(msgspec.structs.asdict(value) if isinstance(value, msgspec.Struct) else value)
+    if isinstance(value, msgspec.Struct):
+        value = {name: each for name, each in msgspec.structs.asdict(value).items() if each is not msgspec.UNSET}
+    return json_text(value)
 
 
 def moment_text(moment: datetime) -> str:

@@ -63,7 +63,7 @@ def test_a_run_that_was_moved_ahead_is_not_withdrawn_once_it_is_due() -> None:
     assert pause(planned.job, planned.runs, NOW + 6, None).withdrawals == ()
 
 
-def test_a_moved_fire_time_that_is_skipped_with_later_ones_is_in_their_range() -> None:
+def test_a_moved_fire_time_that_is_skipped_with_later_ones_has_its_row() -> None:
     job = override(a_job(overlap=Overlap.SKIP), Override(fire_at=FIRES[0], to=FIRES[1] + 1), None, NOW).job
     late = replace(job, catch_up=CatchUp(CatchUpPolicy.ALL))
     rows = plan(late, [a_run(late, NOW, State.RUNNING)], FIRES[2] + 1).runs
@@ -94,7 +94,7 @@ def test_an_edit_drops_what_its_rule_yields_no_longer_and_names_it() -> None:
 def stories(draw: st.DrawFn) -> tuple[Job, list[tuple[Instant, int, int | None]]]:
     """A job, and at some instants a word about one of its fire times: skip (None), move to, or lift (-1)."""
     job = a_job(
-        overlap=draw(st.sampled_from([Overlap.ALLOW, Overlap.BUFFER_ALL])),
+        overlap=draw(st.sampled_from([Overlap.ALLOW, Overlap.BUFFER_ALL, Overlap.BUFFER_ONE, Overlap.SKIP])),
         catch_up=CatchUp(draw(st.sampled_from([CatchUpPolicy.ALL, CatchUpPolicy.LATEST]))),
     )
     at = st.integers(NOW, END)
@@ -111,6 +111,7 @@ def test_each_fire_time_comes_to_one_end(story: tuple[Job, list[tuple[Instant, i
     ends: dict[Instant, Run] = {}
     covered: list[Instant] = []
     expected: dict[Instant, Instant | None] = {fire: fire for fire in FIRES}
+    endless = [a_run(job, NOW, State.RUNNING)] if job.overlap is not Overlap.ALLOW else []
 
     def take(runs: tuple[Run, ...]) -> None:
         for run in runs:
@@ -119,7 +120,8 @@ def test_each_fire_time_comes_to_one_end(story: tuple[Job, list[tuple[Instant, i
             covered.extend(f for f in FIRES if run.fire_at <= f <= (run.last_fire_at or run.fire_at))
 
     for now, number, word in [*told, (END, -1, None)]:
-        planned = plan(job, list(ends.values()) if job.overlap is Overlap.BUFFER_ALL else [], now)
+        unfinished = [*endless, *(run for run in ends.values() if run.state is State.PENDING)] if endless else []
+        planned = plan(job, unfinished, now)
         take(planned.runs)
         job = planned.job
         if number < 0:

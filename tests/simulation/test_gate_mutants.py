@@ -135,13 +135,7 @@ MUTANTS: dict[str, tuple[Patch, int, str]] = {
 
 
 def test_worlds_with_gates_hold_every_invariant() -> None:
-    assert sum(simulate(seed).runs for seed in (0, 1, *range(3, 9))) > 300
-
-
-@pytest.mark.proof
-def test_a_moved_fire_time_is_accounted_for_once() -> None:
-    """Red: a skipped range may hold a moved fire time that has a skipped row of its own."""
-    simulate(2)
+    assert sum(simulate(seed).runs for seed in range(9)) > 300
 
 
 @pytest.mark.proof

@@ -11,7 +11,7 @@ halving, dropped ones become one row for the range (docs/architecture/planners.m
 
 from __future__ import annotations
 
-from bisect import bisect
+from bisect import bisect, bisect_left
 from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
@@ -357,13 +357,13 @@ def _end_others(job: Job, unfinished: Sequence[Run], now: Instant) -> list[RunCh
 
 
 def _merged(dropped: list[Dropped], apart: Sequence[Instant]) -> list[Dropped]:
-    """Neighbours of the same kind as one range, unless a fire time in `apart` lies between them. (They come as they are
-    due, and one that was moved is due after later ones.)"""
+    """Neighbours of the same kind as one range, unless a fire time in `apart` is one of them or lies between them. (They
+    come as they are due: one that was moved stands alone, since those after it may have been planned long ago.)"""
     merged: list[Dropped] = []
     for range_ in sorted(dropped):
         before = merged[-1] if merged else None
         alike = before is not None and (before.disposition, before.reason) == (range_.disposition, range_.reason)
-        if before is not None and alike and bisect(apart, before.last) == bisect(apart, range_.first):
+        if before is not None and alike and bisect_left(apart, before.first) == bisect(apart, range_.last):
             merged[-1] = before._replace(last=range_.last, fires=before.fires + range_.fires)
         else:
             merged.append(range_)

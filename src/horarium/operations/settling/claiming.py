@@ -58,7 +58,7 @@ class Claiming:
             claimed = await self._checked(claimed, await self.holding.look(), now)
             rated = [run for run in claimed.runs if run.rates]
             if rated:
-                claimed = await self._rated(claimed, rated, now)
+                claimed = await self._not_held(await self._rated(claimed, rated, now))
             if claimed.runs or not rated:
                 break
         return claimed if held_until is None else _looked_at(claimed, held_until)
@@ -74,12 +74,17 @@ class Claiming:
         if unwanted:
             released = [_released(run, claimed.jobs, now) for run in unwanted]
             claimed = await self._put_back(claimed, released, now, "whose job was changed")
-        if holds:
-            claimed = await self._put_back(claimed, await self._held(claimed, now), now, "that are held")
-        return claimed
+        return await self._not_held(claimed) if holds else claimed
+
+    async def _not_held(self, claimed: Claimed) -> Claimed:
+        """Without those of these runs that are held by now: the store, and rate limits, may have taken their time."""
+        now = self._clock.now()
+        return await self._put_back(claimed, await self._held(claimed, now), now, "that are held")
 
     async def _held(self, claimed: Claimed, now: Instant) -> list[RunChange]:
         """Runs that a hold keeps from their begin, and those whose fire time it skips."""
+        if not self.holding.known:
+            return []
         changes = []
         for run in claimed.runs:
             job = claimed.jobs.get(run.job_id or "")

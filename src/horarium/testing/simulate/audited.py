@@ -15,6 +15,7 @@ from horarium.access.acting import who_acts
 from horarium.access.audit import PREFIX, Entry
 from horarium.model import Cause, Job, Run, State, key_as_given
 from horarium.model.records import Record
+from horarium.rules.calendars import without_days
 from horarium.stores.memory.beside import Beside
 from horarium.wire.definitions import JobDefinition
 
@@ -49,7 +50,7 @@ class AuditWitness:
 
     def job_written(self, old: Job | None, new: Job) -> None:
         """A job was written."""
-        owned = old is None or any(getattr(old, name) != getattr(new, name) for name in OWNERS)
+        owned = old is None or any(_as_put(old, name) != _as_put(new, name) for name in OWNERS)
         if owned or (old is not None and old.deleted_at != new.deleted_at):
             # Changes of a job that wait for each other are written by a task that acts for none of their callers.
             (self.written if who_acts() is None else self.changes)["job", new.id, new.version] = None
@@ -113,6 +114,12 @@ class AuditWitness:
             fail(f"the audit has an entry {self.entries[change]}, and nothing of it was written")
         for what in self.twice:
             fail(f"the audit has two entries of one change: {what}")
+
+
+def _as_put(job: Job, name: str) -> object:
+    """This field as its owner put it: the days of a calendar follow the calendar, whoever asked for something then."""
+    value = getattr(job, name)
+    return without_days(value) if name == "trigger" else value
 
 
 def _change(entry: Entry) -> Change | None:

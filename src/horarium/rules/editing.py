@@ -142,9 +142,21 @@ def plan_backfill(
     return Plan(job, (*passed, *dropped, *runs), tuple(changes))
 
 
-def pause(job: Job, unfinished: Sequence[Run], now: Instant, reason: str | None, until: Instant | None = None) -> Plan:
+def stands_still(job: Job) -> bool:
+    """Whether its cursor stays where it is: fire times beyond it pass, and some of them may have a row."""
+    return not job.enabled or job.held_until is not None
+
+
+def pause(
+    job: Job,
+    unfinished: Sequence[Run],
+    now: Instant,
+    reason: str | None,
+    until: Instant | None = None,
+    ran: Sequence[Instant] = (),
+) -> Plan:
     """No fire time after `now` runs, or none before `until`. Runs planned ahead are withdrawn, as though they had never
-    been planned."""
+    been planned. `ran`: fire times beyond the cursor of a job that is held which have a row already."""
     paused = replace(
         job,
         enabled=False,
@@ -157,14 +169,15 @@ def pause(job: Job, unfinished: Sequence[Run], now: Instant, reason: str | None,
         updated_at=now,
     )
     planned = _withdrawing(_past_claims(paused, unfinished, now), unfinished, now, "the job was paused")
-    return replace(planned, runs=_passed_while_held(job, now))
+    return replace(planned, runs=_passed_while_held(job, now, ran))
 
 
-def _passed_while_held(job: Job, now: Instant) -> tuple[Run, ...]:
+def _passed_while_held(job: Job, now: Instant, ran: Sequence[Instant]) -> tuple[Run, ...]:
     """Rows for the fire times that passed under a hold, of a job whose rule ends under it."""
     if job.held_until is None or exhausted(job) or after_end(job) is not None:
         return ()
-    passed = dropped_ranges(job, job.planned_until, now, Disposition.HELD, "a hold lay over it when it was changed")
+    reason = "a hold lay over it when it was changed"
+    passed = dropped_ranges(job, job.planned_until, now, Disposition.HELD, reason, ran)
     return tuple(dropped_run(job, range_, now) for range_ in passed)
 
 
@@ -193,7 +206,7 @@ def edit(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instant, ran: Se
         return replace(changed, job=resumed.job, runs=(*changed.runs, *resumed.runs), records=resumed.records)
     # Runs planned ahead are withdrawn once, by the pause: it alone accounts for those claimed already.
     paused = pause(replace(changed.job, fires_count=job.fires_count), unfinished, now, None)
-    return replace(paused, runs=changed.runs or _passed_while_held(job, now))
+    return replace(paused, runs=changed.runs or _passed_while_held(job, now, ran))
 
 
 def _change_fields(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instant, ran: Sequence[Instant]) -> Plan:
@@ -206,9 +219,8 @@ def _change_fields(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instan
     anchor = job.anchor_at if goes_on else now
     passed: tuple[Run, ...] = ()
     if retimed:
-        passed = _passed_while_held(job, now) if job.enabled else passed_while_paused(job, now, now, ran)
-    stays = not job.enabled or job.held_until is not None
-    cursor = job.planned_until if stays and not retimed else now
+        passed = _passed_while_held(job, now, ran) if job.enabled else passed_while_paused(job, now, now, ran)
+    cursor = job.planned_until if stands_still(job) and not retimed else now
     changed = replace(wanted, anchor_at=anchor, updated_at=now, planned_until=cursor, overrides_dropped=())
     changed = still_yielded(missed.pinned(job, changed) if retimed or anchor != job.anchor_at else changed, now)
     planned = _withdrawing(changed, unfinished, now, "the job was changed")

@@ -357,8 +357,8 @@ def _end_others(job: Job, unfinished: Sequence[Run], now: Instant) -> list[RunCh
 
 
 def _merged(dropped: list[Dropped], apart: Sequence[Instant]) -> list[Dropped]:
-    """Neighbours of the same kind as one range, unless a fire time in `apart` is one of them or lies between them. (They
-    come as they are due: one that was moved stands alone, since those after it may have been planned long ago.)"""
+    """Neighbours of the same kind as one range, unless a fire time in `apart` is one of them or lies between them.
+    (They come as they are due: one that was moved stands alone: those after it may have been planned long ago.)"""
     merged: list[Dropped] = []
     for range_ in sorted(dropped):
         before = merged[-1] if merged else None

@@ -25,6 +25,7 @@ from horarium.operations.writing.context import Context
 from horarium.operations.writing.named import job_named
 from horarium.operations.writing.signalling import announce, announce_jobs
 from horarium.ports import BATCH_MAX, RunFilter, Store
+from horarium.rules.editing import stands_still
 from horarium.rules.holds import job_hold
 from horarium.rules.planning import ENDS_OTHERS, counted_runs, last_run_id, needs_unfinished, plan
 from horarium.rules.reconciling import leaving, reconciled
@@ -200,5 +201,5 @@ class Changes:
         return list(found.values())
 
     async def _ran(self, job: Job, now: Instant) -> list[Instant]:
-        """Fire times of a paused job beyond its cursor that have a run, ascending."""
-        return [] if job.enabled else await passed(self._store, job, now)
+        """Fire times beyond the cursor of a job that is paused or held which have a run, ascending."""
+        return await passed(self._store, job, now) if stands_still(job) else []

@@ -28,7 +28,7 @@ from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce, announce_jobs
 from horarium.rules.calendars import without_days
 from horarium.rules.compiled import after_end
-from horarium.rules.editing import edit
+from horarium.rules.editing import edit, stands_still
 from horarium.rules.reconciling import reconciled
 from horarium.rules.spreading import spread
 from horarium.triggers.budget import PLAN_STEPS_MAX, limited
@@ -184,7 +184,7 @@ class Importing:
         self, jobs: Mapping[K, tuple[Job, Job]], now: Instant, ran: Mapping[K, Sequence[Instant]] = NONE_RAN
     ) -> dict[K, Plan]:
         """The plans that make the second of each pair of the first, without their follow-ups. The jobs are planned up
-        to `now`; `ran`: of those that are paused the fire times since that have a run."""
+        to `now`; `ran`: of those that are paused or held the fire times since that have a run."""
         if not jobs:
             return {}
         unfinished = await self._store.unfinished_runs([job.id for job, _ in jobs.values()])
@@ -222,4 +222,4 @@ def _begins_anew(job: Job, wanted: Job) -> bool:
 
 
 def _is_simple(job: Job, wanted: Job, now: Instant) -> bool:
-    return job.enabled and wanted.enabled and (job.next_fire_at is None or job.next_fire_at > now)
+    return not stands_still(job) and wanted.enabled and (job.next_fire_at is None or job.next_fire_at > now)

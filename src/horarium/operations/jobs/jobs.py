@@ -246,7 +246,7 @@ class JobOperations:
 
         async def decide(seen: Seen) -> Plan | None:
             if seen.job.enabled:
-                return pause(seen.job, seen.unfinished, seen.now, reason, end)
+                return pause(seen.job, seen.unfinished, seen.now, reason, end, seen.ran)
             if end is None or seen.job.paused_until == end:
                 return None
             return Plan(timed(replace(seen.job, paused_until=end, updated_at=seen.now)))

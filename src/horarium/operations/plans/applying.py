@@ -40,7 +40,7 @@ from horarium.operations.writing.contention import RACES_MAX, contended, pause_a
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce, announce_jobs
 from horarium.ports import APPLY, BATCH_MAX
-from horarium.rules.editing import delete
+from horarium.rules.editing import delete, stands_still
 from horarium.rules.reconciling import reconciled
 from horarium.rules.spreading import spread
 from horarium.triggers.budget import apart
@@ -185,7 +185,7 @@ class PlanApplying:
             await require_followed(self._store, wanted, planned, jobs)
             jobs[name] = wanted
             pairs[name] = planned, wanted
-            if not planned.enabled:
+            if stands_still(planned):
                 ran[name] = await passed(self._store, planned, now)
         now = self._clock.now()
         plans = list((await self._importing.plans(pairs, now, ran)).values())

@@ -97,6 +97,8 @@ class Overlaps:
 
     def changed(self, old: Run, new: Run) -> None:
         """A run was written."""
+        if old.token != new.token:  # a decision brings a new one, and a write that knew the old one is void
+            self._moved_at[new.id] = self._trace.elapsed
         if old.job_id is None or (old.state is new.state and awaits_worker(old) == awaits_worker(new)):
             return
         self._left[old.job_id].append((self._trace.elapsed, old))

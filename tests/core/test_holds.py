@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from horarium.clock import DAY, HOUR, SECOND, Instant, to_text
 from horarium.model import Disposition, EventKind, HttpTarget, Job, QueueTarget, Run, State
 from horarium.model.holds import HeldMissed, Hold, HoldRepeat, HoldScope, Probing
-from horarium.policies import CatchUp, CatchUpPolicy
+from horarium.policies import CatchUp, CatchUpPolicy, Overlap
 from horarium.rules.editing import edit, pause, withdraw_ahead
 from horarium.rules.holds import (
     FOREVER,
@@ -214,22 +214,25 @@ def test_what_was_held_is_caught_up_by_the_policy_of_the_job(policy: str, ran: i
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20), st.booleans()), max_size=4),
+    st.lists(st.tuples(st.integers(0, 60), st.integers(-9, 20), st.booleans()), max_size=4),
     st.integers(1, 80),
     st.sampled_from(list(CatchUpPolicy)),
+    st.sampled_from([Overlap.ALLOW, Overlap.TERMINATE_OTHER]),
 )
 def test_each_fire_time_has_one_account_and_skipped_ones_are_held(
-    spans: list[tuple[int, int, bool]], end: int, policy: CatchUpPolicy
+    spans: list[tuple[int, int, bool]], end: int, policy: CatchUpPolicy, overlap: Overlap
 ) -> None:
+    """A hold of negative length was lifted before it began."""
     holds = [
         a_hold(
             NOW + begin * SECOND,
-            NOW + (begin + length) * SECOND,
+            NOW + (begin + abs(length)) * SECOND,
+            lifted_at=NOW + (begin + length) * SECOND,
             missed=HeldMissed.SKIP if skip else HeldMissed.CATCH_UP,
         )
         for begin, length, skip in spans
     ]
-    job, rows = each_second(catch_up=CatchUp(policy)), list[Run]()
+    job, rows = each_second(catch_up=CatchUp(policy), overlap=overlap), list[Run]()
     for second in range(1, end + 1):
         job, runs = planned_at(job, NOW + second * SECOND, *holds)
         rows += runs

@@ -111,7 +111,7 @@ def next_begin(hold: Hold, after: Instant) -> Instant | None:
 def stretches(hold: Hold, after: Instant, until: Instant) -> list[Stretch]:
     """Its stretches that reach into (after, until], the first 1,000 at most."""
     end = end_of(hold)
-    if hold.begins_at > until or end <= after + 1:
+    if hold.begins_at > until or end <= max(after + 1, hold.begins_at):  # one that was lifted before it began has none
         return []
     if hold.repeat is None:
         return [Stretch(hold.begins_at, end)]

@@ -242,8 +242,10 @@ def _plan(
     owed, beyond = _limit(replace(job, fires_count=job.fires_count + len(due.owed)) if due.owed else job, owed)
     if due.owed:
         owed = sorted((*owed, *(fire for fire in due.owed if fire.fire_at not in known)), key=lambda each: each.due_at)
-    runs, changes, overlapping = apply_overlap(job, owed, unfinished, now, sorted(known))
-    dropped = [*dropped, *given_up, *due.dropped, *overlapping]
+    dropped = [*dropped, *given_up, *due.dropped]
+    apart = sorted({*known, *(range_.first for range_ in dropped)})
+    runs, changes, overlapping = apply_overlap(job, owed, unfinished, now, apart)
+    dropped = [*dropped, *overlapping]
     until = beyond if beyond is not None else horizon
     moved = replace(job, planned_until=until, fires_count=job.fires_count + len(runs))
     moved = timed(replace(moved, overrides=left(job, due.overrides, until)) if job.overrides else moved)

@@ -33,6 +33,11 @@ def test_a_skipped_fire_time_runs_not_and_says_why() -> None:
     assert planned.job.overrides == ()
 
 
+def test_the_row_of_a_skipped_fire_time_keeps_claims_of_before_void() -> None:
+    job = override(a_job(), Override(fire_at=FIRES[0]), a_run(a_job(), FIRES[0], token=3), NOW).job
+    assert [row.token for row in plan(job, [], FIRES[0]).runs] == [3]
+
+
 def test_a_run_is_due_where_its_fire_time_was_moved_to_and_keeps_it() -> None:
     job = override(a_job(), Override(fire_at=FIRES[0], to=FIRES[2] + 1), None, NOW).job
     assert [run.fire_at for run in plan(job, [], FIRES[1]).runs] == [FIRES[1]]

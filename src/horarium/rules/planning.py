@@ -431,6 +431,7 @@ def dropped_run(job: Job, dropped: Dropped, now: Instant, cause: Cause = Cause.S
     message = f"{dropped.disposition} ({dropped.reason})"
     if many:
         message += f": {dropped.fires} fire times up to {to_text(dropped.last)}"
+    override = of_fire(job, dropped.first)
     return Run(
         id=run_id(job.id, dropped.first),
         queue=job.queue,
@@ -442,6 +443,7 @@ def dropped_run(job: Job, dropped: Dropped, now: Instant, cause: Cause = Cause.S
         state=State.SKIPPED,
         cause=cause,
         finished_at=now,
+        token=0 if override is None else override.token,  # a claim that came before the override stays void
         disposition=dropped.disposition,
         error=dropped.reason,
         fires=dropped.fires,

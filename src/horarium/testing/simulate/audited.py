@@ -54,6 +54,8 @@ class AuditWitness:
         if owned or (old is not None and old.deleted_at != new.deleted_at):
             # Changes of a job that wait for each other are written by a task that acts for none of their callers.
             (self.written if who_acts() is None else self.changes)["job", new.id, new.version] = None
+        elif old is not None and old.trigger != new.trigger:
+            self.written["job", new.id, new.version] = None
         if old is not None and new.version > old.version + 1:
             # Also where one of them takes back what another one changed, and nothing is left to be seen.
             self.together["job", new.id, new.version] = range(old.version + 1, new.version + 1)

@@ -88,6 +88,8 @@ class Overlaps:
         self.order[run.id] = self.order[job.id] = self._trace.writes
         self._policies.pop(run.id, None)
         self._came_over.pop(run.id, None)
+        if run.cause is Cause.PING:  # it is written beside the job: a plan that is on its way knows nothing of it
+            self._moved_at[run.id] = self._trace.elapsed
         if run.state is State.CANCELLED:
             self._made_way[run.id] = self._trace.elapsed
         elif self._is_sure(run, job) and run.cause is not Cause.PING:

@@ -119,7 +119,7 @@ class AuditWitness:
 
 
 def _as_put(job: Job, name: str) -> object:
-    """This field as its owner put it: the days of a calendar follow the calendar, whoever asked for something then."""
+    """This field as its owner put it: the days of a calendar follow the calendar, at any request."""
     value = getattr(job, name)
     return without_days(value) if name == "trigger" else value
 

@@ -141,7 +141,7 @@ def repeating(run: Run, repeated: Instant | None) -> Run:
     if repeated is None:
         return run
     again = Event(repeated, State.PENDING, "the fire time of the run whose work is done again", EventKind.AGAIN)
-    return replace(run, history=(*run.history, again))
+    return replace(run, history=(again, *run.history))
 
 
 def fire_of(run: Run) -> Instant:

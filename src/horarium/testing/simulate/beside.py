@@ -46,7 +46,8 @@ class Beside:
         self._unfinished = unfinished
         self._order = order
         self._owed = owed
-        self._since: dict[Pair, int] = {}
+        self._since: dict[Pair, tuple[int, int]] = {}
+        """Since when, and how long that may be: of calls that were slow when it began."""
         self._looked_at = 0
 
     def not_asked_to_stop(self) -> list[Run]:
@@ -65,9 +66,9 @@ class Beside:
             for run, newer in self._pairs()
             if not self._owed.of(run.job_id or "")
         ]
-        self._since = {pair: self._since.get(pair, now) for pair in pairs}
-        allowed = MOMENT + round(CALLS * call_seconds * SECOND)
-        for (run_id, _, state, newer), since in self._since.items():
+        allowed_now = MOMENT + round(CALLS * call_seconds * SECOND)
+        self._since = {pair: self._since.get(pair, (now, allowed_now)) for pair in pairs}
+        for (run_id, _, state, newer), (since, allowed) in self._since.items():
             begun = since if died_at < since - allowed else died_at + DEATH_KNOWN
             if now - begun > allowed:
                 self._trace.fail(f"run {run_id} goes on ({state}) for {(now - since) / SECOND:.1f} s beside {newer}")

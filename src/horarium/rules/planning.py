@@ -225,12 +225,7 @@ def _looking_after(job: Job, now: Instant, runs: tuple[Run, ...] = (), changes: 
 
 
 def _plan(
-    job: Job,
-    unfinished: Sequence[Run],
-    now: Instant,
-    ahead: int,
-    ran: Sequence[Instant],
-    skipped: Sequence[Skipped],
+    job: Job, unfinished: Sequence[Run], now: Instant, ahead: int, ran: Sequence[Instant], skipped: Sequence[Skipped]
 ) -> Plan:
     horizon = max(now + (0 if needs_unfinished(job) else ahead), job.planned_until)
     owed, dropped, asks = ([], [], []) if exhausted(job) else account(job, now, horizon, ran, skipped)
@@ -245,13 +240,12 @@ def _plan(
     dropped = [*dropped, *given_up, *due.dropped]
     apart = sorted({*known, *(range_.first for range_ in dropped)})
     runs, changes, overlapping = apply_overlap(job, owed, unfinished, now, apart)
-    dropped = [*dropped, *overlapping]
     until = beyond if beyond is not None else horizon
     moved = replace(job, planned_until=until, fires_count=job.fires_count + len(runs))
     moved = timed(replace(moved, overrides=left(job, due.overrides, until)) if job.overrides else moved)
     return Plan(
         moved,
-        (*(dropped_run(job, range_, now) for range_ in dropped), *runs),
+        (*(dropped_run(job, range_, now) for range_ in (*dropped, *overlapping)), *runs),
         tuple(changes),
         records=(*question, *looked_at(moved, now)),
     )

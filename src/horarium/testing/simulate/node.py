@@ -39,7 +39,19 @@ CANCELS = 0.5
 LAG_HARMLESS_SECONDS = 0.05
 """A store call held up for longer than this may cost its node a lease."""
 """How far in the future a lease may end beyond its length before it is shortened."""
-READS = ("due_", "get_", "jobs_", "last_", "list_", "overdue_", "stats", "unfinished_")
+READS = (
+    "due_",
+    "failing_",
+    "first_",
+    "get_",
+    "job_health",
+    "jobs_",
+    "last_",
+    "list_",
+    "overdue_",
+    "stats",
+    "unfinished_",
+)
 """How the names of the store's methods begin that write nothing."""
 ROLES = ("api", "planner", "rescuer", "pruner")
 NODE: ContextVar[SimulatedNode | None] = ContextVar("node", default=None)

@@ -34,12 +34,14 @@ from horarium.policies import Retention, Retry
 from horarium.ports import RunFilter
 from horarium.rules.following import (
     DEPTH_MAX,
+    WIDTH_MAX,
     chain_key,
     depth_of,
     follow,
     follow_behind,
     follow_plan,
     looks_back,
+    step_of,
 )
 from horarium.rules.planning import plan
 from horarium.rules.settling import cancel, rescue, settle
@@ -300,6 +302,42 @@ def test_a_chain_hands_on_the_result_and_ends_at_a_hundred() -> None:
     last = ended(job, run, Succeeded())
     assert keys(last) == [key for key in keys(last) if key.endswith("notify:ops")] != []
     assert last.run.history[-1].message == "the chain ends here, 100 runs deep: next not triggered"
+
+
+@pytest.mark.parametrize(
+    ("on", "width"),
+    [
+        ({"completed": 2}, 2),
+        ({"completed": 10}, 10),
+        ({"completed": 1, "recovered": 1, "failed": 1}, 2),
+        ({"completed": 3, "late": 3, "overdue": 3, "attempt_failed": 3}, 3 + 3 + 3 + 3 * 100),
+    ],
+)
+def test_a_chain_that_branches_ends_before_it_is_very_wide(on: dict[str, int], width: int) -> None:
+    more = {"late": {"seconds": 1}, "overdue": {"seconds": 1}}
+    job = a_job_with(
+        {occasion: [{"trigger": f"job-{number}", **more.get(occasion, {})} for number in range(count)]
+         for occasion, count in on.items()},
+        retry=Retry(attempts_max=100),
+    )  # fmt: skip
+    runs, depth, made = 1, 0, 0
+    while depth < DEPTH_MAX:
+        run = replace(claimed(job), unique_key=chain_key(depth, "r/completed/trigger:a") if depth else None)
+        bodies = [msgspec.json.decode(each.payload or b"") for each in ended(job, run, Succeeded()).follow_ups]
+        assert len(bodies) >= on["completed"]
+        (deeper,) = {body["depth"] for body in bodies}
+        assert deeper > depth
+        depth, runs = deeper, runs * width
+        made += runs
+    assert WIDTH_MAX <= made <= 10 * WIDTH_MAX
+    last = ended(job, replace(run, unique_key=chain_key(depth, "r")), Succeeded())
+    assert last.run.history[-1].message.startswith("the chain ends here")
+
+
+def test_a_chain_in_which_one_run_follows_whatever_the_end_is_is_as_long_as_ever() -> None:
+    to_next = [{"trigger": "next"}]
+    assert step_of(a_job_with({"completed": to_next, "failed": to_next, "cancelled": to_next, "missed": to_next})) == 1
+    assert step_of(a_job_with({"completed": [*to_next, {"notify": "ops"}]})) == 1
 
 
 @given(st.text(max_size=20))

@@ -9,6 +9,7 @@ import msgspec
 
 from horarium.api.endpoints import Endpoint
 from horarium.api.problems import MEDIA_TYPE, PROBLEMS, Problem
+from horarium.api.reach import bounds_of
 from horarium.api.triggers_schema import EXCLUSIONS, AnyTrigger
 
 REF = "#/components/schemas/"
@@ -173,6 +174,8 @@ def _operation(endpoint: Endpoint, refs: Mapping[str, Any], schemas: Mapping[str
     }
     if endpoint.description:
         operation["description"] = endpoint.description
+    if endpoint.scope is not None:
+        operation |= {"x-scope": endpoint.scope, "x-bounds": bounds_of(endpoint)}
     if endpoint.read is not None:
         operation["requestBody"] = _request_body(endpoint, refs)
     if not endpoint.open:

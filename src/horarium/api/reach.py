@@ -14,7 +14,28 @@ from horarium.errors import Forbidden, NotFound
 from horarium.operations.facade import Operations
 
 BY_NAME, BY_ID = "/jobs/{name}", "/runs/{id}"
+OF_ALL = ("/calendars/{name}", "/rates/{key}")
+"""They have no queue and no labels, and jobs of others use them."""
 CHARS_MAX = 200
+
+
+def bounds_of(endpoint: Endpoint) -> str:
+    """What a bound caller may do there, in words, for the document."""
+    if endpoint.scope is Scope.ADMIN or (endpoint.scope is not None and _is_closed(endpoint)):
+        return "closed"
+    if endpoint.scope is Scope.WORK:
+        return "runs of its queues"
+    if endpoint.path.startswith((BY_NAME, BY_ID)):
+        return "its own; others are not found"
+    if endpoint.method == "GET":
+        return "open" if endpoint.scope is None or endpoint.path.startswith("/calendars") else "its own are told"
+    return "its own; others are refused"
+
+
+def _is_closed(endpoint: Endpoint) -> bool:
+    if endpoint.path.startswith((BY_NAME, BY_ID)):
+        return False
+    return not endpoint.bound if endpoint.method == "GET" else endpoint.path in OF_ALL
 
 
 class Reach:
@@ -40,8 +61,8 @@ class Reach:
             run_id = str(request.path_params["id"])[:CHARS_MAX]
             if (await self._store.get_runs([run_id])) == [None]:
                 raise NotFound(f"there is no run {run_id!r}")
-        elif endpoint.method == "GET" and endpoint.scope is not None and not endpoint.bound:
-            raise Forbidden(f"{caller.name} is bound {caller.bounds}, and this tells of all")
+        elif endpoint.scope is not None and _is_closed(endpoint):
+            raise Forbidden(f"{caller.name} is bound {caller.bounds}, and this is for all")
 
     async def _is_free(self, name: str) -> bool:
         """Whether no one has a job of that name: one may be made, or brought back."""

@@ -18,7 +18,7 @@ from horarium.model import Job
 from horarium.model.calendars import Calendar
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.bounds.evaluating import evaluate
-from horarium.operations.writing.auditing import told
+from horarium.operations.writing.auditing import require_unbound, told
 from horarium.operations.writing.contention import RACES_MAX, contended
 from horarium.operations.writing.context import Context
 from horarium.ports import APPLY, PAGE_MAX, JobFilter, Page, Store
@@ -87,7 +87,8 @@ class CalendarOperations:
 
     async def put(self, name: str, calendar: Calendar) -> tuple[Calendar, bool]:
         """Define the calendar, or bring the existing one to this; jobs that use it follow. The second value: whether it
-        is new."""
+        is new. Raises Forbidden where who acts is bound."""
+        require_unbound("calendars")
         await self.content(calendar)
         for _ in range(RACES_MAX):
             (stored,) = await self._store.get_records([PREFIX + name])
@@ -115,7 +116,9 @@ class CalendarOperations:
         return Page(items, None if page.next_after is None else page.next_after.removeprefix(PREFIX))
 
     async def delete(self, name: str) -> None:
-        """Remove a calendar. Raises NotFound, and CalendarInUse while jobs use it."""
+        """Remove a calendar. Raises NotFound, CalendarInUse while jobs use it, and Forbidden where who acts is
+        bound."""
+        require_unbound("calendars")
         for _ in range(RACES_MAX):
             (stored,) = await self._store.get_records([PREFIX + name])
             if stored is None:

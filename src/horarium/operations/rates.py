@@ -12,7 +12,7 @@ from horarium.clock import Instant, to_text
 from horarium.errors import NotFound
 from horarium.model.records import Record, RecordFilter
 from horarium.operations.settling.rating import CHANGED, PREFIX, bucket_change, bucket_of
-from horarium.operations.writing.auditing import told
+from horarium.operations.writing.auditing import require_unbound, told
 from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
 from horarium.operations.writing.context import Context
 from horarium.ports import APPLY, PAGE_MAX, Page
@@ -35,6 +35,7 @@ class RateOperations:
         return await self._change(key, None)
 
     async def _change(self, key: str, override: Override | None) -> Bucket:
+        require_unbound("limits of keys")
         for race in range(RACES_MAX):
             if race:
                 await pause_after(race, self._entropy)

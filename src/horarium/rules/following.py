@@ -6,12 +6,14 @@ belong to no job, so nothing follows from them. Each has the unique key `RUN/OCC
 however many nodes, and whether the end of the run or the watcher comes first.
 
 A run that followed carries its depth in its own unique key (`follow/DEPTH/RUN/OCCASION/ACTION`), and what follows from
-it lies one deeper. At DEPTH_MAX the chain ends, and the last run says so in its history: so no cycle runs away.
+it lies one deeper, or more where several follow (`step_of`). At DEPTH_MAX the chain ends, and the last run says so in
+its history: so no cycle runs away, in depth or in breadth.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from math import ceil, log
 from typing import Any
 
 import msgspec
@@ -48,6 +50,8 @@ from horarium.rules.planning import PLANNED_CAUSES, due_of
 
 DEPTH_MAX = 100
 """Runs that may follow from one another, each from the end of the one before."""
+WIDTH_MAX = 10_000
+"""About how many runs may follow from one where each triggers several."""
 NOTIFY_POLICY = RunPolicy(retry=Retry(attempts_max=15, backoff_seconds=5, backoff_max_seconds=900))
 FOLLOW_POLICY = RunPolicy(retry=Retry(attempts_max=100, backoff_seconds=1, backoff_max_seconds=60))
 NOTIFY_SECONDS = 60.0
@@ -209,7 +213,7 @@ def follow(job: Job | None, change: RunChange, now: Instant, earlier: Sequence[R
     depth = depth_of(change.run)
     runs = [run for each in wanted if (run := _follow_up(job, change.run, each, depth, now)) is not None]
     ended = [each.follow.trigger for each in wanted if each.follow.trigger is not None and depth >= DEPTH_MAX]
-    run = _with_end_of_chain(change.run, ended, now) if ended else change.run
+    run = _with_end_of_chain(change.run, ended, depth, now) if ended else change.run
     return replace(change, run=run, follow_ups=(*change.follow_ups, *runs))
 
 
@@ -321,7 +325,7 @@ def _follow_up(job: Job, run: Run, wanted: _Wanted, depth: int, now: Instant) ->
     if depth >= DEPTH_MAX:
         return None
     payload = wanted.follow.payload
-    body: dict[str, Any] = {"job": wanted.follow.trigger, "depth": depth + 1}
+    body: dict[str, Any] = {"job": wanted.follow.trigger, "depth": depth + step_of(job)}
     if payload == "result":
         body["payload"] = None if run.result is None else msgspec.Raw(run.result)
     elif payload is not None:
@@ -385,8 +389,23 @@ def depth_of(run: Run) -> int:
     return int(depth) if depth.isascii() and depth.isdigit() and len(depth) <= 3 else 0
 
 
-def _with_end_of_chain(run: Run, jobs: Sequence[str], now: Instant) -> Run:
-    said = f"the chain ends here, {DEPTH_MAX} runs deep: {', '.join(jobs)} not triggered"
+def step_of(job: Job) -> int:
+    """By how much what follows from a run of this job lies deeper: by one, or, where one run may trigger several jobs,
+    by the part of DEPTH_MAX that their number is of WIDTH_MAX, as powers."""
+
+    def triggered(*occasions: Occasion) -> int:
+        return sum(follow.trigger is not None for each in occasions for follow in job.on.get(each, ()))
+
+    attempts = triggered(Occasion.ATTEMPT_FAILED)
+    at_end = max(triggered(*some) - (attempts if Occasion.ATTEMPT_FAILED in some else 0) for some in _AT_END.values())
+    before = triggered(Occasion.LATE, Occasion.OVERDUE, Occasion.APPROVAL_WANTED)
+    most = at_end + before + attempts * job.retry.attempts_max
+    return 1 if most <= 1 else ceil(DEPTH_MAX * log(most, WIDTH_MAX))
+
+
+def _with_end_of_chain(run: Run, jobs: Sequence[str], depth: int, now: Instant) -> Run:
+    far = f"{DEPTH_MAX} runs deep" if depth == DEPTH_MAX else "where many follow from each run"
+    said = f"the chain ends here, {far}: {', '.join(jobs)} not triggered"
     events = list(run.history)
     if run.finished and not (events and events[-1].at == now and events[-1].state is run.state):
         events.append(Event(now, run.state, run.error or str(run.disposition or run.state)))

@@ -26,7 +26,7 @@ from horarium.operations.facade import Operations
 from horarium.operations.runs.bulk import RETRY_KEY
 from horarium.operations.runs.logs import WAIT_SECONDS_MAX
 from horarium.operations.runs.runs import RETRIED
-from horarium.rules.following import chain_key, depth_of
+from horarium.rules.following import chain_key, depth_of, step_of
 from horarium.wire.masking import SECRET_SHOWN, is_secret_header, shown_target
 from horarium.wire.views import run_view
 
@@ -159,7 +159,7 @@ def _keys_of(run: Run, job: Job) -> list[tuple[str, str, str]]:
                 what = f"tell {follow.notify}" if follow.notify is not None else f"run {follow.trigger}"
                 wanted.append((said, what, key))
                 if follow.trigger is not None:
-                    wanted.append((said, what, chain_key(depth_of(run) + 1, key)))
+                    wanted.append((said, what, chain_key(depth_of(run) + step_of(job), key)))
     return wanted
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from horarium.access.acting import who_acts
 from horarium.access.roles import Scope
 from horarium.clock import Instant
-from horarium.errors import Forbidden, NotFound, PlanStale
+from horarium.errors import NotFound, PlanStale
 from horarium.model import Job, Plan, Whole
 from horarium.model.calendars import Calendar
 from horarium.model.channels import CHANNEL, AnyChannel
@@ -35,7 +35,7 @@ from horarium.operations.plans.making import digest_of_job, digest_of_record
 from horarium.operations.plans.stored import decode_plan, read_plan
 from horarium.operations.settling.following import Following
 from horarium.operations.settling.reconciling import Reconciler
-from horarium.operations.writing.auditing import require_reach
+from horarium.operations.writing.auditing import require_reach, require_unbound
 from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce, announce_jobs
@@ -284,6 +284,5 @@ def _check_caller(steps: Sequence[Step]) -> None:
         return
     if "channel" in kinds:
         origin.principal.require(Scope.ADMIN)
-    if origin.principal.bound and kinds - {"job"}:
-        bounds = origin.principal.bounds
-        raise Forbidden(f"{origin.principal.name} is bound {bounds}, and calendars and channels are for all")
+    if kinds - {"job"}:
+        require_unbound("calendars and channels")

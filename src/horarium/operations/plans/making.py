@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from horarium.access.acting import bound_caller, who_acts
 from horarium.clock import DAY, MINUTE, SECOND, Instant
-from horarium.errors import CallerError, Forbidden, HorariumError, InvalidJob, InvalidRequest
+from horarium.errors import CallerError, HorariumError, InvalidJob, InvalidRequest
 from horarium.model import Job, uuid7
 from horarium.model.calendars import Calendar
 from horarium.model.channels import CHANNEL, AnyChannel
@@ -33,7 +33,7 @@ from horarium.operations.looking.forecasting import FORECAST_STEPS, StartCounts,
 from horarium.operations.plans.foreseen import Foreseen, foreseen
 from horarium.operations.plans.stored import decode_plan, read_plan, require_theirs
 from horarium.operations.settling.holding import PLANNED_SECONDS, Holding
-from horarium.operations.writing.auditing import require_reach, told
+from horarium.operations.writing.auditing import require_reach, require_unbound, told
 from horarium.operations.writing.context import Context
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter
 from horarium.rules.calendars import FireChange, without_days
@@ -437,6 +437,5 @@ def _reaches(job: Job) -> bool:
 
 def _check_caller(documents: Documents) -> None:
     """Calendars and channels are for all; channels for admins."""
-    caller = bound_caller()
-    if caller is not None and (documents.calendars or documents.channels):
-        raise Forbidden(f"{caller.name} is bound {caller.bounds}, and calendars and channels are for all")
+    if documents.calendars or documents.channels:
+        require_unbound("calendars and channels")

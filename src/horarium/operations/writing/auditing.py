@@ -17,7 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from horarium.access import audit
-from horarium.access.acting import who_acts
+from horarium.access.acting import bound_caller, who_acts
 from horarium.access.audit import Origin
 from horarium.access.roles import Principal
 from horarium.clock import Instant, to_datetime
@@ -115,6 +115,13 @@ def out_of_reach(origin: Origin | None, *touched: Job | Run) -> Forbidden | None
 
 def _labels_of(each: Job | Run) -> Mapping[str, str]:
     return each.labels if isinstance(each, Job) else own_labels(each)
+
+
+def require_unbound(of_all: str) -> None:
+    """Raises Forbidden if who acts is bound: these things have no queue and no labels, so jobs of others use them."""
+    caller = bound_caller()
+    if caller is not None:
+        raise Forbidden(f"{caller.name} is bound {caller.bounds}, and {of_all} are for all")
 
 
 def refusal_of(caller: Principal) -> Forbidden:

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from horarium.model import Job, Run, State
-from horarium.model.records import RecordFilter
 from horarium.operations.bounds import reaching
 from horarium.ports import JobFilter, RunFilter
 from horarium.testing.values import NOW, a_run
@@ -448,25 +447,3 @@ async def test_events_say_that_something_changed_and_nothing_more(two: Two, monk
     reply = await listening
     assert reply.status == 200
     assert SECRET not in shown(reply)
-
-
-@pytest.mark.slow
-async def test_what_jobs_of_all_use_is_seen_and_not_changed(either: Two) -> None:
-    holidays, limit = {"holidays": ["2027-01-01"]}, {"max": 1, "per_seconds": 60}
-    await either.admin("PUT", "/calendars/of-all", holidays)
-    await either.admin("PUT", "/rates/of-all", limit)
-    assert (await either.api.send("GET", "/calendars/of-all", headers=either.key)).json["holidays"] == ["2027-01-01"]
-    before = await either.theirs(), (await either.api.store.list_records(RecordFilter("calendar/"), None, 10)).items
-    for method, path, body in (
-        ("PUT", "/calendars/of-all", {"holidays": []}), ("PUT", "/calendars/one-more", holidays),
-        ("DELETE", "/calendars/of-all", None), ("PUT", "/rates/of-all", {**limit, "max": 2}),
-        ("PUT", "/rates/one-more", limit), ("DELETE", "/rates/of-all", None),
-    ):  # fmt: skip
-        reply = await either.api.send(method, path, body, headers=either.key)
-        assert (reply.status, reply.code) == (403, "forbidden"), (method, path, reply.body)
-        assert f"is bound to {either.by}, and" in reply.json["detail"]
-    assert before == (
-        await either.theirs(), (await either.api.store.list_records(RecordFilter("calendar/"), None, 10)).items
-    )  # fmt: skip
-    (shown,) = (await either.admin("GET", "/rates"))["items"]
-    assert shown["key"] == "of-all"

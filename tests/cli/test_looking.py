@@ -181,3 +181,16 @@ def test_one_run_is_watched_until_it_is_over(call: Call, url: str) -> None:
     assert [json.loads(line)["state"] for line in told] == ["completed"]
     assert "not both" in call("run", "watch", ids[0], "--job", "watched", status=2).stderr
     assert "there is no job named 'typo'" in call("run", "watch", "--job", "typo", status=1).stderr
+
+
+def test_a_wall_time_is_one_in_the_zone_of_the_job(call: Call, url: str) -> None:
+    """The machine has another."""
+    rule = {"type": "cron", "expression": "30 2 * * *", "timezone": "America/New_York"}
+    target = {"type": "queue", "queue": "q"}
+    with Client(url) as client:
+        client.create_job({"name": "far", "trigger": rule, "target": target})
+        client.create_job({"name": "farther", "trigger": {"type": "any_of", "triggers": [rule]}, "target": target})
+    for name in ("far", "farther"):
+        told = json.loads(call("job", "explain", name, "--at", "2035-01-10T02:30", "--json").stdout)
+        assert (told["at"], told["fires"]) == ("2035-01-10T07:30:00Z", True)
+    assert json.loads(call("job", "explain", "far", "--at", "2035-01-10T02:30Z", "--json").stdout)["fires"] is False

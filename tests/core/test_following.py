@@ -32,16 +32,12 @@ from horarium.model.targets import NOTIFY_QUEUE
 from horarium.operations.settling.following import Following
 from horarium.policies import Retention, Retry
 from horarium.ports import RunFilter
+from horarium.rules.chains import DEPTH_MAX, WIDTH_MAX, chain_key, depth_of, step_of
 from horarium.rules.following import (
-    DEPTH_MAX,
-    WIDTH_MAX,
-    chain_key,
-    depth_of,
     follow,
     follow_behind,
     follow_plan,
     looks_back,
-    step_of,
 )
 from horarium.rules.planning import plan
 from horarium.rules.settling import cancel, rescue, settle

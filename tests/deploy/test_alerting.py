@@ -15,6 +15,7 @@ from urllib.request import urlopen
 import pytest
 
 from horarium.client import Client
+from horarium.clock import SECOND
 from tests.servers.live import LiveServer
 from tests.servers.process import free_port
 from tests.waiting import eventually
@@ -82,3 +83,63 @@ def test_a_first_failure_is_an_alert_and_still_is_after_a_restart(tmp_path: Path
             eventually(lambda: ask(f"{firing} and on (job) {none_counted}"), what="a restart ends no alert")
     finally:
         server.stop()
+
+
+def test_three_ways_to_fail_first_are_each_an_alert_within_two_scrapes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that never succeeded; one that failed first after a restart, so that its server has counted nothing; and a
+    monthly one, which was well a month ago and whose runs are forgotten."""
+    monkeypatch.setattr("horarium.services.metrics.job_recall.LOOK", SECOND // 5)  # scraped each second, not each 15
+    server = LiveServer(store=f"sqlite:///{tmp_path}/jobs.db")
+    server.start()
+    try:
+        with prometheus(tmp_path, server.url.removeprefix("http://")) as ask, Client(server.url) as client:
+            for name, more in (("never", {}), ("steady", {}), ("monthly", {"retention": {"runs_max": 1}})):
+                client.create_job(
+                    {
+                        "name": name,
+                        "trigger": {"type": "cron", "expression": "0 5 1 * *"},
+                        "target": {"type": "queue", "queue": name},
+                        **more,
+                    }
+                )
+            ended(client, "steady", well=True)
+            ended(client, "monthly", well=True)
+            first, *_ = [ended(client, "never") for _ in range(11)]
+            assert scrapes_until_told(ask, "never", first) <= 2
+            server.stop()
+            server.start_again()
+            eventually(
+                lambda: ask('horarium_job_last_success_timestamp_seconds{job="monthly"} > 0'),
+                what="the last success is known after a restart",
+            )
+            eventually(lambda: ask('horarium_job_failures_in_a_row{job="steady"} == 0'), what="nothing has failed yet")
+            for name in ("steady", "monthly"):
+                assert scrapes_until_told(ask, name, ended(client, name)) <= 2
+    finally:
+        server.stop()
+
+
+def ended(client: Client, job: str, *, well: bool = False) -> float:
+    """A run of the job ends like this. When it did."""
+    client.trigger_job(job)
+    (run,) = client.claim([job], 1, "w", wait_seconds=30)
+    assert run.lease
+    if well:
+        client.complete(run.id, run.lease.token)
+    else:
+        client.fail(run.id, run.lease.token, "no disk", retryable=False)
+    at = client.get_run(run.id).finished_at
+    assert at is not None
+    return at.timestamp()
+
+
+def scrapes_until_told(ask: Ask, job: str, since: float) -> int:
+    """How many scrapes after this instant the alert fired, by Prometheus's own account."""
+    firing = f'ALERTS{{alertname="HorariumJobFailing", alertstate="firing", job="{job}"}}'
+    eventually(lambda: ask(firing), what=f"{job} is an alert")
+    (failures,) = ask(f'horarium_job_failures_in_a_row{{job="{job}"}}[10m]')
+    (up,) = ask('up{job="horarium"}[10m]')
+    told = min(at for at, value in failures["values"] if at > since and float(value) > 0)
+    return sum(since < at <= told for at, _ in up["values"])

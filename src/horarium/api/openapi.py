@@ -175,7 +175,7 @@ def _operation(endpoint: Endpoint, refs: Mapping[str, Any], schemas: Mapping[str
     if endpoint.description:
         operation["description"] = endpoint.description
     if endpoint.scope is not None:
-        operation |= {"x-scope": endpoint.scope, "x-bounds": bounds_of(endpoint)}
+        operation |= {"x-scope": str(endpoint.scope), "x-bounds": bounds_of(endpoint)}
     if endpoint.read is not None:
         operation["requestBody"] = _request_body(endpoint, refs)
     if not endpoint.open:

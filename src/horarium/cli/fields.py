@@ -10,7 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -414,8 +414,8 @@ def rate_of(text: str) -> dict[str, Any]:
         raise click.UsageError(f"--{error.message}") from None
 
 
-def since_moment(text: str, now: datetime) -> datetime:
-    """An instant, a wall time of this machine, or a duration that lies before `now`."""
+def since_moment(text: str, now: datetime, zone: tzinfo | None = None) -> datetime:
+    """An instant, a wall time in the zone (None: that of this machine), or a duration that lies before `now`."""
     seconds = duration_seconds(text)
     if seconds is not None:
         return now - timedelta(seconds=seconds)
@@ -425,7 +425,9 @@ def since_moment(text: str, now: datetime) -> datetime:
             f"{text!r} is no instant such as 2026-12-24T18:00:00Z, no wall time such as 2026-12-24T18:00, and no time "
             "ago such as 30m or 2d"
         )
-    return moment if moment.tzinfo is not None else moment.astimezone()
+    if moment.tzinfo is None:
+        return moment.astimezone() if zone is None else moment.replace(tzinfo=zone)
+    return moment
 
 
 def until_moment(text: str, now: datetime) -> datetime:

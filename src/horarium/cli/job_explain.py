@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import datetime, tzinfo
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import click
 
-from horarium.cli.fields import since_moment
+from horarium.cli.fields import read_moment, since_moment
 from horarium.cli.output import Column, print_fields, print_json
 from horarium.cli.shell import Server, on_server
 from horarium.clock import SystemClock, to_datetime
@@ -23,7 +26,12 @@ COLUMNS = (
     "  horarium job explain nightly --since 7d"
 )
 @click.argument("name", metavar="NAME")
-@click.option("--at", "at", metavar="WHEN", help="An instant, or a time ago such as 2h; left out: now.")
+@click.option(
+    "--at",
+    "at",
+    metavar="WHEN",
+    help="An instant, a wall time in the job's zone, or a time ago such as 2h; left out: now.",
+)
 @click.option("--since", metavar="WHEN", help="Each fire time from then on: an instant, or a time ago such as 7d.")
 @click.option("--until", metavar="WHEN", help="Each fire time before then; left out: now.")
 @on_server
@@ -33,9 +41,10 @@ def explain(server: Server, name: str, at: str | None, since: str | None, until:
     if since is None and until is not None:
         raise click.UsageError("--since is missing: where does the span begin?")
     now = to_datetime(SystemClock().now())
+    zone = _zone_of(server.client.get_job(name).trigger) if any(map(_is_wall, (at, since, until))) else None
 
     def moment(text: str | None) -> datetime:
-        return now if text is None else since_moment(text, now)
+        return now if text is None else since_moment(text, now, zone)
 
     if since is not None:
         items = server.client.explain_span(name, moment(since), moment(until))
@@ -53,3 +62,20 @@ def explain(server: Server, name: str, at: str | None, since: str | None, until:
             ("run", run), ("previous", told.previous), ("next", told.next),
         ]
     )  # fmt: skip
+
+
+def _is_wall(text: str | None) -> bool:
+    moment = None if text is None else read_moment(text)
+    return moment is not None and moment.tzinfo is None
+
+
+def _zone_of(trigger: Mapping[str, Any]) -> tzinfo | None:
+    """The zone that a rule names; None: it names none, or another is not known here."""
+    named = trigger.get("timezone")
+    for inner in (trigger.get("trigger"), *(trigger.get("triggers") or ())) if named is None else ():
+        if isinstance(inner, Mapping) and (found := _zone_of(inner)) is not None:
+            return found
+    try:
+        return None if named is None else ZoneInfo(named)
+    except (KeyError, ValueError):
+        return None

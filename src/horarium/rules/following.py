@@ -13,7 +13,6 @@ its history: so no cycle runs away, in depth or in breadth.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from math import ceil, log
 from typing import Any
 
 import msgspec
@@ -27,7 +26,6 @@ from horarium.model import (
     UNFINISHED,
     Cause,
     Disposition,
-    Event,
     EventKind,
     Follow,
     Job,
@@ -44,14 +42,11 @@ from horarium.model.follows import AFTER_MAX
 from horarium.model.targets import FOLLOW_QUEUE, NOTIFY_QUEUE
 from horarium.policies import Retry
 from horarium.rules.approving import is_waiting
+from horarium.rules.chains import AT_END, DEPTH_MAX, depth_of, step_of, with_end_of_chain
 from horarium.rules.missed import as_run
 from horarium.rules.overridden import run_moved_to
 from horarium.rules.planning import PLANNED_CAUSES, due_of
 
-DEPTH_MAX = 100
-"""Runs that may follow from one another, each from the end of the one before."""
-WIDTH_MAX = 10_000
-"""About how many runs may follow from one where each triggers several."""
 NOTIFY_POLICY = RunPolicy(retry=Retry(attempts_max=15, backoff_seconds=5, backoff_max_seconds=900))
 FOLLOW_POLICY = RunPolicy(retry=Retry(attempts_max=100, backoff_seconds=1, backoff_max_seconds=60))
 NOTIFY_SECONDS = 60.0
@@ -60,17 +55,9 @@ NOTIFY_SECONDS = 60.0
 OUTPUT_CHARS_MAX = 1_500
 """Of the output of a program, in a notification."""
 
-_CHAIN = "follow/"
 _WAITED = frozenset({EventKind.ASKED, EventKind.HELD, EventKind.LIMITED, EventKind.THROTTLED})
 """Why a run could not begin in time, as its history has it."""
 _PUT_BACK = frozenset({EventKind.FAILED, EventKind.TIMED_OUT, EventKind.LOST})
-_AT_END: dict[State, tuple[Occasion, ...]] = {
-    State.COMPLETED: (Occasion.RECOVERED, Occasion.COMPLETED),
-    State.FAILED: (Occasion.NOT_STARTED, Occasion.FAILED, Occasion.ATTEMPT_FAILED),
-    State.CANCELLED: (Occasion.CANCELLED,),
-    State.SKIPPED: (Occasion.MISSED, Occasion.APPROVAL_EXPIRED),
-}
-"""The occasions of each end, the most specific first: a channel gets one message of one end."""
 _RESULTS = frozenset({State.COMPLETED, State.FAILED})
 
 
@@ -96,9 +83,9 @@ def occasions(job: Job, run: Run, was: State | None, now: Instant) -> list[Occas
         return [Occasion.ATTEMPT_FAILED] if was in CLAIMED and _was_put_back(run, now) else []
     if was is not None and was not in UNFINISHED:
         return []
-    if run.state not in _AT_END or run.disposition is Disposition.WITHDRAWN:
+    if run.state not in AT_END or run.disposition is Disposition.WITHDRAWN:
         return []
-    found = [occasion for occasion in _AT_END[run.state] if _is(run, occasion)]
+    found = [occasion for occasion in AT_END[run.state] if _is(run, occasion)]
     return [*found, *(occasion for occasion in (Occasion.LATE, Occasion.OVERDUE) if run.state is not State.SKIPPED)]
 
 
@@ -213,7 +200,7 @@ def follow(job: Job | None, change: RunChange, now: Instant, earlier: Sequence[R
     depth = depth_of(change.run)
     runs = [run for each in wanted if (run := _follow_up(job, change.run, each, depth, now)) is not None]
     ended = [each.follow.trigger for each in wanted if each.follow.trigger is not None and depth >= DEPTH_MAX]
-    run = _with_end_of_chain(change.run, ended, depth, now) if ended else change.run
+    run = with_end_of_chain(change.run, ended, depth, now) if ended else change.run
     return replace(change, run=run, follow_ups=(*change.follow_ups, *runs))
 
 
@@ -370,46 +357,6 @@ def _run(queue: str, body: dict[str, Any], key: str, now: Instant, policy: RunPo
         policy=policy,
         unique_key=key,
     )
-
-
-# ---- chains -----------------------------------------------------------------------------------------------------
-
-
-def chain_key(depth: int, key: str) -> str:
-    """The unique key of the run that a follow-up of this depth and key asks for."""
-    return f"{_CHAIN}{depth}/{key}"
-
-
-def depth_of(run: Run) -> int:
-    """How many runs it follows from, one after the other."""
-    key = run.unique_key
-    if key is None or not key.startswith(_CHAIN):
-        return 0
-    depth = key.removeprefix(_CHAIN).partition("/")[0]
-    return int(depth) if depth.isascii() and depth.isdigit() and len(depth) <= 3 else 0
-
-
-def step_of(job: Job) -> int:
-    """By how much what follows from a run of this job lies deeper: by one, or, where one run may trigger several jobs,
-    by the part of DEPTH_MAX that their number is of WIDTH_MAX, as powers."""
-
-    def triggered(*occasions: Occasion) -> int:
-        return sum(follow.trigger is not None for each in occasions for follow in job.on.get(each, ()))
-
-    attempts = triggered(Occasion.ATTEMPT_FAILED)
-    at_end = max(triggered(*some) - (attempts if Occasion.ATTEMPT_FAILED in some else 0) for some in _AT_END.values())
-    before = triggered(Occasion.LATE, Occasion.OVERDUE, Occasion.APPROVAL_WANTED)
-    most = at_end + before + attempts * job.retry.attempts_max
-    return 1 if most <= 1 else ceil(DEPTH_MAX * log(most, WIDTH_MAX))
-
-
-def _with_end_of_chain(run: Run, jobs: Sequence[str], depth: int, now: Instant) -> Run:
-    far = f"{DEPTH_MAX} runs deep" if depth == DEPTH_MAX else "where many follow from each run"
-    said = f"the chain ends here, {far}: {', '.join(jobs)} not triggered"
-    events = list(run.history)
-    if run.finished and not (events and events[-1].at == now and events[-1].state is run.state):
-        events.append(Event(now, run.state, run.error or str(run.disposition or run.state)))
-    return replace(run, history=(*events, Event(now, run.state, said)))
 
 
 # ---- words ------------------------------------------------------------------------------------------------------

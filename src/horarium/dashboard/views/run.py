@@ -26,7 +26,7 @@ from horarium.operations.facade import Operations
 from horarium.operations.runs.bulk import RETRY_KEY
 from horarium.operations.runs.logs import WAIT_SECONDS_MAX
 from horarium.operations.runs.runs import RETRIED
-from horarium.rules.following import chain_key, depth_of, step_of
+from horarium.rules.chains import chain_key, depth_of, step_of
 from horarium.wire.masking import SECRET_SHOWN, is_secret_header, shown_target
 from horarium.wire.views import run_view
 

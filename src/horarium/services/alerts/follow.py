@@ -13,7 +13,7 @@ from horarium.errors import CallerError, HorariumError, NotFound
 from horarium.model import Failed, Outcome, Succeeded
 from horarium.operations.jobs.jobs import JobOperations
 from horarium.ports import Assignment, Control
-from horarium.rules.following import chain_key
+from horarium.rules.chains import chain_key
 
 
 class Wanted(Struct, frozen=True):

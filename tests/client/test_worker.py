@@ -77,6 +77,12 @@ def test_what_the_function_returns_is_the_result(client: Client) -> None:
     assert seen[0].lease_seconds == pytest.approx(30, abs=5)
 
 
+def test_a_worker_says_at_once_what_it_is_there_for(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "horarium.worker")
+    with working(client, "said", lambda run: None, name="w1"):
+        eventually(lambda: f"w1 takes runs of said from {client.url}, 2 at a time" in caplog.messages, what="the line")
+
+
 def test_raising_fails_the_attempt_and_another_follows(client: Client) -> None:
     done = performed_once(client, "raise", failing(KeyError("x")))
     assert (done.state, done.attempt) == ("pending", 1)

@@ -100,6 +100,8 @@ class Worker:
         ]
         for number in range(self._slots):
             self._thread(f"slot-{number}", self._perform_loop)
+        served = ", ".join(queue.removeprefix("pull/") for queue in self._queues)
+        log.info("%s takes runs of %s from %s, %d at a time", self.name, served, self._client.url, self._slots)
         try:
             self._claim_loop()
         finally:

@@ -407,3 +407,28 @@ async def _came(world: World, name: str, deadline: int | None) -> set[Instant]:
     runs = [run for run in await world.rows(name) if run.state is State.COMPLETED]
     windows = [(fire_of(run) // HOUR * HOUR, run.finished_at or 0) for run in runs]
     return {start for start, ended in windows if deadline is None or ended <= start + deadline * SECOND}
+
+
+async def test_explanations_say_who_came_and_who_is_missing() -> None:
+    world = await a_world({**AFTER, "deadline_seconds": 11 * 3600})
+    explaining = world.operations.explaining
+    await world.run("a")
+    await world.join()
+    told = await explaining.at("load")
+    assert told.fires
+    assert told.reason == (
+        "it runs once all have come, until 2026-01-05T11:00:00Z; of the window that begins at 2026-01-05T00:00:00Z: "
+        "b has not completed; a completed at 2026-01-05T10:00:00Z"
+    )
+    assert "before the one in which" in (await explaining.at("load", START - DAY)).reason
+    await world.run("b")
+    await world.join()
+    told = await explaining.at("load", START)
+    assert (told.fires, told.run is not None) == (True, True)
+    assert "b completed at 2026-01-05T10:00:00Z; it is due" in told.reason
+    world.clock.advance(2 * DAY // SECOND)
+    await world.join()
+    page = await explaining.between("load", START - DAY, world.clock.now(), 9)
+    assert [(item.at - START, item.fires, item.disposition) for item in page.items] == [
+        (0, True, None), (DAY, False, Disposition.MISSED), (2 * DAY, True, None),
+    ]  # fmt: skip

@@ -372,7 +372,7 @@ _FLAG_OF = {".".join(path): flag for flag, path in POLICIES.items()} | {
     "target.signing_secret": "signing-secret", "target.payload": "payload", "target.args": "args",
     "trigger.expression": "cron", "trigger.timezone": "timezone", "trigger.rrule": "rrule", "trigger.text": "when",
     "trigger.every_seconds": "every", "trigger.at": "at", "trigger.calendar": "calendar",
-    "trigger.convention": "convention", "trigger.offset": "offset",
+    "trigger.convention": "convention", "trigger.offset": "offset", "trigger.jobs": "after", "trigger.within": "within",
 }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from horarium.cli.after import AFTER_OPTIONS, after_of
 from horarium.cli.documents import read_definitions
 from horarium.cli.fields import (
     CATCH_UPS,
@@ -140,6 +141,7 @@ COMMAND_OPTIONS = [
 OPTION_GROUPS = {
     "Trigger (one of them)": [
         *TRIGGER_OPTIONS,
+        *AFTER_OPTIONS,
         click.option("--trigger", "trigger_text", metavar="JSON", help="The trigger in full, as JSON."),
     ],
     "Target (one of them)": TARGET_OPTIONS[:5],
@@ -269,7 +271,7 @@ def _from_flags(flags: dict[str, Any]) -> dict[str, Any]:
     if flags.get("on"):
         fields["on"] = follows_of(flags["on"])
     text = flags.pop("trigger_text")
-    trigger = trigger_of(flags)
+    trigger = after_of(flags) or trigger_of(flags)
     if text is not None and trigger is not None:
         raise click.UsageError("give --trigger or one of the other trigger flags, not both")
     if text is not None or trigger is not None:

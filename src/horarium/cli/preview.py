@@ -81,7 +81,8 @@ def preview(trigger: str | None, count: int, after: str | None, as_json: bool, *
     for fire in fires:
         say(f"  {moment_text(fire)}{_local(fire, spec.get('timezone'))}")
     if not fires and count:
-        say("  never: it has no fire time after that")
+        follows = spec.get("type") == "after"
+        say(f"  {'as these jobs run: nothing is known ahead' if follows else 'never: it has no fire time after that'}")
 
 
 def _spec(trigger: str | None, flags: dict[str, Any]) -> dict[str, Any]:

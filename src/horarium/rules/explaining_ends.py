@@ -1,4 +1,5 @@
-"""Why a job that counts from the end of its last run ran, did not run, will run or will not run at an instant.
+"""Why a job that counts from the end of its last run, or follows from runs of others, ran, did not run, will run or
+will not run at an instant.
 
 Its fire times are in no rule: the first is in the job, each of the others lies a delay after an end. So the past is in
 its runs, and of its future only the next fire time is known, once the last run has ended.
@@ -16,6 +17,7 @@ from horarium.errors import TooExpensive
 from horarium.model import Cause, Disposition, Job, Run
 from horarium.rules.compiled import after_end
 from horarium.rules.explaining import Explanation, excluded_by, from_run, refused
+from horarium.rules.joins import Window, is_owed, join_of, said_of
 from horarium.rules.planning import trigger_of
 from horarium.rules.windows import next_in_window
 from horarium.triggers.budget import PLAN_STEPS, limited
@@ -110,3 +112,27 @@ def _said_of_delay(job: Job) -> str:
 
 def _at(run: Run) -> str:
     return to_text(run.fire_at)
+
+
+# ---- a job that follows from runs of others ---------------------------------------------------------------------
+
+
+def explain_join(job: Job, at: Instant, now: Instant, run: Run | None, window: Window) -> Explanation:
+    """`run`: the one of the window in which the instant lies, or of this instant, or the skipped one that covers it.
+    `window`: who came in it."""
+    start = join_of(job).window_of(at)
+    if run is not None:
+        return from_run(run, now)._replace(at=at, run=run)
+    begins = f"of the window that begins at {to_text(start)}: {said_of(job, window)}"
+    told = refused(job, start, max(now, start))
+    if told is None and not is_owed(job, start):
+        told = Explanation(at, False, "the window lies before the one in which the job was defined")
+    if told is None and window.done_at is not None:
+        told = Explanation(at, False, "no run is kept: it was deleted by retention, or the job was changed since")
+    if told is not None:
+        return told._replace(at=at, reason=f"{told.reason}; {begins}")
+    deadline = join_of(job).deadline
+    if deadline is None or start + deadline > now:
+        until = "" if deadline is None else f", until {to_text(start + deadline)}"
+        return Explanation(at, True, f"it runs once all have come{until}; {begins}")
+    return Explanation(at, False, f"its deadline has passed; {begins}", Disposition.MISSED)

@@ -370,6 +370,7 @@ def _flat(trigger: Trigger) -> Iterable[Trigger]:
 
 def _exclusion(item: Trigger | Exclusion | Mapping[str, Any], zone: str) -> Exclusion:
     if isinstance(item, Trigger):
+        check_trigger(item, "trigger")
         return TriggerTimes(item)
     return item if isinstance(item, Exclusion) else read_exclusion(item, zone, None)
 

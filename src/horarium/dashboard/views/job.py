@@ -29,6 +29,7 @@ from horarium.operations.facade import Operations
 from horarium.policies import CatchUpPolicy, Overlap
 from horarium.rules.compiled import words_of
 from horarium.rules.explaining import Explanation
+from horarium.rules.joins import is_join
 from horarium.rules.overridden import moved_to
 from horarium.wire.definitions import definition_of
 from horarium.wire.views import job_view
@@ -114,6 +115,7 @@ class JobPages:
                 "job_zone": zone,
                 "strip": large(job, runs[:STRIP_PAST], visit.now, zone),
                 "fires": coming(job, fires, zone),
+                "waits": (await self._operations.explaining.at(job.name)).reason if is_join(job) else "",
                 "next_at": fires[0] if fires else None,
                 "all_fires": visit.text("next") == "all",
                 "runs": [run_row(run, visit.now) for run in runs[:RUNS_SHOWN]],

@@ -27,7 +27,8 @@ from horarium.operations.writing.context import Context
 from horarium.ports import PAGE_MAX, RunFilter
 from horarium.rules.compiled import after_end
 from horarium.rules.explaining import EXPLAIN_STEPS, Explanation, candidates, explain, explain_held
-from horarium.rules.explaining_ends import PLANNED, Beside, explain_from_end, next_after_end
+from horarium.rules.explaining_ends import PLANNED, Beside, explain_from_end, explain_join, next_after_end
+from horarium.rules.joins import Window, decode_window, is_join, join_of, window_name
 
 VERSIONS_LOOKED_AT = 1_000
 RUNS_LOOKED_AT = 4_000
@@ -60,6 +61,8 @@ class Explaining:
         run = run or _covering(skipped, at)
         if after_end(job) is not None:
             return await self._from_end(job, at, now, run)
+        if is_join(job):
+            return await self._joined(job, at, now, run)
         return await self._explained(job, at, now, run)
 
     async def between(
@@ -73,6 +76,8 @@ class Explaining:
         start = since - 1 if after is None else max(after, since - 1)
         if after_end(job) is not None:
             return await self._between_ends(job, start, until, now, limit)
+        if is_join(job):
+            return await self._between_windows(job, start, min(until, now + 1), now, limit)
         then, _ = await self._as_it_was(job, start + 1)
         asked = partial(candidates, then, start, until - 1, limit + 1)
         fires = await evaluate(asked, EXPLAIN_STEPS) if start < until - 1 else []
@@ -96,6 +101,30 @@ class Explaining:
         return told._replace(
             reason=f"{told.reason} (by the job as it is since {changed}; what it was before is not kept)"
         )
+
+    # ---- of a job that follows from runs of others
+
+    async def _joined(self, job: Job, at: Instant, now: Instant, run: Run | None = None) -> Explanation:
+        start = join_of(job).window_of(at)
+        if run is None:
+            (run,) = await self._store.get_runs([run_id_of(job.id, start)])
+            run = run or _covering(await self._skipped(job, start, start + 1), start)
+        (record,) = await self._store.get_records([window_name(job, start)])
+        return explain_join(job, at, now, run, Window() if record is None else decode_window(record.body))
+
+    async def _between_windows(
+        self, job: Job, after: Instant, until: Instant, now: Instant, limit: int
+    ) -> Explanations:
+        join, items = join_of(job), list[Explanation]()
+        start: Instant | None = join.window_of(max(after, job.created_at))
+        if start is not None and start <= after:
+            start = join.next_window(start)
+        while start is not None and start < until:
+            if len(items) == limit:
+                return Explanations(items, items[-1].at)
+            items.append(await self._joined(job, start, now))
+            start = join.next_window(start)
+        return Explanations(items)
 
     # ---- of a job that counts from ends
 

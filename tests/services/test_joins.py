@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 
 import pytest
@@ -180,7 +180,7 @@ async def test_a_deadline_tells_who_is_missing_and_is_told_once() -> None:
         await world.join()
     (row,) = await world.rows()
     assert (row.state, row.disposition, row.fire_at) == (State.SKIPPED, Disposition.MISSED, START)
-    assert row.error == "b has not completed; a completed at 2026-01-05T10:00:00Z"
+    assert row.error == "after: b has not completed; a completed at 2026-01-05T10:00:00Z"
     assert len((await world.store.list_runs(RunFilter(queue="follow"), None, 9)).items) == 1
     await world.run("b")
     await world.join()
@@ -217,9 +217,9 @@ async def test_windows_in_which_nobody_came_are_one_row() -> None:
     assert (first.state, first.fire_at) == (State.PENDING, START + 10 * HOUR)
     assert (empty.fires, empty.fire_at) == (11, START + 10 * HOUR + 10 * MINUTE)
     assert (half.fires, half.fire_at, half.error) == (
-        1, START + 12 * HOUR, "b has not completed; a completed at 2026-01-05T12:00:00Z",
+        1, START + 12 * HOUR, "after: b has not completed; a completed at 2026-01-05T12:00:00Z",
     )  # fmt: skip
-    assert empty.error == "a and b have not completed"
+    assert empty.error == "after: a and b have not completed"
 
 
 async def test_while_it_is_paused_a_window_is_skipped_and_a_limit_ends_it() -> None:
@@ -432,3 +432,14 @@ async def test_explanations_say_who_came_and_who_is_missing() -> None:
     assert [(item.at - START, item.fires, item.disposition) for item in page.items] == [
         (0, True, None), (DAY, False, Disposition.MISSED), (2 * DAY, True, None),
     ]  # fmt: skip
+
+
+async def test_an_absence_of_years_takes_a_few_rows() -> None:
+    world = await a_world({**AFTER, "within": {"seconds": 4}, "deadline_seconds": 4})
+    world.clock.advance(10 * 366 * DAY // SECOND)
+    await world.join()
+    rows = await world.rows()
+    assert len(rows) < 10
+    last = world.clock.now() // (4 * SECOND) * 4 * SECOND - 4 * SECOND
+    assert sum(row.fires for row in rows) == pytest.approx((last - (START + 10 * HOUR)) / SECOND / 4, abs=2)
+    assert all(one.fire_at > (row.last_fire_at or row.fire_at) for row, one in pairwise(rows))

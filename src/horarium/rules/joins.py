@@ -272,24 +272,45 @@ def looks_of(job: Job, look: JoinLook, now: Instant) -> list[JoinLook]:
     return [*again, *_deadline_look(job, _first_window(job), look.since)]
 
 
-def deadlines_passed(job: Job, look: JoinLook, now: Instant) -> tuple[list[Instant], list[JoinLook]]:
-    """The windows whose deadlines have passed, from that of this look on, and the look at the next one."""
+def deadlines_passed(job: Job, look: JoinLook, now: Instant) -> tuple[list[Instant], Dropped | None, list[JoinLook]]:
+    """The windows whose deadlines have passed, from that of this look on, and the look at the next one. After a long
+    absence, in which none can have come in time, those between the first and the last of them are one range."""
     join, start, found = join_of(job), look.window, list[Instant]()
     if join.deadline is None or look.anchor != job.anchor_at or exhausted(job):
-        return [], []
+        return [], None, []
     while start is not None and len(found) < WINDOWS_MAX and _judged_at(join.deadline, start) <= now:
         found.append(start)
         start = join.next_window(start)
-    return found, _deadline_look(job, start)
+    gap = None if start is None else _gap(job, start, now - join.deadline - GRACE)
+    if gap is not None:
+        start = join.next_window(gap.last)
+    return found, gap, _deadline_look(job, start)
+
+
+def _gap(job: Job, start: Instant, until: Instant) -> Dropped | None:
+    """The windows from `start` on but for the last, if there are many."""
+    join = join_of(job)
+    until = until if job.ends_at is None else min(until, job.ends_at - 1)
+    last = join.window_of(max(until, 0) - WINDOWS_MAX * join.length)
+    if last <= start:
+        return None
+    count = (last - start) // join.length + 1
+    return Dropped(start, last, count, *_given_up(job, Window()))
+
+
+def _given_up(job: Job, window: Window) -> tuple[Disposition, str]:
+    """What becomes of a window whose deadline has passed, and why."""
+    if not job.enabled:
+        return Disposition.SKIPPED_PAUSED, f"paused: {job.pause_reason or 'by hand'}"
+    return Disposition.MISSED, f"after: {said_of(job, window)}"
 
 
 def missed(
-    job: Job, starts: Sequence[Instant], stored: Mapping[Instant, Record], now: Instant
+    job: Job, starts: Sequence[Instant], gap: Dropped | None, stored: Mapping[Instant, Record], now: Instant
 ) -> tuple[list[RecordChange], Plan | None]:
     """What becomes of windows whose deadlines have passed: those that are not whole are missed, and are over. Windows
     in which none came have one row for each stretch."""
     changes, dropped = list[RecordChange](), list[Dropped]()
-    paused = f"paused: {job.pause_reason or 'by hand'}"
     alone = True
     for start in starts:
         record = stored.get(start)
@@ -298,13 +319,13 @@ def missed(
             alone = True
             continue
         changes.append(_changed(job, start, record, replace(window, done_at=now)))
-        disposition = Disposition.MISSED if job.enabled else Disposition.SKIPPED_PAUSED
-        found = one(start, disposition, said_of(job, window) if job.enabled else paused)
+        found = one(start, *_given_up(job, window))
         if not alone and not window.came:
             before = dropped.pop()
             found = before._replace(last=start, fires=before.fires + 1)
         dropped.append(found)
         alone = bool(window.came)
+    dropped += [] if gap is None else [gap]
     rows = tuple(dropped_run(job, each, now) for each in dropped)
     return changes, Plan(job, rows) if rows else None
 

@@ -99,6 +99,12 @@ class After(Trigger):
             day -= (_EPOCH + timedelta(days=day)).day - 1
         return max(0, self._zone.to_utc(day * 86_400, Gap.RUN_AT_TRANSITION)[0]) * SECOND
 
+    @property
+    def length(self) -> int:
+        """About how long a window is."""
+        lengths = {"hour": HOUR, "day": DAY, "week": 7 * DAY, "month": 30 * DAY}
+        return self.within if isinstance(self.within, int) else lengths[self.within]
+
     def next_window(self, start: Instant) -> Instant | None:
         """The start of the window after the one that begins at `start`."""
         if isinstance(self.within, int):

@@ -183,7 +183,7 @@ class Joining:
             lines = [line async for line in self._records(f"{JOIN_ENDS}{member}/")]
             if lines:
                 await self._count(lines)
-        starts, following = deadlines_passed(job, look, now)
+        starts, gap, following = deadlines_passed(job, look, now)
         if starts and not await self._seen(job, starts[-1]):
             return
         (stored,) = await self._store.get_jobs_by_id([job.id])
@@ -192,7 +192,7 @@ class Joining:
         names = {start: window_name(job, start) for start in starts}
         found = await self._store.get_records(list(names.values())) if names else []
         windows = {start: each for start, each in zip(names, found, strict=True) if each is not None}
-        changes, planned = missed(job, starts, windows, now)
+        changes, planned = missed(job, starts, gap, windows, now)
         gone = RecordChange(record, record.version, deleted=True, records=tuple(each.record for each in following))
         await self._write([gone, *changes], planned)
 

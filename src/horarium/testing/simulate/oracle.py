@@ -15,6 +15,7 @@ from horarium.model import Cause, Disposition, Job, Run, State
 from horarium.rules.missed import waits
 from horarium.rules.overridden import run_moved_to
 from horarium.rules.planning import trigger_of
+from horarium.testing.simulate.joined import check_join, is_joined
 from horarium.testing.simulate.watch import PLANNED, Books
 
 FIRES_MAX = 20_000
@@ -34,7 +35,9 @@ def check_fires(books: Books, now: Instant, exact: bool, fail: Callable[[str], N
     if exact:
         books.gates.asked.check(books.rows_of, fail)
     return sum(
-        _check_job(versions, books.rows_of(job_id), now, exact, fail)
+        check_join(books, versions, now, exact, fail)
+        if is_joined(versions)
+        else _check_job(versions, books.rows_of(job_id), now, exact, fail)
         for job_id, versions in books.jobs.versions.items()
     )
 

@@ -58,17 +58,20 @@ SHARES = {
     "ahead": 0.0,
     "twice": 0.0,
     "gates": 0.0,
+    "joins": 0.0,
 }
 """How many of the jobs that could count from the end of their last run, or have a `buffer_max`; how many of the
 attempts say something; how many triggers come as many at once, and how many jobs end the runs before; how often it is
 triggers that people ask for, one after the other on several nodes, and how many handlers go on until they are told to
 stop; how often, where something goes wrong, a node starts while the clock is ahead, or the clock steps twice within a
-moment; how often it is when not to run that people say. Raised in worlds of their own, so
-that the worlds of all other seeds stay as they are."""
+moment; how often it is when not to run that people say; how many jobs follow from runs of others. Raised in worlds of
+their own, so that the worlds of all other seeds stay as they are."""
 
 
 def a_trigger(chance: Random, now: Instant) -> dict[str, Any]:
     """A rule that fires within seconds."""
+    if SHARES["joins"] and chance.random() < SHARES["joins"]:
+        return a_join(chance)
     kind = chance.randrange(8)
     if kind == 2 and SHARES["gates"]:
         return {"type": "business_day", "calendar": "town", "trigger": {"type": "cron", "expression": "*/3 * * * * *"}}
@@ -89,6 +92,15 @@ def a_trigger(chance: Random, now: Instant) -> dict[str, Any]:
     if kind < 6 and SHARES["from_end"] and chance.random() < SHARES["from_end"]:
         return {**interval, "from": "end"}
     return interval if kind < 6 else {**interval, "anchor": to_text(now - chance.randrange(100) * SECOND)}
+
+
+def a_join(chance: Random) -> dict[str, Any]:
+    """Follows from runs of some others; one that would be a circle is refused."""
+    deadline = chance.choice(({}, {}, {"deadline_seconds": chance.choice((2, 8, 20))}))
+    outcome = chance.choice(("completed", "finished"))
+    window = {"seconds": chance.choice((4, 10, 30))}
+    jobs = chance.sample(NAMES[:4], chance.randint(1, 2))
+    return {"type": "after", "jobs": jobs, "outcome": outcome, "within": window, **deadline}
 
 
 def how_many_at_once(chance: Random) -> int:

@@ -1,0 +1,63 @@
+"""Worlds in which jobs follow from runs of others hold every invariant; each rule of that is broken on purpose, and the
+simulator says which one it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from horarium.model import RunChange
+from horarium.operations.settling.joining import Joining
+from horarium.operations.settling.members import Members
+from horarium.testing.simulate import simulate
+from horarium.testing.simulate.workload import SHARES
+from tests.simulation.naming import said_of
+
+pytestmark = pytest.mark.slow
+
+SEEDS_MAX = 120
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+@pytest.fixture(autouse=True)
+def joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horarium.testing.simulate.workload.SHARES", {**SHARES, "joins": 0.5})
+
+
+def ends_say_nothing(patch: pytest.MonkeyPatch) -> None:
+    async def with_ends(self: Members, changes: Sequence[RunChange]) -> Sequence[RunChange]:
+        return changes
+
+    patch.setattr(Members, "with_ends", with_ends)
+
+
+def one_is_enough(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("horarium.rules.joins.missing", lambda job, window: [] if window.came else ["all"])
+
+
+def forgets_what_it_reads(patch: pytest.MonkeyPatch) -> None:
+    async def add(self: Joining, job: Any, ends: Any) -> bool:
+        return True
+
+    patch.setattr(Joining, "_add", add)
+
+
+MUTANTS: dict[str, tuple[Patch, int, str]] = {
+    "ends of members say nothing": (ends_say_nothing, 80, "all had come in its window .*, and nothing accounts for it"),
+    "ends that are read are forgotten": (forgets_what_it_reads, 55, "all had come in its window .*, and nothing"),
+    "one of them is enough": (one_is_enough, 31, "in which not all had come"),
+}
+"""How each breaks a rule, the first seed that is tried, and what is said of it."""
+
+
+def test_worlds_with_joins_hold_every_invariant() -> None:
+    assert sum(simulate(seed).runs for seed in range(15)) > 300
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_broken_join_is_named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    breaks, first, said = MUTANTS[name]
+    breaks(monkeypatch)
+    assert any(said_of(seed, said) for seed in range(first, SEEDS_MAX))

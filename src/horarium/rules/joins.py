@@ -31,7 +31,7 @@ JOINS = "join/"
 JOIN_ENDS = "join-end/"
 """Ends of runs of members that no join has taken into account yet, each written with that end."""
 JOIN_LOOKS = "join-look/"
-"""When to look at a join, ordered by that: for what ended before it was known everywhere, and at its deadlines."""
+"""When to look at a join, ordered by that: for ends before it was known everywhere, and at its deadlines."""
 JOINED = "joined/"
 """Who came in a window, ordered by when that is forgotten."""
 

@@ -21,7 +21,7 @@ PAGES_A_SECOND = 5
 
 
 class Members:
-    """Whose ends bring a line along. What ends while a join is not known yet is found by the look at it."""
+    """Whose ends bring a line along. Ends before a join is known are found by the look at it."""
 
     def __init__(self, context: Context) -> None:
         self._store, self._clock = context.store, context.clock

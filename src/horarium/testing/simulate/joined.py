@@ -1,8 +1,8 @@
 """Joins, worked out a second time from the runs of their members alone: each window fires at most once; where all came
 it is accounted for, and where one did not come it does not run.
 
-What is certain is looked at only: a job that was edited, or whose count or window bounds it, may leave windows out, and
-what ended around its definition, or a moment ago, may not be known yet.
+Only certain things are looked at: a job that was edited, or whose count or window bounds it, may leave windows out, and
+ends around its definition, or a moment ago, may not be known yet.
 """
 
 from __future__ import annotations

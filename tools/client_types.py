@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 from horarium.api.app import create_app
@@ -125,15 +126,16 @@ def _ts(schema: Schema) -> str:
 
 def go(schemas: dict[str, Schema]) -> str:
     head = f'// {NOTE}\n\npackage horarium\n\nimport (\n\t"encoding/json"\n\t"time"\n)\n\n'
-    return head + "\n".join(_go_type(name, schema) for name, schema in schemas.items())
+    types = "".join(_go_type(name, schema) for name, schema in schemas.items())
+    return f"{head}// The words of the API, as requests and answers carry them.\ntype (\n{indent(types, chr(9))})\n"
 
 
 def _go_type(name: str, schema: Schema) -> str:
     if "enum" in schema:
         about = schema.get("description", "")
-        return f"// {name}: {about} One of {', '.join(sorted(schema['enum']))}.\ntype {name} string\n"
+        return f"// {name}: {about} One of {', '.join(sorted(schema['enum']))}.\n{name} string\n"
     if "properties" not in schema:
-        return f"// {name}: {schema['description']} One of the types whose names end so.\ntype {name} = any\n"
+        return f"// {name}: {schema['description']} One of the types whose names end so.\n{name} = any\n"
     is_request = schema.get("additionalProperties") is False
     required = schema.get("required", ())
     rows = []
@@ -146,7 +148,7 @@ def _go_type(name: str, schema: Schema) -> str:
         ):
             kind = f"*{kind}"
         rows.append((_go_name(field), kind, f'`json:"{field}{"" if field in required else ",omitempty"}"`'))
-    return f"// {name}: {_one_line(schema['description'])}\ntype {name} struct {{\n{_columns(rows)}}}\n"
+    return f"// {name}: {_one_line(schema['description'])}\n{name} struct {{\n{_columns(rows)}}}\n"
 
 
 def _columns(rows: list[tuple[str, str, str]]) -> str:

@@ -66,7 +66,7 @@ def test_the_fields_of_a_job_are_those_of_a_definition() -> None:
         ({"timeouts": {"execution": 3}}, "did you mean 'execution_seconds'"),
         ({"retries": 3}, r"retries: there is no such argument \(did you mean 'retry'\?\)"),
         ({"priority": 10**30}, "priority: expected int <= 1000"),
-        ({"catch_up": "newest"}, "catch_up.policy: expected one of none, latest, all, not 'newest'"),
+        ({"catch_up": "newest"}, "catch_up.policy: expected one of none, latest, all, ask, not 'newest'"),
         ({"retry": object()}, "retry: a object can't be kept in a job"),
         ({"fires_max": 0, "jitter_seconds": -1}, "jitter_seconds: expected float >= 0.0; fires_max: expected int >= 1"),
         ({"handler": None}, "give exactly one of handler, http, queue, bus and target"),

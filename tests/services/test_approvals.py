@@ -115,7 +115,7 @@ async def test_the_second_decision_is_told_whose_the_first_was(setting: Setting)
 async def test_without_a_decision_it_is_as_the_job_says(setting: Setting, then: Any) -> None:
     follows = {Occasion.APPROVAL_WANTED: (Follow(trigger="a"),), Occasion.APPROVAL_EXPIRED: (Follow(trigger="b"),)}
     _, run = await asked_run(setting, approval=Approval(within_seconds=600, then=then), on=follows)
-    assert (await the_run(setting, "follow")).payload == b'{"job":"a","depth":1}'
+    assert (await the_run(setting, "follow")).payload == b'{"job":"a","depth":8}'
     setting.clock.advance(600)
     assert await claim(setting) == []
     after = await the_run(setting)
@@ -128,7 +128,7 @@ async def test_without_a_decision_it_is_as_the_job_says(setting: Setting, then: 
         (claimed,) = await claim(setting)
         assert (claimed.id, claimed.attempt) == (run.id, 1)
     followed = (await setting.store.list_runs(RunFilter(queue="follow"), None, 10)).items
-    assert sorted(each.payload or b"" for each in followed) == [b'{"job":"a","depth":1}', b'{"job":"b","depth":1}']
+    assert sorted(each.payload or b"" for each in followed) == [b'{"job":"a","depth":8}', b'{"job":"b","depth":8}']
     with pytest.raises(AlreadyDecided, match="no decision"):
         await setting.operations.approving.decide(run.id, "approve")
 

@@ -111,7 +111,7 @@ async def test_without_a_decision_it_is_as_the_job_says(setting: Setting, decisi
     await missing_more(setting, 1)
     assert await rows(setting) == AS_DECIDED[decision]
     followed = (await setting.store.list_runs(RunFilter(queue="follow"), None, 10)).items
-    assert sorted(each.payload or b"" for each in followed) == [b'{"job":"a","depth":1}', b'{"job":"b","depth":1}']
+    assert sorted(each.payload or b"" for each in followed) == [b'{"job":"a","depth":8}', b'{"job":"b","depth":8}']
     assert (await setting.operations.jobs.get_job("job")).missed is None
 
 

@@ -24,7 +24,7 @@ from horarium.model import Cause, Disposition, Follow, JobState, Occasion, RunPo
 from horarium.policies import Approval, CatchUp, Concurrency, Overlap, Rate, Retention, Retry, Timeouts
 from horarium.rules.calendars import without_days
 from horarium.rules.planning import trigger_of
-from horarium.wire.overrides import OverrideView, override_views
+from horarium.wire.overrides import MissedView, OverrideView, missed_view, override_views
 from horarium.wire.views import EventView, JobView, LastRunView, RunView, health_view, job_view, moment, run_view
 
 V = TypeVar("V", bound="Value")
@@ -145,6 +145,11 @@ class Job(Value):
     def overrides(self) -> list[OverrideView]:
         """Its fire times that are skipped or moved."""
         return override_views(self._stored.overrides)
+
+    @property
+    def missed(self) -> MissedView | None:
+        """The missed fire times about which a person is asked; None: there is no such question."""
+        return None if self._stored.missed is None else missed_view(self._stored.missed)
 
     @property
     def overrides_dropped(self) -> list[datetime]:

@@ -395,16 +395,15 @@ class _Claim:
 def _claimed(run: Run, worker: str, now: Instant, steady: Instant) -> Run:
     started_at = max(now, run.due_at)
     begins = steady + started_at - now
-    deadline, lease = deadline_of(run, begins), lease_end(run, begins)
+    claimed = replace(run, deadline=deadline_of(run, begins))
     return replace(
-        run,
+        claimed,
         state=State.RUNNING,
         token=run.token + 1,
         attempt=run.attempt + 1,
         worker=worker,
         started_at=started_at,
-        deadline=deadline,
-        lease_expires_at=lease if deadline is None else min(lease, deadline),
+        lease_expires_at=lease_end(claimed, begins),
     )
 
 

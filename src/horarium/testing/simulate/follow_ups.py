@@ -216,7 +216,8 @@ class FollowUps:
             return True  # of a fire time that no planner has dealt with
         follows = self._versions(run.job_id or "")[-1].on[Occasion(occasion)]
         seconds = min(follow.seconds or 0 for follow in follows)
-        return self._trace.wall - run.fire_at > seconds * SECOND
+        expected = min(run.fire_at, run_moved_to(run) or run.fire_at)
+        return self._trace.wall - expected > seconds * SECOND
 
 
 def _happened(old: Run | None, new: Run) -> dict[Occasion, str]:

@@ -1,4 +1,4 @@
-"""The endpoints under /approvals: what waits for a person's decision."""
+"""The endpoints under /approvals: pending decisions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KEY = re.compile(r"[0-9a-f]{16}-[0-9a-fA-F-]{1,64}", re.ASCII)
 
 
 class DecisionRequest(Struct, forbid_unknown_fields=True):
-    """Whether the run begins, or how much runs of what was missed, and why."""
+    """Whether the run begins, or how many of the missed fire times run, and why."""
 
     decision: Annotated[
         Literal["approve", "reject", "none", "latest", "all"],
@@ -30,7 +30,7 @@ class DecisionRequest(Struct, forbid_unknown_fields=True):
 
 
 class ApprovalPage(Struct):
-    """One page of what waits for a decision, the soonest end first."""
+    """One page of pending decisions, the soonest end first."""
 
     items: list[ApprovalView]
     next_cursor: str | None = None
@@ -61,20 +61,20 @@ class Approvals:
             Endpoint(
                 method="GET", path="/approvals", name="listApprovals", costly=True, tag="approvals", bound=True,
                 handle=self.list_all, query=PageQuery, scope=Scope.RUNS_READ,
-                summary="What waits for a decision, the soonest end first",
-                description="Runs of jobs with the field `approval`, and what was missed of jobs with `catch_up: ask`. "
+                summary="Pending decisions, the soonest end first",
+                description="Runs of jobs with `approval`, and missed fire times of those with `catch_up: ask`. "
                 "A page may be short.",
                 answers={200: (ApprovalPage, "One page")}, problems=("invalid_cursor",),
             ),
             Endpoint(
                 method="POST", path="/approvals/{id}", name="decide", tag="approvals", handle=self.decide,
-                scope=Scope.RUNS_WRITE, summary="Let a run begin, or not; or say what runs of what was missed",
+                scope=Scope.RUNS_WRITE, summary="Let a run begin, or not; or say which missed fire times run",
                 description="Who may decide is said by the job's `approval`. A second decision is refused with whose "
                 "the first one was.",
                 body=DecisionRequest, read=BodyReader(DecisionRequest),
                 examples=(Example("approved", {"decision": "approve", "reason": "figures checked"}),
                           Example("caught up", {"decision": "latest"})),
-                answers={200: (RunView, "The run as it is now, or the first of what was missed")},
+                answers={200: (RunView, "The run as it is now, or that of the first missed fire time")},
                 problems=("not_found", "already_decided", "conflict"),
             ),
         ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""`horarium approval list|approve|reject`: what waits for a person's decision."""
+"""`horarium approval list|approve|reject`: pending decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits for a person's decision, as `Client.approvals`."""
+"""Pending decisions, as `Client.approvals`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Approvals:
         self._transport = transport
 
     def list(self) -> Iterator[ApprovalView]:
-        """What waits, the soonest end first."""
+        """Pending decisions, the soonest end first."""
         return self._transport.items("/approvals", ApprovalView)
 
     def decide(self, run_id: str, decision: Decision, reason: str | None = None) -> RunView:

@@ -44,7 +44,7 @@ LOST_AFTER = 45 * SECOND
 
 class Trouble(Struct, frozen=True):
     """One thing that needs attention. `kind`: failing, late, unserved, lost, undelivered, or more (a line that stands
-    for `stands_for` others). `runs`: the last ones, newest first. `cause`: what can be acknowledged of it."""
+    for `stands_for` others). `runs`: the last ones, newest first. `cause`: the part of it that can be acknowledged."""
 
     kind: str
     subject: str

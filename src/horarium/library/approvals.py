@@ -1,4 +1,4 @@
-"""What waits for a person's decision, as a `Scheduler` shows and decides them."""
+"""Pending decisions, as a `Scheduler` shows and makes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ApprovalMethods(Part):
     """The approvals of a scheduler's jobs (docs/approvals.md)."""
 
     async def list_approvals(self) -> list[ApprovalView]:
-        """What waits for a decision, the soonest end first."""
+        """Pending decisions, the soonest end first."""
         pages = pages_of(lambda after: self._operations.approving.page(None, after, PAGE_MAX))
         waiting = [each async for page in pages for each in page]
         return [approval_view(each) for each in waiting]

@@ -33,7 +33,7 @@ class Stretch(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Missed(Struct, frozen=True, omit_defaults=True, gc=False):
-    """The question about them, one of a job at a time; what is missed meanwhile is added to it. `id`: that of the run
+    """The question about them, one of a job at a time; later ones are added to it. `id`: that of the run
     of the first of them, if it runs. `decision`: as which policy they are dealt with, `by` whom, at `decided_at`."""
 
     id: str

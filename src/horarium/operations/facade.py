@@ -107,7 +107,7 @@ class Operations:
 
     @property
     def approving(self) -> Approving:
-        """What waits for a decision."""
+        """Pending decisions."""
         return Approving(self.context, self.settling, self.versions, self.jobs.changes)
 
     @property

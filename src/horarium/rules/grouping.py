@@ -22,7 +22,7 @@ from horarium.model.channels import EVENTS_MAX, MEMBERS_MAX, MESSAGE_CHARS_MAX, 
 WAITS_MAX = 5
 """While more of the same come in, the first waits for them up to this number of `group_seconds`."""
 CALM_SECONDS_MAX = 60.0
-"""For how long what is no trouble is quiet at most: a decision that is wanted can't wait for an hour."""
+"""For how long an event that is no trouble is quiet at most: a decision that is wanted can't wait for an hour."""
 FAILURES = frozenset({Occasion.FAILED, Occasion.NOT_STARTED})
 """Over with the next success of the job."""
 TROUBLES = FAILURES | {Occasion.ATTEMPT_FAILED, Occasion.LATE, Occasion.OVERDUE, Occasion.MISSED}

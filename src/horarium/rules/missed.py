@@ -1,4 +1,4 @@
-"""Fire times that were missed and about which a person is asked: what waits, and what becomes of it.
+"""Fire times that were missed and about which a person is asked, and their dispositions.
 
 They are kept in the job, so that a plan, a decision and an edit can't miss one another: each writes the job under the
 version that it read. A stretch is a range of fire times that would else have been dropped as one row. It gets its rows
@@ -37,7 +37,7 @@ class Settled(NamedTuple):
     event: Event
 
     def told(self, row: Run) -> Run:
-        """The row, the history of which says what was decided."""
+        """The row, whose history tells the decision."""
         return replace(row, history=(replace(self.event, state=row.state), *row.history))
 
 

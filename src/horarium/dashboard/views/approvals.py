@@ -1,4 +1,4 @@
-"""What waits for a person's decision."""
+"""Pending decisions."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ LOOKED_MAX = 4_000
 """How many jobs are looked at for a part of a name that is not its beginning."""
 SORTS = ("name", "next")
 NOT_BY_NAME = ("failing", "late", "running")
-"""Of these the names are known by a look at what is wrong, not by a walk over all jobs."""
+"""Of these the names are known by a look at the causes, not by a walk over all jobs."""
 
 
 class Found(Struct, frozen=True):
@@ -179,7 +179,7 @@ def _holds(part: str, job: Job) -> bool:
 
 
 def _view_to(visit: Visit, search: str, only: str) -> str:
-    """The address of what is filtered and sorted; "": nothing is."""
+    """The address of the filter and the order; "": nothing is."""
     pairs = {"q": search, "show": only, "sort": visit.text("sort")}
     kept = {name: value for name, value in pairs.items() if value}
     return "/jobs?" + urlencode(kept) if kept else ""

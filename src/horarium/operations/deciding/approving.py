@@ -1,4 +1,4 @@
-"""Requests about what waits for a decision: runs are approved or rejected; of fire times that were missed none runs,
+"""Requests about pending decisions: runs are approved or rejected; of fire times that were missed none runs,
 the latest, or all of them.
 
 A record leads to each run that waits, written with it; the run itself says whether it still does. A decision is one

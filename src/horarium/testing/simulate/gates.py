@@ -32,7 +32,7 @@ class GatePeople:
         self._books = books
 
     async def decide(self, node: SimulatedNode, name: str) -> None:
-        """Two persons decide about one that waits, of runs and of what was missed: one of them does."""
+        """Two persons decide about one that waits, of runs and of missed fire times: one of them does."""
         approving = node.runtime.operations.approving
         waiting = (await node.call(approving.page(None, None, AHEAD_MAX))).items
         if waiting:

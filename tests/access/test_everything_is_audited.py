@@ -332,7 +332,7 @@ LOOKING = {"wait_for",
     "fair_weights",
     "add_handler", "handler", "job", "around", "on_shutdown", "on_startup", "result", "get_hold", "list_holds",
     "list_approvals",
-    "forecast", "list_feeds", "batch", "get_batch", "list_batches", "wait_for_batch",
+    "forecast", "list_feeds", "list_plans", "batch", "get_batch", "list_batches", "wait_for_batch",
 }  # fmt: skip
 LIVING = {"open", "close", "start", "stop", "run_forever", "run_until_asked", "ask_to_stop", "loop"}
 IN_A_TRANSACTION = {"enqueue_sql"}

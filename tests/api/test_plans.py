@@ -71,6 +71,33 @@ async def test_a_plan_says_what_becomes_of_each_definition_and_writes_nothing(ap
     assert "invalid" in refused.json["detail"]
 
 
+async def test_each_change_has_its_fields_and_fire_times_be_there_none_or_some(api: Api) -> None:
+    await api.post("/jobs", daily("same"))
+    calendar = {"name": "office", "holidays": ["2027-01-01"]}
+    made = await plan(api, daily("same"), daily("new"), {"name": "wrong"}, documents={"calendars": [calendar]})
+    assert all({"fields", "fires"} <= change.keys() for change in made["changes"])
+    none = {"added": [], "removed": [], "moved": [], "truncated": False}
+    shown = {change["name"]: change for change in made["changes"]}
+    assert (shown["same"]["fields"], shown["same"]["fires"], shown["office"]["fires"]) == ([], none, none)
+    assert "" not in [field["field"] for field in shown["new"]["fields"] + shown["office"]["fields"]]
+
+
+async def test_plans_are_listed_by_what_opens_nothing(api: Api) -> None:
+    await api.post("/jobs", daily("same"))
+    first = await plan(api, daily("same"), daily("a"))
+    wrong = await plan(api, {"name": "wrong"})
+    await apply(api, first)
+    listed = (await api.get("/plans?limit=1")).json
+    assert [(each["changes"], each["applied"]) for each in listed["items"]] == [({"invalid": 1}, False)]
+    more = (await api.get(f"/plans?cursor={listed['next_cursor']}")).json
+    assert [(each["changes"], each["applied"]) for each in more["items"]] == [({"unchanged": 1, "create": 1}, True)]
+    for made, (each,) in ((wrong, listed["items"]), (first, more["items"])):
+        assert made["id"].startswith(each["ref"] + "-")
+        assert each["expires_at"] == made["expires_at"]
+        assert (await api.post(f"/plans/{each['ref']}/apply", {})).status == 404
+    assert more["next_cursor"] is None
+
+
 async def test_a_plan_is_applied_once_and_a_repeated_call_changes_nothing(api: Api) -> None:
     await api.post("/jobs", daily("other", labels={"team": "a"}))
     await api.post("/jobs", daily("gone", labels={"team": "a"}))

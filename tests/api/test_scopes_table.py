@@ -26,7 +26,7 @@ API = {
         "GET /jobs", "GET /jobs/{name}", "GET /jobs/{name}/explain", "GET /jobs/{name}/fires",
         "GET /jobs/{name}/versions", "GET /jobs/{name}/overrides",
         "GET /upcoming", "POST /preview", "GET /calendars", "GET /calendars/{name}",
-        "GET /calendars/{name}/days", "POST /plans", "GET /forecast", "GET /feeds",
+        "GET /calendars/{name}/days", "GET /plans", "POST /plans", "GET /forecast", "GET /feeds",
         "GET /rates", "GET /queues", "GET /queues/{queue}",
     ),
     Scope.JOBS_WRITE: (

@@ -75,6 +75,29 @@ def test_a_folder_is_planned_applied_and_pruned(call: Call, url: str, tmp_path: 
         assert [job.name for job in client.list_jobs(labels={"team": "billing"})] == ["report"]
 
 
+def test_files_without_a_job_prune_nothing_unless_it_is_said(call: Call, url: str, tmp_path: Path) -> None:
+    file = tmp_path / "empty.yaml"
+    file.write_text("jobs: []")
+    with Client(url) as client:
+        job = {"trigger": {"type": "interval", "every_seconds": 60}, "target": {"type": "external"}}
+        client.put_job({"name": "kept", "labels": {"team": "empty"}, **job})
+    for command in (["plan"], ["apply", "--yes"]):
+        said = call(*command, str(file), "--prune", "team=empty", status=1).stderr
+        assert "every job with team=empty would be deleted" in said
+    assert "- job kept" in call("plan", str(file), "--prune", "team=empty", "--allow-empty", status=2).output
+    assert "- job kept" not in call("plan", str(file)).output
+
+
+def test_plans_are_listed(call: Call, tmp_path: Path) -> None:
+    file, kept = tmp_path / "jobs.yaml", tmp_path / "plan.json"
+    file.write_text(JOBS.replace("report", "listed").replace("office", "listed"))
+    call("plan", str(file), "--out", str(kept), status=2)
+    ref = json.loads(call("plan", "--list", "--json").output)[0]["ref"]
+    assert json.loads(kept.read_text())["id"].startswith(f"{ref}-")
+    assert f"{ref}  2 to create" in call("plan", "--list").output
+    assert "--list alone" in call("plan", "--list", str(file), status=2).stderr
+
+
 def test_a_plan_that_is_stale_is_refused(call: Call, url: str, tmp_path: Path) -> None:
     file, kept = tmp_path / "jobs.yaml", tmp_path / "plan.json"
     file.write_text(JOBS.replace("report", "stale"))

@@ -88,6 +88,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "updateHold": lambda client: client.holds.update("I", {}),
     "liftHold": lambda client: client.holds.lift("I"),
     "makePlan": lambda client: client.plans.make({}, prune={"a": "b"}, horizon_seconds=1),
+    "listPlans": lambda client: list(client.plans.list()),
     "applyPlan": lambda client: client.plans.apply("I"),
     "getForecast": lambda client: client.plans.forecast(),
     "createFeed": lambda client: client.feeds.create("N"),

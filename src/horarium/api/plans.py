@@ -12,9 +12,17 @@ from horarium.access.roles import Scope
 from horarium.api import examples
 from horarium.api.endpoints import Answer, Call, Endpoint, answer
 from horarium.api.problems import Problem, problem_of
-from horarium.api.reading import BodyReader, check_rule, to_definition, without_read_only
+from horarium.api.reading import (
+    BodyReader,
+    check_rule,
+    is_name,
+    read_cursor,
+    to_definition,
+    without_read_only,
+    write_cursor,
+)
 from horarium.api.runs import bounded_instant
-from horarium.api.schemas import Since, Until
+from horarium.api.schemas import PageQuery, Since, Until
 from horarium.errors import NotFound
 from horarium.model.plans import PlanKind
 from horarium.operations.facade import Operations
@@ -22,7 +30,7 @@ from horarium.operations.plans.applying import Applied
 from horarium.operations.plans.documents import read_documents
 from horarium.operations.plans.foreseen import Foreseen
 from horarium.operations.plans.making import HORIZON_SECONDS, HORIZON_SECONDS_MAX, Action, FireDifferences
-from horarium.operations.plans.shown import forecast_shown, plan_shown
+from horarium.operations.plans.shown import forecast_shown, listed_shown, plan_shown
 from horarium.rules.calendars import FireChange
 from horarium.rules.differing import FieldChange
 from horarium.wire.definitions import Labels
@@ -56,15 +64,15 @@ class PlanRequest(Struct, forbid_unknown_fields=True):
     horizon_seconds: Annotated[int, Meta(ge=1, le=HORIZON_SECONDS_MAX)] = HORIZON_SECONDS
 
 
-class ChangeView(Struct, omit_defaults=True):
+class ChangeView(Struct):
     """What would become of one definition. `fires`: fire times within the horizon that come, go and move, the first of
     each. `jobs`: of a calendar, the jobs whose fire times change with it."""
 
     kind: PlanKind
     name: str
     action: Action
-    fields: list[FieldChange] | UnsetType = UNSET
-    fires: FireDifferences | UnsetType = UNSET
+    fields: list[FieldChange]
+    fires: FireDifferences
     jobs: list[FireChange] | UnsetType = UNSET
     problem: Problem | UnsetType = UNSET
 
@@ -92,6 +100,24 @@ class PlanView(Struct):
     peak: Peaks
     warnings: list[Foreseen]
     expires_at: datetime
+
+
+class ListedView(Struct):
+    """A plan in a list. `ref`: the first half of its id, which opens nothing; the second half is its key, and only who
+    made it has it. `changes`: how many by action."""
+
+    ref: str
+    by: str
+    changes: dict[str, int]
+    applied: bool
+    expires_at: datetime
+
+
+class PlanPage(Struct):
+    """One page of plans, the newest first."""
+
+    items: list[ListedView]
+    next_cursor: str | None
 
 
 class ForecastQuery(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -140,6 +166,13 @@ class PlansApi:
         plan = await self._operations.planned_changes.make(documents, labels, asked.horizon_seconds)
         return answer(plan_shown(plan, problem_of), 201, [("location", f"/api/v1/plans/{plan.id}/apply")])
 
+    async def list_all(self, call: Call) -> Answer:
+        query: PageQuery = call.query
+        after = read_cursor("plans", query.cursor, is_name)
+        page = await self._operations.planned_changes.page(after, query.limit)
+        items = [listed_shown(plan) for plan in page.items]
+        return answer({"items": items, "next_cursor": write_cursor("plans", page.next_after)})
+
     async def apply(self, call: Call) -> Answer:
         plan_id: str = call.request.path_params["id"]
         if not PLAN_ID.fullmatch(plan_id):
@@ -165,6 +198,13 @@ class PlansApi:
                 "these labels that are not among the documents would be deleted. The plan is kept for seven days.",
                 body=PlanRequest, read=BodyReader(PlanRequest), body_bytes_max=PLAN_BYTES_MAX, examples=examples.PLANS,
                 answers={201: (PlanView, "The plan")}, problems=("too_expensive",),
+            ),
+            Endpoint(
+                method="GET", path="/plans", name="listPlans", tag="plans", handle=self.list_all, query=PageQuery,
+                scope=Scope.JOBS_READ, bound=True, summary="Plans of the last seven days, the newest first",
+                description="Neither their keys nor their definitions are known here: what a plan changes is shown to "
+                "those alone who have its id. Callers that are bound see their own.",
+                answers={200: (PlanPage, "One page")}, problems=("invalid_cursor",),
             ),
             Endpoint(
                 method="POST", path="/plans/{id}/apply", name="applyPlan", tag="plans", handle=self.apply,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
 from horarium.cli.fields import pairs, read_text
-from horarium.cli.output import print_json, say
+from horarium.cli.output import Column, print_json, say
 from horarium.cli.plan_files import read_folders
 from horarium.cli.shell import FAILED, Server, on_server
 from horarium.errors import CallerError, HorariumError
@@ -22,7 +23,12 @@ DONE = {"create": "to create", "update": "to change", "delete": "to delete", "in
 FIRES_SHOWN = 3
 WARNINGS_SHOWN = 20
 TEXT_MAX = 60
-PATHS = click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+COLUMNS = (
+    Column("ref", whole=True), Column("changes"), Column("applied"), Column("by"), Column("expires_at", when=True),
+)  # fmt: skip
+ALLOW_EMPTY = click.option(
+    "--allow-empty", is_flag=True, help="Prune although the files have no job: all jobs with these labels go."
+)
 PRUNE = click.option(
     "--prune", "labels", multiple=True, metavar="NAME=VALUE",
     help="Delete the jobs with this label that the files no longer have; repeatable.",
@@ -39,15 +45,31 @@ Examples:
   horarium plan schedules/
   horarium plan schedules/ --prune team=billing --out plan.json
   horarium apply plan.json
+  horarium plan --list
 """,
 )
-@PATHS
+@click.argument("paths", metavar="PATH...", nargs=-1)
 @PRUNE
 @click.option("--out", metavar="FILE", help="Keep the plan for `horarium apply FILE`.")
 @click.option("--days", type=click.IntRange(1, 400), default=14, show_default=True, help="How far ahead to compare.")
+@click.option("--list", "listed", is_flag=True, help="List the plans of the last seven days instead.")
+@ALLOW_EMPTY
 @on_server
-def plan(server: Server, paths: tuple[str, ...], labels: tuple[str, ...], out: str | None, days: int) -> None:
-    made = _make(server, paths, labels, days)
+def plan(
+    server: Server,
+    paths: tuple[str, ...],
+    labels: tuple[str, ...],
+    out: str | None,
+    days: int,
+    listed: bool,
+    allow_empty: bool,
+) -> None:
+    if listed == bool(paths):
+        raise click.UsageError("give the files or folders of definitions, or --list alone")
+    if listed:
+        _list(server)
+        return
+    made = _make(server, paths, labels, days, allow_empty)
     if out is not None:
         Path(out).write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
     if server.as_json:
@@ -69,14 +91,15 @@ Examples:
   horarium apply schedules/ --prune team=billing --yes
 """,
 )
-@PATHS
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @PRUNE
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@ALLOW_EMPTY
 @on_server
-def apply(server: Server, paths: tuple[str, ...], labels: tuple[str, ...], yes: bool) -> None:
+def apply(server: Server, paths: tuple[str, ...], labels: tuple[str, ...], yes: bool, allow_empty: bool) -> None:
     made = _kept(paths) if len(paths) == 1 and not labels else None
     if made is None:
-        made = _make(server, paths, labels, 14)
+        made = _make(server, paths, labels, 14, allow_empty)
         if not server.as_json:
             _say_plan(made)
     if _status(made) == FAILED:
@@ -97,11 +120,34 @@ def _advance(left: int) -> None:
         say(f"{left} changes are left.", err=True)
 
 
-def _make(server: Server, paths: tuple[str, ...], labels: tuple[str, ...], days: int) -> dict[str, Any]:
+def _list(server: Server) -> None:
+    found = list(server.client.plans.list())
+    rows = (
+        (
+            each["ref"],
+            ", ".join(f"{count} {DONE[action]}" for action, count in each["changes"].items() if action in DONE),
+            "yes" if each["applied"] else "no",
+            each["by"],
+            datetime.fromisoformat(each["expires_at"]),
+        )
+        for each in found
+    )
+    server.tell_all(found, COLUMNS, rows, "There is no plan.")
+
+
+def _make(
+    server: Server, paths: tuple[str, ...], labels: tuple[str, ...], days: int, allow_empty: bool
+) -> dict[str, Any]:
     """The plan of these files. What is wrong with them is no wrong use of the command, whose status 2 has a meaning."""
     prune = pairs("--prune", labels, "=") or None
     try:
         documents = read_folders(paths)
+        if prune and not documents["jobs"] and not allow_empty:
+            said = ", ".join(labels)
+            raise click.UsageError(
+                f"there is no job in {', '.join(paths)}: every job with {said} would be deleted; say --allow-empty if "
+                "that is meant"
+            )
         made: dict[str, Any] = server.client.plans.make(documents, prune=prune, horizon_seconds=days * 86_400)
     except click.UsageError as error:
         raise HorariumError(error.message) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -30,6 +30,10 @@ class Plans:
         if horizon_seconds is not None:
             body["horizon_seconds"] = horizon_seconds
         return self._transport.call("POST", "/plans", dict[str, Any], body=body)
+
+    def list(self) -> Iterator[dict[str, Any]]:
+        """Plans, the newest first, each by its `ref`, which opens nothing: counts of changes, by whom, until when."""
+        return self._transport.items("/plans", dict[str, Any])
 
     def apply(self, plan_id: str, advance: Callable[[int, int], None] = lambda applied, left: None) -> int:
         """Carry out a plan, all of it: how many changes were made. `advance` is told after each thousand how many that

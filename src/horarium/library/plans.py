@@ -9,9 +9,11 @@ from typing import Any
 from horarium.clock import to_instant
 from horarium.errors import InvalidRequest
 from horarium.library.named import Part, in_name_of_actor
+from horarium.operations.bounds.listing import pages_of
 from horarium.operations.plans.documents import read_documents
 from horarium.operations.plans.making import HORIZON_SECONDS
-from horarium.operations.plans.shown import forecast_shown, plan_shown
+from horarium.operations.plans.shown import forecast_shown, listed_shown, plan_shown
+from horarium.ports import PAGE_MAX
 from horarium.wire.definitions import read_definition
 
 KINDS = frozenset({"jobs", "calendars", "channels"})
@@ -38,6 +40,12 @@ class PlanMethods(Part):
         jobs, calendars, channels = (documents.get(kind, ()) for kind in ("jobs", "calendars", "channels"))
         read = await read_documents(jobs, calendars, channels, read_definition)
         return plan_shown(await self._operations.planned_changes.make(read, prune, horizon_seconds))
+
+    async def list_plans(self) -> list[dict[str, Any]]:
+        """Plans of the last seven days, the newest first, each by its `ref`, which opens nothing: counts of changes, by
+        whom, until when."""
+        pages = pages_of(lambda after: self._operations.planned_changes.page(after, PAGE_MAX))
+        return [listed_shown(plan) async for page in pages for plan in page]
 
     @in_name_of_actor
     async def apply_plan(self, plan_id: str, *, actor: str | None = None) -> int:

@@ -304,6 +304,7 @@ class SyncScheduler:
     # ---- feeds
 
     create_feed = blocking(Scheduler.create_feed)
+    list_plans = blocking(Scheduler.list_plans)
     list_feeds = blocking(Scheduler.list_feeds)
     revoke_feed = blocking(Scheduler.revoke_feed)
 

@@ -32,11 +32,17 @@ class Step(Struct, frozen=True, omit_defaults=True):
 
 class StoredPlan(Struct, frozen=True, omit_defaults=True):
     """The changes of a plan, in the order in which they are made, sealed (empty: all of them have been made). `wrong`:
-    how many definitions are invalid."""
+    how many definitions are invalid. Open to lists: `by` whom it was made, and the `counts` of its changes."""
 
     expires_at: Instant
     sealed: bytes = b""
     wrong: int = 0
+    by: str = ""
+    counts: dict[str, int] = {}
+
+    @property
+    def applied(self) -> bool:
+        return not self.sealed and not self.wrong
 
 
 def sealed(steps: tuple[Step, ...], key: str) -> bytes:

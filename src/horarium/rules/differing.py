@@ -68,7 +68,7 @@ def fields_compared(before: Mapping[str, Any], after: Mapping[str, Any]) -> list
 
 def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """The values within objects, each with its path (`target.headers.accept`)."""
-    if isinstance(value, Mapping) and value:
+    if isinstance(value, Mapping) and (value or not path):
         for name, each in value.items():
             yield from flat(each, f"{path}.{name}" if path else str(name))
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -22,7 +22,7 @@ from horarium.dashboard.views.jobs import read_search
 from horarium.errors import InvalidRequest, NotFound, PlanStale
 from horarium.operations.facade import Operations
 from horarium.operations.plans.documents import read_documents
-from horarium.operations.plans.making import Change, FireDifferences, Plan
+from horarium.operations.plans.making import PLANS_MAX, Change, FireDifferences, Plan
 from horarium.rules.differing import FieldChange
 from horarium.triggers import parse_trigger
 
@@ -73,7 +73,7 @@ class Plans:
         given = visit.text("id").strip()
         if given:
             return Went(f"/plans/{_checked(given)}")
-        return Shown("plans.html", {"documents": "", "labels": "", "problem": ""})
+        return await self._form(visit, "", "", "")
 
     async def make(self, visit: Visit) -> Answer:
         text, labels = visit.text("documents"), read_search(visit.text("labels"))[0]
@@ -82,11 +82,16 @@ class Plans:
             documents = await read_documents(*given, read_planned_job)
             plan = await self._operations.planned_changes.make(documents, labels or None)
         except InvalidRequest as error:
-            values = {"documents": text, "labels": visit.text("labels"), "problem": error.message}
-            return Shown("plans.html", values, 422)
+            return await self._form(visit, text, visit.text("labels"), error.message)
         if any(change.action == "invalid" for change in plan.changes):
             return Shown("plan.html", _shown(plan, [], visit), 422)
         return Went(f"/plans/{plan.id}")
+
+    async def _form(self, visit: Visit, documents: str, labels: str, problem: str) -> Answer:
+        page = await self._operations.planned_changes.page(None, PLANS_MAX)
+        rows = [(plan, _counted(plan.changes)) for plan in page.items]
+        values = {"documents": documents, "labels": labels, "problem": problem, "rows": rows}
+        return Shown("plans.html", values, 422 if problem else 200)
 
     async def show(self, visit: Visit) -> Answer:
         looked = await self._operations.planned_changes.look(_id(visit))
@@ -152,12 +157,7 @@ def _shown(plan: Plan, stale: Sequence[str], visit: Visit) -> dict[str, Any]:
         "more": len(differing) - len(rows),
         "unchanged": counts["unchanged"],
         "wrong": counts["invalid"],
-        "kinds": ", ".join(
-            f"{counts[action]:,} {word}"
-            for action, word in (("create", "new"), ("update", "changed"), ("delete", "deleted"))
-            if counts[action]
-        )
-        or "none",
+        "kinds": _counted(counts),
         "deleted": counts["delete"],
         "come": sum(len(each.added) for each in fires),
         "go": sum(len(each.removed) for each in fires),
@@ -179,6 +179,11 @@ def _heading(number: int, wrong: int, at_once: Sequence[str], stale: Sequence[st
     fires = f"{counted(len(at_once), 'job')} would fire at once" if at_once else "nothing fires at once"
     said = "Worked out against what is stored now. Nothing is written before it is applied."
     return f"{in_words(number)} {'change' if number == 1 else 'changes'}, {fires}", said
+
+
+def _counted(changes: Mapping[str, int]) -> str:
+    words = (("create", "new"), ("update", "changed"), ("delete", "deleted"), ("invalid", "invalid"))
+    return ", ".join(f"{changes[action]:,} {word}" for action, word in words if changes.get(action)) or "none"
 
 
 def _is(count: int) -> str:

@@ -31,11 +31,11 @@ from horarium.operations.channels import ChannelOperations, decode_channel
 from horarium.operations.jobs.jobs import JobOperations
 from horarium.operations.looking.forecasting import FORECAST_STEPS, StartCounts, Weighed, weigh_all
 from horarium.operations.plans.foreseen import Foreseen, foreseen
-from horarium.operations.plans.stored import decode_plan, read_plan, require_theirs
+from horarium.operations.plans.stored import Listed, decode_plan, list_plans, read_plan, require_theirs
 from horarium.operations.settling.holding import PLANNED_SECONDS, Holding
 from horarium.operations.writing.auditing import require_reach, require_unbound, told
 from horarium.operations.writing.context import Context
-from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter
+from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page
 from horarium.rules.calendars import FireChange, without_days
 from horarium.rules.differing import FieldChange, Moved, fields_compared, fires_compared
 from horarium.rules.forecasting import Span
@@ -194,6 +194,10 @@ class PlanMaking:
         await self._keep(plan, beside, now)
         return plan
 
+    async def page(self, after: str | None, limit: int) -> Page[Listed]:
+        """Plans, the newest first, as lists show them."""
+        return await list_plans(self._store, after, limit, self._clock.now())
+
     async def look(self, plan_id: str) -> Looked:
         """A stored plan, worked out again against what is stored now. It writes nothing. Raises NotFound."""
         now, beside = self._clock.now(), Beside()
@@ -240,11 +244,13 @@ class PlanMaking:
 
     async def _keep(self, plan: Plan, beside: Beside, now: Instant) -> None:
         """Store it, and forget the oldest ones. One with an error can't be applied, so its steps are not kept."""
-        counts = Counter(change.action for change in plan.changes)
+        counts: Counter[str] = Counter(change.action for change in plan.changes)
         wrong = counts["invalid"]
         name, _, key = plan.id.rpartition("-")
         steps = b"" if wrong else sealed(tuple(beside.steps), key)
-        body = msgspec.json.encode(StoredPlan(plan.expires_at, steps, wrong))
+        origin = who_acts()
+        by = "" if origin is None else origin.principal.name
+        body = msgspec.json.encode(StoredPlan(plan.expires_at, steps, wrong, by, dict(counts)))
         line = told("plan.create", PLAN + name, now, after=dict(counts))
         await self._store.put_records([RecordChange(Record(name=PLAN + name, body=body), records=line)])
         newest = await self._store.list_records(RecordFilter(PLAN, descending=True), None, PLANS_MAX)

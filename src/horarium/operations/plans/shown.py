@@ -10,8 +10,11 @@ import msgspec
 from horarium.clock import to_text
 from horarium.errors import HorariumError
 from horarium.operations.looking.forecasting import Forecast
-from horarium.operations.plans.making import Change, Peak, Plan
+from horarium.operations.plans.making import Change, FireDifferences, Peak, Plan
+from horarium.operations.plans.stored import Listed
 from horarium.rules.forecasting import Bucket
+
+NO_FIRES = FireDifferences()
 
 
 def error_shown(error: HorariumError) -> dict[str, Any]:
@@ -34,12 +37,17 @@ def plan_shown(plan: Plan, problem: Callable[[HorariumError], Any] = error_shown
 
 def _change(change: Change, problem: Callable[[HorariumError], Any]) -> dict[str, Any]:
     shown: dict[str, Any] = {"kind": change.kind, "name": change.name, "action": change.action}
-    for field in ("fields", "fires", "jobs"):
-        if value := getattr(change, field):
-            shown[field] = msgspec.to_builtins(value)
+    shown |= {"fields": msgspec.to_builtins(change.fields), "fires": msgspec.to_builtins(change.fires or NO_FIRES)}
+    if change.jobs:
+        shown["jobs"] = msgspec.to_builtins(change.jobs)
     if change.error is not None:
         shown["problem"] = msgspec.to_builtins(problem(change.error))
     return shown
+
+
+def listed_shown(plan: Listed) -> dict[str, Any]:
+    """A plan in a list."""
+    return {**msgspec.to_builtins(plan), "expires_at": to_text(plan.expires_at)}
 
 
 def _peak(peak: Peak | None) -> dict[str, Any] | None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+from msgspec import Struct
 
 from horarium.access.acting import bound_caller
 from horarium.clock import Instant
 from horarium.errors import CallerError, InvalidRequest, NotFound
 from horarium.model.plans import PLAN, Step, StoredPlan, opened
-from horarium.model.records import Record
+from horarium.model.records import Record, RecordFilter
 from horarium.operations.bounds.reaching import may_reach_definition
-from horarium.ports import Store
+from horarium.ports import PAGE_MAX, Page, Store
 from horarium.wire.definitions import JobDefinition
 
 decode_plan = msgspec.json.Decoder(StoredPlan).decode
@@ -30,6 +31,29 @@ async def read_plan(store: Store, plan_id: str, now: Instant) -> tuple[Record, t
         if plan.expires_at > now and (steps is not None or not plan.sealed):
             return record, steps
     raise _no_plan(name)
+
+
+class Listed(Struct, frozen=True):
+    """A plan in a list. `ref`: the first half of its id, which opens nothing. `changes`: how many by action."""
+
+    ref: str
+    by: str
+    changes: dict[str, int]
+    applied: bool
+    expires_at: Instant
+
+
+async def list_plans(store: Store, after: str | None, limit: int, now: Instant) -> Page[Listed]:
+    """Plans, the newest first, without what they change. A bound caller sees its own."""
+    beyond = None if after is None else PLAN + after
+    page = await store.list_records(RecordFilter(PLAN, descending=True), beyond, min(limit, PAGE_MAX))
+    caller, found = bound_caller(), list[Listed]()
+    for record in page.items:
+        plan = decode_plan(record.body)
+        if plan.expires_at > now and (caller is None or plan.by == caller.name):
+            ref = record.name.removeprefix(PLAN)
+            found.append(Listed(ref, plan.by, plan.counts, plan.applied, plan.expires_at))
+    return Page(tuple(found), None if page.next_after is None else page.next_after.removeprefix(PLAN))
 
 
 async def require_theirs(

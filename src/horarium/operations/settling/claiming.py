@@ -2,7 +2,7 @@
 
 A store claims by queue and instant, and knows no job. What a node that died left undone after a change of a job is
 found here at the latest: a run of a deleted job ends, one in a queue that its job has left moves on. So is a run that a
-hold covers: it waits, and costs no attempt.
+hold covers: it waits, and costs no attempt. One that waited for want of a worker is caught up on as its job says.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from horarium.clock import Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import Deferred, Job, Released, Run, RunChange, State
 from horarium.model.holds import Hold
+from horarium.operations.settling.absences import missed_by_absence
 from horarium.operations.settling.holding import Holding
 from horarium.operations.settling.rating import Rating
 from horarium.operations.settling.settling import Settling
@@ -31,7 +32,7 @@ from horarium.rules.silences import beside_others, put_off_until
 log = logging.getLogger("horarium")
 
 ROUNDS_MAX = 10
-"""How often a claim is made again, of which all that came had to wait for rate limits."""
+"""How often a claim is made again, of which all that came had to wait for rate limits, or was missed."""
 APART = "tried apart from what fell silent with it"
 
 
@@ -55,13 +56,22 @@ class Claiming:
             claimed = await self._store.claim_runs(free, limit, worker, now, until, self._clock.steady())
             if not claimed.runs:
                 break
+            missed = await self._missed(claimed, now) if claimed.jobs else []
+            claimed = await self._put_back(claimed, missed, now, "that were missed")
             claimed = await self._checked(claimed, await self.holding.look(), now)
             rated = [run for run in claimed.runs if run.rates]
             if rated:
                 claimed = await self._not_held(await self._rated(claimed, rated, now))
-            if claimed.runs or not rated:
+            if claimed.runs or not (rated or missed):
                 break
         return claimed if held_until is None else _looked_at(claimed, held_until)
+
+    async def _missed(self, claimed: Claimed, now: Instant) -> list[RunChange]:
+        try:
+            return await missed_by_absence(self._store, claimed, now)
+        except StoreUnavailable as error:
+            log.warning("what waited for a worker runs, missed or not: %s", error)
+            return []
 
     async def _checked(self, claimed: Claimed, holds: Sequence[Hold], now: Instant) -> Claimed:
         if together := beside_others(claimed.runs):

@@ -2,7 +2,8 @@
 
 Each is reported to every channel whose `system` is true. It works from the store, and any number may run: a message has
 a unique key, made of the trouble and of when it began. A queue's trouble has a record while it lasts, which says since
-when; at its end the channels hear that it is over. Runs are counted together with those who ask for counts (see
+when; at its end the channels hear that it is over. The record stays until all have been claimed that fell due before
+(`operations.settling.absences`). Runs are counted together with those who ask for counts (see
 `services.serving`): where many wait, that takes long.
 """
 
@@ -10,16 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-import msgspec
-
 from horarium.clock import SECOND, Clock, Instant, to_text
 from horarium.model.channels import Told
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.bounds.listing import pages_of
 from horarium.operations.channels import ChannelOperations
+from horarium.operations.settling.absences import PREFIX, absence_of, put, worker_came
 from horarium.operations.writing.signalling import announce_runs
 from horarium.ports import PAGE_MAX, QueueStats, Signal, Stats, Store, Topic
 from horarium.rules.following import notify_run
+from horarium.rules.serving import UNSERVED_AFTER, Absence
 from horarium.services.loop.beat import BEAT_EVERY
 from horarium.services.loop.service import Service, Wake
 
@@ -27,7 +28,6 @@ LOOK_EVERY = 15 * SECOND
 LOST_AFTER = 3 * BEAT_EVERY
 """How long a node that has not reported that it stops sends no signs of life until it is reported as lost."""
 REMEMBERED = 24 * 3600 * SECOND
-PREFIX = "unserved/"
 
 
 class Troubles(Service):
@@ -62,8 +62,7 @@ class Troubles(Service):
             return self._looked_at + LOOK_EVERY
         troubles = [*await self._nodes(now), *await self._queues(now)]
         for key, told in troubles:
-            if key not in self._told:
-                await self._tell(key, told, now)
+            await self._tell(key, told, now)
         self._told = {key for key, _ in troubles}
         self._looked_at = now
         return now + LOOK_EVERY
@@ -81,33 +80,51 @@ class Troubles(Service):
 
     async def _queues(self, now: Instant) -> list[tuple[str, Told]]:
         """Queues in trouble, as two looks in a row show it; those whose trouble is over are reported at once."""
-        unserved = {queue.queue: queue for queue in (await self._count()).queues if queue.unserved}
+        queues = {queue.queue: queue for queue in (await self._count()).queues}
+        unserved = {name for name, queue in queues.items() if queue.unserved}
         begun = {record.name.removeprefix(PREFIX): record for record in await self._records()}
+        found = []
         for name, record in begun.items():
             if name not in unserved and name not in self._seen:
                 told = _told("queue_served", f"runs in the queue {name} no longer wait for a worker", now)
-                await self._tell(f"queue_served/{name}/{_since(record)}", told, now)
-                await self._store.put_records([RecordChange(record, record.version, deleted=True)])
-        found = []
-        for name, queue in unserved.items():
-            if name in begun or name in self._seen:
-                since = _since(begun[name]) if name in begun else await self._begin(name, now)
-                found.append((f"queue_unserved/{name}/{since}", _told("queue_unserved", _words(queue, now), now)))
+                found.append((f"queue_served/{name}/{absence_of(record).since}", told))
+                await self._tell(*found[-1], now)
+                await self._end(record, queues.get(name), now)
+        for name in unserved:
+            before = begun.get(name)
+            absence = None if before is None else absence_of(before)
+            lasts = absence if absence is not None and absence.served_at is None else None
+            if lasts is not None or name in self._seen:
+                since = lasts.since if lasts is not None else await self._begin(name, before, now)
+                told = _told("queue_unserved", _words(queues[name], now), now)
+                found.append((f"queue_unserved/{name}/{since}", told))
         self._seen = frozenset(unserved)
         return found
+
+    async def _end(self, record: Record, queue: QueueStats | None, now: Instant) -> None:
+        """Delete the record, once no run is left that was due when a worker came."""
+        oldest = None if queue is None else queue.oldest_due_at
+        served_at = absence_of(record).served_at
+        if oldest is None or oldest > (now - UNSERVED_AFTER if served_at is None else served_at):
+            await self._store.put_records([RecordChange(record, record.version, deleted=True)])
+        else:
+            await worker_came(self._store, record, now)
 
     async def _records(self) -> list[Record]:
         pages = pages_of(lambda after: self._store.list_records(RecordFilter(PREFIX), after, PAGE_MAX))
         return [record async for page in pages for record in page]
 
-    async def _begin(self, queue: str, now: Instant) -> Instant:
-        """Since when the trouble lasts: as the first watcher that saw it has noted."""
-        record = Record(name=PREFIX + queue, body=msgspec.json.encode(now))
-        await self._store.put_records([RecordChange(record)])
-        (stored,) = await self._store.get_records([record.name])
-        return now if stored is None else _since(stored)
+    async def _begin(self, queue: str, record: Record | None, now: Instant) -> Instant:
+        """Since when the trouble lasts: as the first watcher that saw it has noted. `record`: of one before it."""
+        name = PREFIX + queue
+        await put(self._store, name, Absence(now), 0 if record is None else record.version)
+        (stored,) = await self._store.get_records([name])
+        return now if stored is None else absence_of(stored).since
 
     async def _tell(self, key: str, told: Told, now: Instant) -> None:
+        if key in self._told:
+            return
+        self._told.add(key)
         await tell_system(self._store, self._signal, self._channels, key, told, now)
 
 
@@ -129,7 +146,3 @@ def _told(event: str, message: str, now: Instant) -> Told:
 def _words(queue: QueueStats, now: Instant) -> str:
     since = "" if queue.oldest_due_at is None else f", the oldest since {(now - queue.oldest_due_at) // SECOND} s"
     return f"no worker serves the queue {queue.queue}: {queue.due} runs are due{since}"
-
-
-def _since(record: Record) -> Instant:
-    return msgspec.json.decode(record.body, type=int)

@@ -82,6 +82,7 @@ def pages_of(url: str) -> dict[str, str]:
         "run-failed": f"/runs/{run_of(url, 'job=invoice-export&state=failed')}",
         "run-running": f"/runs/{run_of(url, 'job=recommendations-train&state=running')}",
         "run-well": f"/runs/{run_of(url, 'job=fraud-score-batch&state=completed')}",
+        "batches": "/batches",
         "calendar-day": "/calendar?span=day",
         "calendar": "/calendar",
         "calendar-month": "/calendar?span=month",

@@ -22,9 +22,9 @@ store, opened, plans_are_noted = everything.store, everything.opened, everything
 READING_PAGES = {
     "POST /preview-job", "POST /sign-out", "POST /failures", "POST /acknowledge", "POST /acknowledge/undo",
     "POST /access/end", "POST /bulk-jobs/chosen", "POST /bulk-runs/chosen", "POST /approvals/{id}/missed",
-    "POST /jobs/{name}/backfill",
+    "POST /jobs/{name}/backfill", "POST /batches/{id}/close", "POST /batches/{id}/cancel", "POST /batches/{id}/retry",
 }  # fmt: skip
-"""Or (failures, acknowledged causes, ended sessions, what was missed, backfills) looked at in `tests.dashboard`."""
+"""Or (failures, acknowledged causes, ended sessions, what was missed, backfills, batches) seen in `tests.dashboard`."""
 
 FORM = {**NEW, "name": "b", "kind": "cron", "rule": "0 3 * * *", "target": "queue", "queue": "work"}
 PLANNED = msgspec.json.encode(a_definition("planned", **RULE)).decode()

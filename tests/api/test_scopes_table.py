@@ -76,7 +76,8 @@ PAGES = {
     Scope.RUNS_READ: ("GET /runs", "GET /runs/{id}", "GET /approvals", "GET /calendar", "GET /queues",
                       "GET /queue", "GET /nodes",
                       "GET /events", "GET /failures", "GET /compare", "GET /timeline",
-                      "GET /runs/{id}/log"),
+                      "GET /runs/{id}/log", "GET /batches", "GET /batches/{id}"),
+    Scope.RUNS_DEFINE: ("POST /batches/{id}/close", "POST /batches/{id}/cancel", "POST /batches/{id}/retry"),
     Scope.RUNS_WRITE: (
         "POST /failures", "POST /holds", "POST /holds/{id}/lift",
         "POST /jobs", "POST /jobs/{name}/run", "POST /jobs/{name}/pause", "POST /jobs/{name}/resume",

@@ -24,7 +24,8 @@ GETS = ("/", "/?span=day", "/approvals", "/jobs", "/runs", "/calendar", "/calend
         "/bulk-jobs?action=pause", "/search", "/search?q=pause+j",
         "/queue?name=q", "/?wall", "/rates", "/rates?prefix=a", "/feeds", "/access", "/deleted-jobs",
         "/jobs?show=paused", "/forecast", "/quiet-minutes", "/plans", "/failures",
-        "/timeline", "/timeline?span=7d&by=job", "/timeline?by=worker", "/business-days", "/holds")  # fmt: skip
+        "/timeline", "/timeline?span=7d&by=job", "/timeline?by=worker", "/business-days", "/holds",
+        "/batches", "/batches?q=import&state=open")  # fmt: skip
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ async def test_pages_of_what_there_is_answer_too(api: Api, visitor: Visitor) -> 
 
 async def test_every_page_of_the_table_is_opened_by_these_tests(api: Api) -> None:
     opened = {path.partition("?")[0] for path in GETS}
-    opened |= {"/plans/{id}", "/compare", "/business-days/{name}",
+    opened |= {"/plans/{id}", "/batches/{id}", "/compare", "/business-days/{name}",
                "/jobs/{name}", "/jobs/{name}/edit", "/runs/{id}", "/runs/{id}/log", "/sign-in",
                "/events", "/dashboard/{stamp}/{file}", "/acknowledge"}  # fmt: skip
     entrance: Any = type("Entrance", (), {

@@ -12,6 +12,7 @@ from horarium.dashboard.site import Page, Site
 from horarium.dashboard.views.access import AccessPages
 from horarium.dashboard.views.acknowledge import Acknowledge
 from horarium.dashboard.views.approvals import Approvals
+from horarium.dashboard.views.batches import BatchPages
 from horarium.dashboard.views.bulk import BulkRuns
 from horarium.dashboard.views.bulk_jobs import BulkJobs
 from horarium.dashboard.views.business_days import BusinessDays
@@ -65,6 +66,7 @@ def pages_of(
         *Runs(operations).pages(),
         *BulkRuns(operations).pages(),
         *RunPages(operations).pages(),
+        *BatchPages(operations).pages(),
         *Calendar(operations).pages(),
         *Forecasts(operations).pages(),
         *Plans(operations).pages(),

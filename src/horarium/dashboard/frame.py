@@ -35,6 +35,7 @@ PAGES = (
     ("approvals", "Approvals", "approvals"),
     ("jobs", "Jobs", "jobs"),
     ("runs", "Runs", "runs"),
+    ("batches", "Batches", "batches"),
     ("failures", "Failures", "failures"),
     ("timeline", "Timeline", "timeline"),
     ("calendar", "Calendar", "calendar"),

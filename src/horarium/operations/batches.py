@@ -138,11 +138,12 @@ class Batches:
         finally:
             stop()
 
-    async def page(self, state: BatchState | None, after: str | None, limit: int) -> Page[Batch]:
-        """Batches, the newest first. A page may be short."""
+    async def page(self, state: BatchState | None, after: str | None, limit: int, text: str = "") -> Page[Batch]:
+        """Batches, the newest first; those with `text` in their name or in what follows. A page may be short."""
         where = RecordFilter(BATCH, labels={} if state is None else {"state": state}, descending=True)
         page = await self._store.list_records(where, after and BATCH + after, min(limit, PAGE_MAX))
-        found = [batch for record in page.items if may_see(bound_caller(), batch := decode_batch(record.body))]
+        read, sought = (decode_batch(record.body) for record in page.items), text.casefold()
+        found = [batch for batch in read if may_see(bound_caller(), batch) and _speaks_of(batch, sought)]
         more = None if page.next_after is None else page.next_after.removeprefix(BATCH)
         return Page(tuple([await self._with_ends(batch) for batch in found]), more)
 
@@ -261,6 +262,11 @@ def may_see(caller: Principal | None, batch: Batch) -> bool:
         return True
     queues = batch.queues if caller.labels is None else ()
     return bool(queues) and all(caller.may_reach(queue, {}) for queue in queues)
+
+
+def _speaks_of(batch: Batch, sought: str) -> bool:
+    follows = (each.action for actions in batch.on.values() for each in actions)
+    return any(sought in text.casefold() for text in (batch.name or "", *follows))
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

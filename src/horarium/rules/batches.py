@@ -21,6 +21,7 @@ from horarium.model.batches import BATCH, BATCH_ENDS, BATCH_RUNS, Batch, BatchFo
 from horarium.model.channels import Told
 from horarium.model.records import Record
 from horarium.model.targets import FOLLOW_QUEUE
+from horarium.rules.chains import chain_key
 from horarium.rules.following import FOLLOW_POLICY, notify_run
 
 Ends = dict[str, int]
@@ -173,6 +174,12 @@ def _follow_up(batch: Batch, occasion: BatchOccasion, follow: BatchFollow, now: 
         policy=FOLLOW_POLICY if chained else None,
         unique_key=key,
     )
+
+
+def batch_behind(run: Run) -> str | None:
+    """The id of the batch from whose counts this run follows."""
+    key = (run.unique_key or "").removeprefix(chain_key(1, ""))
+    return key.removeprefix(BATCH).partition("/")[0] if key.startswith(BATCH) else None
 
 
 def message_of(batch: Batch, occasion: BatchOccasion) -> str:

@@ -553,7 +553,7 @@ if (letters) {
   letters.checked = localStorage.getItem("letters") !== "off";
   letters.addEventListener("change", () => localStorage.setItem("letters", letters.checked ? "on" : "off"));
 }
-const places = { o: "/", a: "/approvals", j: "/jobs", r: "/runs", f: "/failures", t: "/timeline", c: "/calendar", l: "/forecast", b: "/business-days", h: "/holds", q: "/queues", n: "/nodes", p: "/plans" };
+const places = { o: "/", a: "/approvals", j: "/jobs", r: "/runs", f: "/failures", t: "/timeline", c: "/calendar", l: "/forecast", b: "/business-days", h: "/holds", q: "/queues", m: "/batches", n: "/nodes", p: "/plans" };
 let going = 0;
 
 function move(step) {

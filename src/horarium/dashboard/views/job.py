@@ -27,6 +27,7 @@ from horarium.model import Health, Job, Run, State, encode_payload
 from horarium.model.overrides import Override
 from horarium.operations.facade import Operations
 from horarium.policies import CatchUpPolicy, Overlap
+from horarium.rules.batches import batch_behind
 from horarium.rules.compiled import words_of
 from horarium.rules.explaining import Explanation
 from horarium.rules.joins import is_join
@@ -119,6 +120,7 @@ class JobPages:
                 "next_at": fires[0] if fires else None,
                 "all_fires": visit.text("next") == "all",
                 "runs": [run_row(run, visit.now) for run in runs[:RUNS_SHOWN]],
+                "by_batches": any(batch_behind(run) for run in runs),
                 "chart": dot_chart(runs, zone),
                 "facts": policies_in_words(job),
                 "explained": explained,

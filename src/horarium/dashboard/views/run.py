@@ -26,6 +26,7 @@ from horarium.operations.facade import Operations
 from horarium.operations.runs.bulk import RETRY_KEY
 from horarium.operations.runs.logs import WAIT_SECONDS_MAX
 from horarium.operations.runs.runs import RETRIED
+from horarium.rules.batches import batch_behind, batch_of
 from horarium.rules.chains import chain_key, depth_of, step_of
 from horarium.wire.masking import SECRET_SHOWN, is_secret_header, shown_target
 from horarium.wire.views import run_view
@@ -92,6 +93,8 @@ class RunPages:
                 "sent": sent_of(run, job, visit.now),
                 "follows": await self._follows(run, job),
                 "origin": _origin_of(run),
+                "batch": batch_of(run),
+                "batch_behind": batch_behind(run),
                 "late": None if run.started_at is None else max(run.started_at - run.due_at, 0),
             },
         )

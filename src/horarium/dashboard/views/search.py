@@ -17,6 +17,7 @@ from horarium.dashboard.formats import counted
 from horarium.dashboard.frame import shown_pages
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.views.jobs import Jobs, read_search
+from horarium.errors import NotFound
 from horarium.model import Job
 from horarium.operations.facade import Operations
 from horarium.operations.looking.saved import SavedViews
@@ -74,9 +75,18 @@ class Search:
         may = is_run_id(id) and visit.may(Scope.RUNS_READ)
         if may and (await self._operations.store.get_runs([id]))[0] is not None:
             return Went(f"/runs/{id}")
+        if may and await self._is_batch(id):
+            return Went(f"/batches/{id}")
         groups = [group for group in await self._groups(visit, text) if group[1]]
         number = sum(len(hits) for _, hits in groups)
         return Shown("search.html", {"search": text, "found": groups, "number": counted(number, "result")})
+
+    async def _is_batch(self, id: str) -> bool:
+        try:
+            await self._operations.batches.get(id)
+        except NotFound:
+            return False
+        return True
 
     async def _groups(self, visit: Visit, text: str) -> list[tuple[str, list[Hit]]]:
         verb, _, rest = text.partition(" ")
@@ -147,7 +157,8 @@ def _elsewhere(visit: Visit, text: str) -> list[Hit]:
     if read_search(text)[0] or not visit.may(Scope.RUNS_READ):
         return []
     hits = [Hit(f"Failures with \u201c{text}\u201d", "/failures?" + urlencode({"q": text, "span": "week"})),
-            Hit(f"Runs with \u201c{text}\u201d in their error", "/runs?" + urlencode({"error": text}))]  # fmt: skip
+            Hit(f"Runs with \u201c{text}\u201d in their error", "/runs?" + urlencode({"error": text})),
+            Hit(f"Batches with \u201c{text}\u201d", "/batches?" + urlencode({"q": text}))]  # fmt: skip
     if is_name(text) and visit.may(Scope.ADMIN):
         hits.append(Hit(f"Changes by {text}", "/audit?" + urlencode({"actor": text})))
     return hits

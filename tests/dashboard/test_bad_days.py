@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
@@ -26,13 +28,13 @@ def visitor(api: Api) -> Visitor:
     return Visitor(api)
 
 
-async def fail(api: Api, names: list[str], streak: int = 3) -> None:
+async def fail(api: Api, names: list[str], streak: int = 3, error: str = "no") -> None:
     """As if the last runs of these jobs had failed."""
     now = api.clock.now()
     jobs = [job for job in await api.store.get_jobs(names) if job is not None]
     await api.store.add_health(
         {
-            job.id: Health(LastRun(uuid7(now, b"last" * 3), State.FAILED, now, "no"), None, streak, now - MINUTE)
+            job.id: Health(LastRun(uuid7(now, b"last" * 3), State.FAILED, now, error), None, streak, now - MINUTE)
             for job in jobs
         }
     )
@@ -77,14 +79,48 @@ async def test_sixty_failing_jobs_are_sixty(api: Api, visitor: Visitor) -> None:
     names = [f"job-{number:03}" for number in range(62)]
     for name in names:
         await api.add_job(name)
-    await fail(api, names[:60])
+    for number, name in enumerate(names[:60]):
+        await fail(api, [name], error=f"KeyError: '{chr(65 + number)}'")
     await visitor.open("/")
     assert "60 things need attention" in visitor.text
-    assert "2 of 62 jobs are well" in visitor.text
+    assert "60 jobs fail. 2 of 62 jobs are well" in visitor.text
     assert "40 more jobs fail" in visitor.text
     await visitor.open("/jobs?show=failing")
     assert "Failing 60" in visitor.text
     assert visitor.text.count("Failing, 3 in a row") == 60
+
+
+async def test_jobs_that_fail_with_one_error_are_one_line_which_is_acknowledged(api: Api, visitor: Visitor) -> None:
+    names = [f"job-{number:03}" for number in range(43)]
+    for name in names:
+        await api.add_job(name)
+    for number, name in enumerate(names[:41]):
+        await fail(api, [name], number + 1, f"HTTP 503 of request {number}")
+    await fail(api, names[41:42], error="HTTP 404")
+    await visitor.open("/")
+    assert "Two things need attention" in visitor.text
+    assert "42 jobs fail. 1 of 43 jobs is well" in visitor.text
+    assert "41 jobs fail with one error: HTTP 503 of request" in visitor.text
+    assert "job-040, job-039, job-038 and 38 others. Last 0 s ago, the first 1 m ago" in visitor.text
+    assert "job-041 failed 3 in a row" in visitor.text
+    error = re.search(r'href="(/failures\?span=day&amp;open=[0-9a-f]+)"', visitor.page)
+    assert error is not None
+    form = {"cause": "failing/job-007", "length": "1d"}
+    assert (await visitor.open("/acknowledge?cause=failing/job-007")).status == 200
+    assert "Acknowledge that 41 jobs fail with one error" in visitor.text
+    assert (await visitor.post("/acknowledge", **form, reason="the bank is down")).status == 303
+    await visitor.open("/")
+    assert "One thing needs attention" in visitor.text
+    assert "1 thing is acknowledged 41 jobs fail with one error" in visitor.text
+    assert "42 jobs fail. 1 of 43 jobs is well" in visitor.text, "the count is true"
+    await fail(api, names[42:], error="HTTP 503 of request 1")
+    api.clock.advance(2)
+    await visitor.open("/")
+    assert "Two things need attention" in visitor.text, "it is one job worse"
+    assert "job-042 failed 3 in a row" in visitor.text
+    assert (await visitor.post("/acknowledge/undo", cause="failing/job-040")).status == 303
+    await visitor.open("/")
+    assert "42 jobs fail with one error" in visitor.text
 
 
 async def test_a_count_that_met_its_bound_says_at_least(
@@ -96,7 +132,8 @@ async def test_a_count_that_met_its_bound_says_at_least(
         await api.add_job(name)
     await fail(api, names)
     await visitor.open("/")
-    assert "At least 5 things need attention" in visitor.text
+    assert "At least 1 thing needs attention" in visitor.text
+    assert "At least 5 jobs fail with one error" in visitor.text
     assert "At least 5 of 8 jobs are not well" in visitor.text
     await visitor.open("/jobs")
     assert "Failing 5+" in visitor.text

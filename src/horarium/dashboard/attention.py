@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -21,7 +21,7 @@ from horarium.access.acting import who_reads
 from horarium.clock import DAY, MINUTE, SECOND, Instant
 from horarium.dashboard import causes
 from horarium.dashboard.formats import counted, duration, span
-from horarium.dashboard.marks import FAILED, LATE, LATE_AFTER, LOST, Mark, error_line, mark_of
+from horarium.dashboard.marks import FAILED, LATE, LATE_AFTER, LOST, Mark, error_line, error_sort, mark_of
 from horarium.model import Health, Job, Node, Run, State
 from horarium.model.channels import Untold
 from horarium.operations.deciding.acknowledging import Acknowledged, Acknowledging, Cause
@@ -38,13 +38,15 @@ FAILING_MAX = 1_000
 LATE_PAGES_MAX = 5
 """Pages of waiting runs that are searched for late ones."""
 LAST_RUNS = 10
+ALIKE_NAMED = 3
 LOST_AFTER = 45 * SECOND
 """A node that gave no sign for this long, and did not say that it stops, is lost."""
 
 
 class Trouble(Struct, frozen=True):
-    """One thing that needs attention. `kind`: failing, late, unserved, lost, undelivered, or more (a line that stands
-    for `stands_for` others). `runs`: the last ones, newest first. `cause`: the part of it that can be acknowledged."""
+    """One thing that needs attention. `kind`: failing, alike (jobs that fail with one error), late, unserved, lost,
+    undelivered, or more (a line that stands for `stands_for` others). `runs`: the last ones, newest first. `causes`:
+    the parts of it that can be acknowledged, one for each job that fails with the same error."""
 
     kind: str
     subject: str
@@ -55,7 +57,12 @@ class Trouble(Struct, frozen=True):
     button: str
     runs: tuple[Run, ...] = ()
     stands_for: int = 1
-    cause: Cause | None = None
+    causes: tuple[Cause, ...] = ()
+
+    @property
+    def cause(self) -> Cause | None:
+        """What names it where it is acknowledged."""
+        return self.causes[0] if self.causes else None
 
 
 class Badge(Struct, frozen=True):
@@ -173,7 +180,7 @@ class Watching:
         troubles, known = [
             [
                 *(_undelivered(name, each, now) for name, each in untold[side][:JOBS_SHOWN_MAX]),
-                *await self._worst(dict(ill[side]), now),
+                *await self._worst(dict(ill[side]), acks if side else {}, now),
                 *_lost(gone[side], now),
                 *(_held(await self._standing(now)) if side == 0 else ()),
                 *_unserved(alone[side], late, now),
@@ -206,11 +213,18 @@ class Watching:
         found = {job.name: failing[job.id] for job in jobs if job is not None and _matters(job, failing[job.id], now)}
         return dict(sorted(found.items(), key=lambda item: (-item[1].failures_in_a_row, item[0])))
 
-    async def _worst(self, failing: dict[str, Health], now: Instant) -> list[Trouble]:
-        worst = list(failing)[:JOBS_SHOWN_MAX]
-        lasts = await last_runs_of(self._operations, worst, LAST_RUNS)
-        shown = [_failing(name, failing[name], lasts[name], now) for name in worst]
-        return [*shown, *_and_more(len(failing) - len(worst), "failing", "fail", FAILED)]
+    async def _worst(self, failing: dict[str, Health], acks: Mapping[str, Acknowledged], now: Instant) -> list[Trouble]:
+        """A line for each error: those of most jobs first, then those that lasted longest."""
+        groups = causes.by_error(failing, acks)
+        worst, rest = groups[:JOBS_SHOWN_MAX], groups[JOBS_SHOWN_MAX:]
+        lasts = await last_runs_of(self._operations, [names[0] for names in worst if len(names) == 1], LAST_RUNS)
+        shown = [
+            _failing(names[0], failing[names[0]], lasts[names[0]], now)
+            if len(names) == 1
+            else _failing_alike({name: failing[name] for name in names}, now, cut=len(failing) >= FAILING_MAX)
+            for names in worst
+        ]
+        return [*shown, *_and_more(sum(map(len, rest)), "failing", "fail", FAILED, len(rest))]
 
     async def _waiting(self, now: Instant) -> tuple[dict[str, Run], bool]:
         """The oldest late run of each job, the latest first; and whether there may be late runs beyond those read."""
@@ -272,7 +286,28 @@ def _failing(name: str, health: Health, runs: Sequence[Run], now: Instant) -> Tr
         link=f"/jobs/{name}",
         button="Open job",
         runs=tuple(runs),
-        cause=causes.failing(name, health),
+        causes=(causes.failing(name, health),),
+    )
+
+
+def _failing_alike(failing: dict[str, Health], now: Instant, *, cut: bool) -> Trouble:
+    """Jobs that fail with one error, which is their common cause. `cut`: there may be more of them."""
+    names = sorted(failing, key=lambda name: (-failing[name].failures_in_a_row, name))
+    lasts = [health.last_run for health in failing.values() if health.last_run is not None]
+    newest = max(lasts, key=lambda last: last.finished_at)
+    since = min(health.failing_since or newest.finished_at for health in failing.values())
+    more, lengths = len(names) - ALIKE_NAMED, (("day", DAY), ("week", 7 * DAY), ("month", 30 * DAY))
+    named = ", ".join(names[:ALIKE_NAMED]) + (f" and {counted(more, 'other')}" if more > 0 else "")
+    length = next((each for each, long in lengths if now - since < long), "month")
+    return Trouble(
+        kind="alike",
+        subject=f"{'At least ' if cut else ''}{counted(len(names), 'job')} fail",
+        what=f"with one error: {error_line(newest.error)}",
+        why=f"{named}. Last {span(now - newest.finished_at)} ago, the first {span(now - since)} ago",
+        mark=FAILED,
+        link=f"/failures?span={length}&open={error_sort(newest.error)}",
+        button="Open error",
+        causes=tuple(causes.failing(name, failing[name]) for name in names),
     )
 
 
@@ -288,14 +323,14 @@ def _late(late: dict[str, Run], unserved: set[str], now: Instant) -> list[Troubl
             mark=LATE,
             link=f"/runs/{late[name].id}",
             button="Open run",
-            cause=causes.late(name, late[name]),
+            causes=(causes.late(name, late[name]),),
         )
         for name in names[:JOBS_SHOWN_MAX]
     ]
     return [*shown, *_and_more(len(names) - len(shown), "late", "are late", LATE)]
 
 
-def _and_more(others: int, kind: str, verb: str, mark: Mark) -> list[Trouble]:
+def _and_more(others: int, kind: str, verb: str, mark: Mark, stands_for: int | None = None) -> list[Trouble]:
     if others <= 0:
         return []
     what = verb if others > 1 else {"fail": "fails", "are late": "is late"}[verb]
@@ -308,7 +343,7 @@ def _and_more(others: int, kind: str, verb: str, mark: Mark) -> list[Trouble]:
             mark=mark,
             link=f"/jobs?show={kind}",
             button="Open jobs",
-            stands_for=others,
+            stands_for=others if stands_for is None else stands_for,
         )
     ]
 
@@ -322,7 +357,7 @@ def _undelivered(channel: str, untold: Untold, now: Instant) -> Trouble:
         mark=FAILED,
         link=f"/runs/{untold.run_id}",
         button="Open run",
-        cause=causes.untold(channel, untold),
+        causes=(causes.untold(channel, untold),),
     )
 
 
@@ -342,7 +377,7 @@ def _unserved(queues: Sequence[QueueStats], late: dict[str, Run], now: Instant) 
                 mark=LATE,
                 link=f"/runs?queue={quote(queue.queue, safe='')}&state=pending",
                 button="Open runs",
-                cause=causes.unserved(queue, now),
+                causes=(causes.unserved(queue, now),),
             )
         )
     if others := queues[QUEUES_SHOWN_MAX:]:
@@ -396,7 +431,7 @@ def _lost(nodes: Sequence[Node], now: Instant) -> list[Trouble]:
             mark=LOST,
             link="/nodes",
             button="Open nodes",
-            cause=causes.lost(node),
+            causes=(causes.lost(node),),
         )
         for node in nodes
     ]

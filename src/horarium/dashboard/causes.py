@@ -35,6 +35,17 @@ def failing(name: str, health: Health) -> Cause:
     return Cause(f"failing/{name}", health.failing_since or last.finished_at, sort)
 
 
+def by_error(ill: Mapping[str, Health], acks: Mapping[str, Acknowledged]) -> list[list[str]]:
+    """The jobs by the error that they fail with, and by the words of who took note; those of most jobs first, else as
+    they were."""
+    groups: dict[object, list[str]] = {}
+    for name, health in ill.items():
+        cause, last = failing(name, health), health.last_run
+        ack, alone = acks.get(cause.key), not cause.sort or last is None or not last.error
+        groups.setdefault(name if alone else (cause.sort, ack and (ack.by, ack.reason)), []).append(name)
+    return sorted(groups.values(), key=lambda names: -len(names))
+
+
 def late(name: str, run: Run) -> Cause:
     """A job of which this run is late."""
     return Cause(f"late/{name}", run.due_at)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from markupsafe import Markup
 
-from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant, to_datetime, to_text
+from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant, to_datetime, to_instant, to_text
 
 MILLISECOND = SECOND // 1000
+ISO = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z", re.ASCII)
 _UNITS = ((DAY, "d"), (HOUR, "h"), (MINUTE, "m"), (SECOND, "s"))
 
 
@@ -84,6 +86,11 @@ def day_text(instant: Instant, zone: str) -> str:
     """`Thu 25 Mar, 02:30`."""
     then = local(instant, zone)
     return f"{then:%a} {then.day} {then:%b}, {then:%H:%M}"
+
+
+def localized(text: str, zone: str) -> str:
+    """A sentence, its instants as times of this zone's clocks."""
+    return ISO.sub(lambda found: day_text(to_instant(datetime.fromisoformat(found[0])), zone), text)
 
 
 def second_text(instant: Instant, zone: str) -> str:

@@ -103,6 +103,7 @@ def _environment() -> jinja2.Environment:
         "clock",
         "day_of",
         "hour_text",
+        "localized",
         "queue_name",
     ):
         made.filters[name] = getattr(formats, name)

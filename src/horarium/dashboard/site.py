@@ -7,9 +7,7 @@ the API hold here too (names of this server, no page of another site).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
 from hashlib import sha256
 from hmac import compare_digest
 from http.cookies import CookieError, SimpleCookie
@@ -29,9 +27,9 @@ from horarium.api.guards import Keys
 from horarium.api.problems import BodyCutOff, BodyTooLarge, MalformedRequest
 from horarium.api.reading import peer_of, read_all
 from horarium.api.routing import AnyRequest, Route
-from horarium.clock import Instant, to_instant
+from horarium.clock import Instant
 from horarium.dashboard.attention import Watching, counts_of
-from horarium.dashboard.formats import day_text, zone_of
+from horarium.dashboard.formats import localized, zone_of
 from horarium.dashboard.frame import page_answer, render, when
 from horarium.errors import Conflict, Forbidden, HorariumError, NotFound, Outage
 from horarium.model import uuid7
@@ -52,7 +50,6 @@ FORM_BYTES_MAX = 1_200_000
 FORM_FIELDS_MAX = 2_000
 VISIT_BYTES = 32
 NAME_CHARS_MAX = 200
-ISO = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z", re.ASCII)
 NOT_IN_QUOTES = {ord("'"): "%27", ord('"'): "%22"}
 
 
@@ -288,7 +285,7 @@ class Site:
         """The holds that are in force; a bound visitor is shown a hold on everything, and the rest with its jobs."""
         known = self._operations.reconciler.holding.known
         held = standing([hold for hold in known if hold.scope.all or not visit.principal.bound], visit.now)
-        return [(ISO.sub(lambda found: _local(found[0], visit.zone), what), why) for what, why in held]
+        return [(localized(what, visit.zone), why) for what, why in held]
 
     def _going(self, visit: Visit, went: Went) -> Response:
         cookies = list(visit.cookies)
@@ -351,10 +348,6 @@ async def read_form(request: AnyRequest) -> dict[str, list[str]]:
     for name, value in pairs:
         form.setdefault(name, []).append(value)
     return form
-
-
-def _local(instant: str, zone: str) -> str:
-    return day_text(to_instant(datetime.fromisoformat(instant)), zone)
 
 
 def _refusal(error: HorariumError) -> tuple[int, str]:

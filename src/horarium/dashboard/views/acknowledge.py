@@ -40,8 +40,9 @@ class Acknowledge:
         with reading(visit.principal):
             attention = await self._watching.look(0)
         for trouble in (*attention.troubles, *(each for each, _ in attention.known)):
-            if trouble.cause is not None and trouble.cause.key == key and may_note(visit, trouble):
-                return trouble, trouble.cause
+            cause = next((cause for cause in trouble.causes if cause.key == key), None)
+            if cause is not None and may_note(visit, trouble):
+                return trouble, cause
         raise NotFound(f"nothing of {key[:200]!r} needs attention now")
 
     async def ask(self, visit: Visit) -> Answer:
@@ -67,18 +68,22 @@ class Acknowledge:
             raise InvalidRequest("length: choose one of those listed", field="length")
         reason, by = visit.text("reason").strip(), visit.principal.name
         try:
-            await self._acknowledging.put(cause, reason, by, visit.now + length[0])
+            for each in trouble.causes:
+                await self._acknowledging.put(each, reason, by, visit.now + length[0])
         except InvalidRequest as error:
             return self._form(trouble, cause, visit, error.message)
         self._watching.forget()
         undo = "/acknowledge/undo?" + urlencode({"cause": cause.key}), "Take it back"
-        return Went("/", f"{trouble.subject} is acknowledged {length[1]}, or until it changes.", undo)
+        what = "What fails with one error" if trouble.kind == "alike" else trouble.subject
+        return Went("/", f"{what} is acknowledged {length[1]}, or until it changes.", undo)
 
     async def undo(self, visit: Visit) -> Answer:
-        trouble, cause = await self._trouble(visit)
-        await self._acknowledging.take_back(cause.key)
+        trouble, _ = await self._trouble(visit)
+        for each in trouble.causes:
+            await self._acknowledging.take_back(each.key)
         self._watching.forget()
-        return Went("/", f"{trouble.subject} is open again.")
+        what = "What fails with one error" if trouble.kind == "alike" else trouble.subject
+        return Went("/", f"{what} is open again.")
 
 
 def may_note(visit: Visit, trouble: Trouble) -> bool:

@@ -106,6 +106,13 @@ def _summary(attention: Attention) -> str:
         well = stats.jobs - len(ill) - resting if paused.next_after is None else stats.jobs_enabled - len(ill)
         well = max(well, 0)
         parts = [f"{well:,} of {counted(stats.jobs, 'job')} {'is' if well == 1 else 'are'} well"]
+        sick = [
+            f"{counted(len(jobs), 'job')} {one if len(jobs) == 1 else many}"
+            for jobs, one, many in ((attention.failing, "fails", "fail"), (attention.late, "is late", "are late"))
+            if jobs
+        ]
+        if sick:
+            parts[0] = f"{', '.join(sick)}. {parts[0]}"
     if paused.items:
         parts.append(f"{attention.paused_words} {'is' if attention.paused_words == '1' else 'are'} paused on purpose")
     return ", ".join(parts) + "."

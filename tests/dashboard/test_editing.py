@@ -43,6 +43,56 @@ async def test_changes_of_different_fields_are_both_kept(api: Api) -> None:
     assert job["retry"]["attempts_max"] == 7
 
 
+AFTER = {"type": "after", "jobs": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        {**AFTER, "outcome": "finished", "within": "month", "timezone": "Asia/Tokyo", "deadline_seconds": 82_800},
+        {**AFTER, "outcome": "completed", "within": {"seconds": 5_400}},
+        {**AFTER, "outcome": "completed", "within": {"seconds": 1_234_567}, "deadline_seconds": 1_234_567.5},
+        {"type": "interval", "every_seconds": 1_234_567.5},
+    ],
+)
+async def test_an_edit_of_something_else_leaves_the_rule_as_it_is(api: Api, trigger: dict[str, Any]) -> None:
+    await api.add_job("qq", trigger=trigger, timeouts={"execution_seconds": 1_234_567})
+    before: Any = (await api.get("/jobs/qq")).json
+    visitor = Visitor(api)
+    await visitor.open("/jobs/qq/edit")
+    assert (await visitor.post("/jobs/qq/edit", **{**fields_of(visitor.page), "labels": "a=b"})).status == 303
+    after: Any = (await api.get("/jobs/qq")).json
+    assert (after["trigger"], after["timeouts"]) == (before["trigger"], before["timeouts"])
+    assert after["labels"] == {"a": "b"}
+
+
+async def test_a_job_that_follows_from_others_is_made_by_the_form(api: Api) -> None:
+    visitor = Visitor(api)
+    await visitor.open("/new-job")
+    form = {**fields_of(visitor.page), "name": "report", "queue": "q", "kind": "after", "rule": "a, b",
+            "timezone": "Europe/Berlin", "within": "week", "deadline": "23h"}  # fmt: skip
+    for field, wrong, said in (("within", "year", "expected hour, day, week, month"), ("within", "5x", "5x"),
+                               ("rule", "a, a", "here twice"), ("deadline", "soon", "soon"),
+                               ("rule", "", "not an empty one"), ("timezone", "Berlin", "Berlin"),
+                               ("rule", "report", "report")):  # fmt: skip
+        assert (await visitor.post("/new-job", **{**form, field: wrong})).status == 422, (field, wrong)
+        assert re.search(rf'id="{field}-error".*?{re.escape(said)}', visitor.page), (field, wrong, visitor.text)
+    await visitor.post("/preview-job", **form)
+    assert "Once every week, after a and b have completed in it" in visitor.text
+    assert "It fires as these jobs run: nothing is known ahead." in visitor.text
+    assert "--after a,b" in visitor.text
+    await visitor.open("/new-job")
+    assert (await visitor.post("/new-job", **form)).status == 303
+    made: Any = (await api.get("/jobs/report")).json
+    wanted = {**AFTER, "outcome": "completed", "within": "week", "timezone": "Europe/Berlin", "deadline_seconds": 82800}
+    assert made["trigger"] == wanted
+    await visitor.open("/jobs/report")
+    assert "It fires no more" not in visitor.text
+    assert not re.search(r"\d{4}-\d\d-\d\dT\d", visitor.text.partition("Next")[2].partition("Why")[0]), (
+        "times of its zone"
+    )
+
+
 async def test_a_field_that_both_changed_is_shown_and_not_written(api: Api) -> None:
     await api.add_job("qq", labels={"team": "old"})
     first, second = Visitor(api), Visitor(api)

@@ -17,14 +17,20 @@ from msgspec import Struct
 from horarium.model import Job
 from horarium.policies import CatchUpPolicy, Overlap
 from horarium.triggers import every
+from horarium.triggers.join import JoinOutcome
 from horarium.wire.definitions import definition_of
 from horarium.wire.faults import Fault
 
-KINDS = (("phrase", "Words"), ("cron", "Cron"), ("rrule", "RRULE"), ("interval", "Interval"), ("once", "Once"))
+KINDS = (("phrase", "Words"), ("cron", "Cron"), ("rrule", "RRULE"), ("interval", "Interval"), ("once", "Once"),
+         ("after", "After jobs"))  # fmt: skip
 OTHER = ("json", "JSON")
-RULE_FIELD = {"phrase": "text", "cron": "expression", "rrule": "rrule", "interval": "every_seconds", "once": "at"}
+RULE_FIELD = {"phrase": "text", "cron": "expression", "rrule": "rrule", "interval": "every_seconds", "once": "at",
+              "after": "jobs"}  # fmt: skip
 ZONED = frozenset({"phrase", "cron", "rrule"})
-FLAG = {"phrase": "--when", "cron": "--cron", "rrule": "--rrule", "interval": "--every", "once": "--at"}
+FLAG = {"phrase": "--when", "cron": "--cron", "rrule": "--rrule", "interval": "--every", "once": "--at",
+        "after": "--after"}  # fmt: skip
+OUTCOMES = ((JoinOutcome.COMPLETED.value, "Completed"), (JoinOutcome.FINISHED.value, "Ended, however"))
+UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 TARGETS = (("queue", "Queue"), ("http", "HTTP"), ("handler", "Handler"), ("bus", "Bus"), ("external", "Elsewhere"))
 PAYLOAD_FIELD = {"queue": "payload", "http": "body", "handler": "args", "bus": "payload"}
 OVERLAPS = (
@@ -42,8 +48,8 @@ CATCH_UPS = (
     (CatchUpPolicy.ASK.value, "Ask a person"),
 )
 FIELDS = (
-    "name", "title", "labels", "kind", "rule", "timezone", "target", "url", "method", "headers", "handler", "queue",
-    "bus", "payload", "overlap", "attempts", "backoff", "time_limit", "catch_up",
+    "name", "title", "labels", "kind", "rule", "timezone", "within", "outcome", "deadline", "target", "url", "method",
+    "headers", "handler", "queue", "bus", "payload", "overlap", "attempts", "backoff", "time_limit", "catch_up",
 )  # fmt: skip
 
 PLACES = {
@@ -56,6 +62,7 @@ PLACES = {
     "catch_up": "catch_up", "target": "target",
 }  # fmt: skip
 """Where a fault of the definition is shown in the form."""
+IN_TRIGGER = {"timezone": "timezone", "within": "within", "outcome": "outcome", "deadline_seconds": "deadline"}
 IN_FIELDS = {
     "retry": ("attempts_max", "backoff_seconds"), "timeouts": ("execution_seconds",), "catch_up": ("policy",),
 }  # fmt: skip
@@ -69,11 +76,13 @@ SAID_BY_FLAGS: dict[str, frozenset[str]] = {
 }  # fmt: skip
 """Fields that `as_command` writes as flags; of an object, which of its fields."""
 
+JOIN_FIELDS = ("within", "outcome", "deadline_seconds")
 OTHERS = "more"
 """The field with all that the form has no field for, as JSON."""
 NEW = {
     "name": "", "title": "", "labels": "", "kind": "phrase", "rule": "", "timezone": "", "target": "queue", "url": "",
     "method": "POST", "headers": "", "handler": "", "queue": "", "bus": "default", "payload": "", "overlap": "allow",
+    "within": "day", "outcome": "completed", "deadline": "",
     "attempts": "3", "backoff": "5", "time_limit": "", "catch_up": "latest",
 }  # fmt: skip
 
@@ -101,8 +110,9 @@ def form_of(job: Job) -> dict[str, str]:
         OTHERS: json.dumps(others, ensure_ascii=False, indent=2) if others else "",
         "labels": ", ".join(f"{name}={value}" if value else name for name, value in job.labels.items()),
         "kind": kind,
-        "rule": f"{rule:g}" if isinstance(rule, int | float) else str(rule),
+        "rule": ", ".join(rule) if kind == "after" else f"{rule:.15g}" if isinstance(rule, int | float) else str(rule),
         "timezone": trigger.get("timezone", ""),
+        **(_join_form(trigger) if kind == "after" else {}),
         "target": target["type"],
         "url": target.get("url", ""),
         "method": target.get("method", "POST"),
@@ -116,10 +126,24 @@ def form_of(job: Job) -> dict[str, str]:
         "payload": "" if payload in (None, {}) else json.dumps(payload, ensure_ascii=False, indent=2),
         "overlap": job.overlap.value,
         "attempts": str(job.retry.attempts_max),
-        "backoff": f"{job.retry.backoff_seconds:g}",
-        "time_limit": "" if limit is None else f"{limit:g}",
+        "backoff": f"{job.retry.backoff_seconds:.15g}",
+        "time_limit": "" if limit is None else f"{limit:.15g}",
         "catch_up": job.catch_up.policy.value,
     }
+
+
+def _join_form(trigger: Mapping[str, Any]) -> dict[str, str]:
+    within, deadline = trigger["within"], trigger.get("deadline_seconds")
+    return {
+        "within": within if isinstance(within, str) else _length(within["seconds"]),
+        "outcome": trigger["outcome"],
+        "deadline": "" if deadline is None else _length(deadline),
+    }
+
+
+def _length(seconds: float) -> str:
+    unit, letter = next((each for each in UNITS if seconds % each[0] == 0), (1, ""))
+    return f"{seconds / unit:.15g}{letter}"
 
 
 def _others(shown: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,6 +186,8 @@ def _trigger(form: Mapping[str, str], base: Mapping[str, Any], faults: list[Faul
     kind, rule, zone = form["kind"], form["rule"].strip(), form["timezone"].strip()
     if kind == "json":
         return _object(rule, "rule", faults)
+    if kind == "after":
+        return _join(form, rule, zone, faults)
     kept = {name: value for name, value in base.items() if name not in ("timezone", "type")}
     made: dict[str, Any] = {
         **(kept if base.get("type") == kind else {}),
@@ -173,6 +199,22 @@ def _trigger(form: Mapping[str, str], base: Mapping[str, Any], faults: list[Faul
     if zone and kind in ZONED:
         made["timezone"] = zone
     return made
+
+
+def _join(form: Mapping[str, str], rule: str, zone: str, faults: list[Fault]) -> dict[str, Any]:
+    """A job that follows from runs of others; windows of a length are in no zone."""
+    within, deadline = form.get("within", "").strip() or "day", form.get("deadline", "").strip()
+    made: dict[str, Any] = {
+        "type": "after",
+        "jobs": [name for part in rule.split(",") if (name := part.strip())],
+        "outcome": form.get("outcome") or OUTCOMES[0][0],
+        "within": within,
+    }
+    if within[0].isdigit():
+        made["within"] = {"seconds": _seconds(within, faults, "within")}
+    elif zone:
+        made["timezone"] = zone
+    return made | ({"deadline_seconds": _seconds(deadline, faults, "deadline")} if deadline else {})
 
 
 def _target(form: Mapping[str, str], base: Mapping[str, Any], faults: list[Fault]) -> dict[str, Any]:
@@ -222,12 +264,12 @@ def _object(text: str, field: str, faults: list[Fault]) -> dict[str, Any]:
     return {}
 
 
-def _seconds(text: str, faults: list[Fault]) -> float | str:
+def _seconds(text: str, faults: list[Fault], field: str = "rule") -> float | str:
     """An interval as people type it: `90`, `90s`, `5m`, `1h30m`. One that can't be read stays as it is."""
     try:
         return float(every(float(text) if text.replace(".", "", 1).isdigit() else text).spec()["every_seconds"])
     except ValueError as error:
-        faults.append(Fault("rule", str(error)))
+        faults.append(Fault(field, str(error)))
         return text
 
 
@@ -250,7 +292,7 @@ def place_of(field: str | None) -> str:
     """Under which field of the form a fault of the definition is shown."""
     parts = (field or "").split(".")
     if parts[0] == "trigger":
-        return "timezone" if parts[-1] == "timezone" else "rule"
+        return IN_TRIGGER.get(parts[-1], IN_TRIGGER.get(parts[1] if len(parts) > 1 else "", "rule"))
     for length in range(len(parts), 0, -1):
         known = PLACES.get(".".join(parts[:length]))
         if known is not None:
@@ -272,8 +314,15 @@ def as_command(definition: Mapping[str, Any]) -> str:
     def flag(name: str, value: object) -> None:
         lines.append(f"{name} {shlex.quote(value if isinstance(value, str) else json.dumps(value))}")
 
-    if kind in FLAG and set(trigger) <= {"type", RULE_FIELD[kind], "timezone"}:
-        flag(FLAG[kind], str(trigger.get(RULE_FIELD[kind], "")))
+    if kind in FLAG and set(trigger) <= {
+        "type",
+        RULE_FIELD[kind],
+        "timezone",
+        *(JOIN_FIELDS if kind == "after" else ()),
+    }:
+        rule = trigger.get(RULE_FIELD[kind], "")
+        flag(FLAG[kind], ",".join(rule) if kind == "after" else str(rule))
+        _join_flags(trigger, flag)
         if trigger.get("timezone"):
             flag("--timezone", trigger["timezone"])
     else:
@@ -291,12 +340,22 @@ def as_command(definition: Mapping[str, Any]) -> str:
     if retry.get("attempts_max", 3) != 3:
         flag("--attempts", retry["attempts_max"])
     if retry.get("backoff_seconds", 5) != 5:
-        flag("--backoff", f"{retry['backoff_seconds']:g}s")
+        flag("--backoff", f"{retry['backoff_seconds']:.15g}s")
     if limit is not None:
-        flag("--execution-timeout", f"{limit:g}s")
+        flag("--execution-timeout", f"{limit:.15g}s")
     if definition.get("catch_up", {}).get("policy", "latest") != "latest":
         flag("--catch-up", definition["catch_up"]["policy"])
     return " \\\n  ".join(lines)
+
+
+def _join_flags(trigger: Mapping[str, Any], flag: Any) -> None:
+    within, deadline = trigger.get("within", "day"), trigger.get("deadline_seconds")
+    if within != "day":
+        flag("--within", within if isinstance(within, str) else f"{within['seconds']}s")
+    if trigger.get("outcome", OUTCOMES[0][0]) != OUTCOMES[0][0]:
+        flag("--outcome", trigger["outcome"])
+    if deadline is not None:
+        flag("--deadline", f"{deadline}s")
 
 
 def _is_said_by_flags(definition: Mapping[str, Any]) -> bool:

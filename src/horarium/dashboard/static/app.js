@@ -392,9 +392,11 @@ function fitTarget() {
   if (!picked) return;
   for (const part of document.querySelectorAll("[data-target]")) part.hidden = part.dataset.target !== picked.value;
   for (const part of document.querySelectorAll("[data-not-target]")) part.hidden = part.dataset.notTarget === picked.value;
+  const kind = document.querySelector("input[name=kind]:checked");
+  for (const part of document.querySelectorAll("[data-kind]")) part.hidden = !kind || part.dataset.kind !== kind.value;
 }
 
-document.addEventListener("change", (event) => { if (event.target.name === "target") fitTarget(); });
+document.addEventListener("change", (event) => { if (["target", "kind"].includes(event.target.name)) fitTarget(); });
 
 // ---- the form of a job: nothing typed is lost by an error, a sign-in or a restart
 

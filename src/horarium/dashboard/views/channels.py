@@ -109,8 +109,8 @@ def _form_of(name: str, channel: AnyChannel) -> dict[str, str]:
         "type": shown["type"],
         "to": ", ".join(shown.get("to") or ()) if url is None else _written(url),
         "signing_secret": "" if secret is None else _written(secret),
-        "group": f"{channel.group_seconds:g}",
-        "quiet": f"{channel.quiet_seconds:g}",
+        "group": f"{channel.group_seconds:.15g}",
+        "quiet": f"{channel.quiet_seconds:.15g}",
         "system": "1" if channel.system else "",
     }
 

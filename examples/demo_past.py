@@ -22,8 +22,9 @@ from horarium.access.acting import acting
 from horarium.access.audit import Origin
 from horarium.access.roles import Role, principal
 from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant, to_micros
-from horarium.model import Cause, Disposition, Job, Node, Plan, Run, State, uuid7
+from horarium.model import Cause, Disposition, Job, Node, Plan, Run, RunChange, State, uuid7
 from horarium.model.channels import AppriseChannel, EmailChannel, WebhookChannel
+from horarium.model.health import health_after
 from horarium.model.logs import LogLine
 from horarium.model.outcomes import Failed, Succeeded
 from horarium.model.records import Record, RecordChange, instant_key
@@ -150,6 +151,7 @@ class Past:
         self._operations = Operations(store, self._clock, LocalSignal(), os.urandom, lambda target: None)
         self._chance = random.Random(7)
         self._minutes: dict[Instant, Minute] = {}
+        self._ended: list[RunChange] = []
 
     async def write(self) -> None:
         """All of it."""
@@ -159,6 +161,7 @@ class Past:
             await self._write_runs(sample)
         await self._write_minutes()
         await self._say()
+        await self._store.add_health(health_after(self._ended))
         await self._nodes()
         await self._stand([sample.name for sample in SAMPLES], self._now)
 
@@ -228,6 +231,7 @@ class Past:
             runs[-2:] = [owed_run(job, fire, fire, Cause.SCHEDULE) for fire in fires[-2:]]
         for start in range(0, len(runs), BATCH_MAX):
             await self._store.add_runs(runs[start : start + BATCH_MAX])
+        self._ended += [RunChange(run, run.token, State.RUNNING) for run in runs]
         for run in runs:
             self._count(run)
         if sample.queue or sample.name == FAILING:
@@ -319,7 +323,9 @@ class Past:
                 job, self._clock.at, self._clock.at, Cause.MANUAL, b'{"since":"2026-11-01","currency":"EUR"}'
             )
             sample = next(sample for sample in SAMPLES if sample.name == FAILING)
-            await self._store.add_runs([self._performed(job, sample, asked, 2, fails=True)])
+            run = self._performed(job, sample, asked, 2, fails=True)
+            await self._store.add_runs([run])
+            self._ended.append(RunChange(run, run.token, State.RUNNING))
 
     async def _nodes(self) -> None:
         begun = self._now - 2 * DAY

@@ -60,6 +60,8 @@ async def test_a_plan_says_what_becomes_of_each_definition_and_writes_nothing(ap
     }  # fmt: skip
     shown = {change["name"]: change for change in made["changes"]}
     assert shown["other"]["fields"] == [{"field": "trigger.expression", "before": "0 9 * * *", "after": "0 10 * * *"}]
+    assert all(field["field"] for field in shown["new"]["fields"]), "each has a name"
+    assert "labels.team" in {field["field"] for field in shown["new"]["fields"]}
     assert shown["other"]["fires"] == {
         "added": ["2027-01-15T09:00:00Z"], "removed": ["2027-01-18T08:00:00Z"], "truncated": False,
         "moved": [{"from": f"2027-01-{day}T08:00:00Z", "to": f"2027-01-{day}T09:00:00Z"} for day in (16, 17)],

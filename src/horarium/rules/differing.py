@@ -60,10 +60,16 @@ def fires_compared(before: Sequence[Instant], after: Sequence[Instant], near: in
 
 
 def fields_compared(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[FieldChange]:
-    """The fields of plain data that differ, by path."""
+    """The fields of plain data that differ, by path. An object that was empty, or is so, is told by its fields."""
     old, new = dict(flat(before)), dict(flat(after))
     fields = sorted(field for field in old.keys() | new.keys() if old.get(field) != new.get(field))
-    return [FieldChange(field, old.get(field), new.get(field)) for field in fields]
+    emptied = {field for field in fields if {} in (old.get(field), new.get(field))}
+    told = [field for field in fields if not (field in emptied and any(_lies_in(each, field) for each in fields))]
+    return [FieldChange(field, old.get(field), new.get(field)) for field in told]
+
+
+def _lies_in(field: str, path: str) -> bool:
+    return field != path and (not path or field.startswith(f"{path}."))
 
 
 def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -31,7 +31,7 @@ FIELDS_SHOWN = 12
 APPLIED_IN_ONE_MAX = 20
 """Calls of one request, each of which makes up to 1,000 changes."""
 AXIS_DAYS = 14
-LEFT = 9.0
+LEFT = 13.0
 """Where the axis of fire times begins, in percent."""
 ACTIONS = {
     "update": Mark("changed", "Update"),

@@ -98,7 +98,7 @@ class DotChart(Struct, frozen=True):
     spoken: Spoken
 
 
-def _nice(most: int) -> int:
+def nice(most: int) -> int:
     """A round number at or above this."""
     for step in (2, 4, 6, 10):
         power: int = 10 ** int(math.log10(max(most, 1)))
@@ -109,7 +109,7 @@ def _nice(most: int) -> int:
 
 def bar_chart(bars: Sequence[Bar], step: Instant, zone: str) -> BarChart:
     """The bars, with three lines and five times below."""
-    top = _nice(max((bar.total for bar in bars), default=0) or 2)
+    top = nice(max((bar.total for bar in bars), default=0) or 2)
     width = 100 / max(len(bars), 1)
     rects: list[Rect] = []
     for place, bar in enumerate(bars):
@@ -126,10 +126,10 @@ def bar_chart(bars: Sequence[Bar], step: Instant, zone: str) -> BarChart:
         f"{_span_of(bar.start, step, zone)}: {bar.ok:,} completed, {bar.failed:,} failed, {bar.missed:,} missed"
         for bar in bars
     ]
-    return BarChart(tuple(rects), lines, _ticks(bars, zone, 126), _spoken(bars, words))
+    return BarChart(tuple(rects), lines, ticks(bars, zone, 126), spoken(bars, words))
 
 
-def _ticks(bars: Sequence[Bar], zone: str, y: float) -> tuple[Label, ...]:
+def ticks(bars: Sequence[Bar], zone: str, y: float) -> tuple[Label, ...]:
     """Four times below a chart; where it ends is now."""
     width = 100 / max(len(bars), 1)
     return tuple(
@@ -143,7 +143,8 @@ def _span_of(start: Instant, step: Instant, zone: str) -> str:
     return begin if step <= MINUTE else f"{begin} to {local(start + step, zone):%H:%M}"
 
 
-def _spoken(bars: Sequence[Bar], words: Sequence[str]) -> Spoken:
+def spoken(bars: Sequence[Bar], words: Sequence[str]) -> Spoken:
+    """The words of each bar, at its middle."""
     width = 100 / max(len(bars), 1)
     return Spoken(" ".join(f"{(place + 0.375) * width:.2f}" for place in range(len(bars))), "\n".join(words))
 
@@ -164,8 +165,8 @@ def late_chart(bars: Sequence[Bar], step: Instant, zone: str) -> LateChart:
         half=_points([bar.late_half for bar in bars]),
         most=_points([bar.late_most for bar in bars]),
         lines=lines,
-        ticks=_ticks(bars, zone, 106),
-        spoken=_spoken(bars, words),
+        ticks=ticks(bars, zone, 106),
+        spoken=spoken(bars, words),
     )
 
 
@@ -283,7 +284,7 @@ class LoadChart(Struct, frozen=True):
 
 def load_chart(times: Sequence[Instant], values: Sequence[float], places: int | None, zone: str) -> LoadChart:
     """`values`: for each step what is expected in it, such as how many runs go on at once."""
-    top = _nice(math.ceil(max(*values, places or 0, 1)))
+    top = nice(math.ceil(max(*values, places or 0, 1)))
     width = 1000 / max(len(values), 1)
 
     def outline(floor: float) -> str:

@@ -12,7 +12,10 @@ import msgspec
 
 from horarium.access.roles import Scope
 from horarium.clock import HOUR, MINUTE, Instant
+from horarium.dashboard.activity import over_all
 from horarium.dashboard.attention import Watching
+from horarium.dashboard.backlog import backlog, bars_of, longest_wait, moments_of
+from horarium.dashboard.charts import bar_chart
 from horarium.dashboard.formats import counted, duration, span
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.errors import Forbidden, InvalidRequest, NotFound
@@ -28,6 +31,9 @@ from horarium.wire.queues import named_queue
 WAITING = frozenset({State.PENDING})
 ENDED = frozenset({State.COMPLETED, State.FAILED})
 KEYS_SHOWN = 20
+READ_MAX = 1_000
+READ_SPAN = 3 * HOUR
+"""How far back runs are read for what an hour ago waited."""
 RUNS_NEEDED = 5
 """With fewer runs that ended no rate is given."""
 
@@ -59,9 +65,11 @@ class QueuePage:
         ]
         if visit.principal.bound and not (ended or waiting or held or known.due or known.running or known.scheduled):
             raise NotFound(f"there is no queue {queue!r}")
+        over_time = await self._over_time(visit, known, [*waiting, *held])
         weights = await self._weights(queue)
         values: dict[str, Any] = {
             "queue": known,
+            **over_time,
             "problem": problem,
             "pace": _pace(known, ended, visit.now),
             "took": _usual(ended),
@@ -78,6 +86,30 @@ class QueuePage:
     async def _runs(self, queue: str, states: frozenset[State], since: Instant | None) -> Sequence[Run]:
         where = RunFilter(queue=queue, states=states, since=since)
         return (await self._operations.store.list_runs(where, None, PAGE_MAX)).items
+
+    async def _over_time(self, visit: Visit, known: QueueStats, going: Sequence[Run]) -> dict[str, Any]:
+        """Its last hour: of the runs of the last hours, and of those that wait or are held now."""
+        end = visit.now - visit.now % MINUTE + MINUTE
+        starts, since = range(max(end - HOUR, 0), end, MINUTE), max(visit.now - READ_SPAN, 0)
+        where, found, after = RunFilter(queue=known.queue, since=since, until=visit.now + 1), list[Run](), None
+        while len(found) < READ_MAX:
+            page = await self._operations.store.list_runs(where, after, PAGE_MAX)
+            found += page.items
+            if (after := page.next_after) is None:
+                break
+        known_since = since if after is None else found[-1].fire_at
+        runs = list({run.id: run for run in (*found, *going)}.values())
+        moments = moments_of(runs, starts, visit.now)
+        now = moments[-1]
+        now.waiting, now.held, now.oldest = known.due, known.running, known.oldest_due_at
+        bars = bars_of(runs, starts, known_since)
+        return {
+            "ended": bar_chart(bars, MINUTE, visit.zone),
+            "ends": over_all(bars),
+            "backlog": backlog(moments, bars, known_since, visit.zone, visit.now),
+            "longest": longest_wait(runs, max(known_since, starts.start), visit.now),
+            "known_since": known_since if known_since > starts.start else None,
+        }
 
     async def _weights(self, queue: str) -> FairWeights | None:
         """None: the visitor may not reach all of this queue."""

@@ -106,6 +106,12 @@ async def test_the_timeline_says_what_runs_what_waits_and_what_comes(api: Api, v
     assert "hourly: due 1 m ago, waits" in visitor.page
     assert "usually 5 m" in visitor.page
     assert "no price" in visitor.text
+    await api.add_job("asks", approval={})
+    await api.post("/jobs/asks/trigger", {"payload": {"amount": 1250}})
+    await visitor.open("/timeline")
+    assert "asks asks a person" in visitor.text, "it begins when somebody says so, not soon"
+    await visitor.open("/approvals")
+    assert '{"amount":1250}' in visitor.text
     for query in ("span=7d&by=job", "by=worker", "by=label:team", "span=24h&at=2027-01-01T00:00:00Z"):
         assert (await visitor.open(f"/timeline?{query}")).status == 200
     assert "Nothing ran and nothing comes" in visitor.text
@@ -126,6 +132,7 @@ def test_overlapping_bars_lie_in_rows_and_those_without_a_place_are_counted() ->
     assert all(0 <= bar.x <= 100 and bar.width > 0 for bar in lane.bars)
     short = lane_of("lane", [Bar("lane", "a", "a", (Piece("done", 0, SECOND // 1000),))], axis)
     assert short.bars[0].width >= 0.25, "seen, however short"
+    assert lane_of("lane", [Bar("lane", "", "one-off", (Piece("done", 0, SECOND),))], axis).words == []
 
 
 async def test_holds_are_added_shown_everywhere_and_lifted(api: Api, visitor: Visitor) -> None:

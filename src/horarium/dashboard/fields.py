@@ -351,11 +351,16 @@ def as_command(definition: Mapping[str, Any]) -> str:
 def _join_flags(trigger: Mapping[str, Any], flag: Any) -> None:
     within, deadline = trigger.get("within", "day"), trigger.get("deadline_seconds")
     if within != "day":
-        flag("--within", within if isinstance(within, str) else f"{within['seconds']}s")
+        flag("--within", within if isinstance(within, str) else _said(within["seconds"]))
     if trigger.get("outcome", OUTCOMES[0][0]) != OUTCOMES[0][0]:
         flag("--outcome", trigger["outcome"])
     if deadline is not None:
-        flag("--deadline", f"{deadline}s")
+        flag("--deadline", _said(deadline))
+
+
+def _said(seconds: Any) -> str:
+    """A length, also one that could not be read."""
+    return f"{seconds:.15g}s" if isinstance(seconds, int | float) else str(seconds)
 
 
 def _is_said_by_flags(definition: Mapping[str, Any]) -> bool:

@@ -26,7 +26,8 @@ class Piece(Struct, frozen=True):
 
 
 class Bar(Struct, frozen=True):
-    """One run, or one fire time ahead. `due`: when it should have begun, where it was late; `waits`: it has not."""
+    """One run, or one fire time ahead. `name`: of its job, if it has one. `due`: when it should have begun, where it
+    was late; `waits`: it has not."""
 
     lane: str
     name: str
@@ -156,6 +157,8 @@ def _draw(lane: Lane, bar: Bar, y: int, axis: Axis, free: float) -> None:
             widest = max(widest, (width, x, piece.kind))
         end_x, before = max(end_x, x + width), piece
     length = len(bar.name) * LETTER
+    if not bar.name:
+        return
     if widest[0] > length + 1:
         lane.words.append(Word(widest[1], y + 12, bar.name, f"in on-{widest[2]}"))
     elif end_x + length + 1 < free:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from horarium.access.roles import Scope
 from horarium.api.reading import is_run_id
 from horarium.dashboard.formats import counted
+from horarium.dashboard.marks import first_line
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.errors import InvalidRequest, NotFound
+from horarium.model import Run
 from horarium.operations.facade import Operations
 from horarium.wire.approvals import Decision, approval_view
 
 SHOWN = 50
+PAYLOAD_SHOWN = 200
 MISSED: dict[str, tuple[Decision, str]] = {
     "none": ("none", "None of the fire times runs that {} missed."),
     "latest": ("latest", "The latest of the fire times runs that {} missed."),
@@ -46,7 +49,7 @@ class Approvals:
 
     async def show(self, visit: Visit) -> Answer:
         page = await self._approving.page(visit.principal, None, SHOWN)
-        rows = [{"run": each.run, "view": approval_view(each)} for each in page.items]
+        rows = [{"run": each.run, "view": approval_view(each), "payload": _payload(each.run)} for each in page.items]
         count = f"{counted(len(rows), 'decision')} {'waits' if len(rows) == 1 else 'wait'}"
         heading = f"{count}{'' if page.next_after is None else ' or more'}" if rows else "No decision waits"
         return Shown("approvals.html", {"rows": rows, "heading": heading})
@@ -68,3 +71,9 @@ class Approvals:
             raise NotFound(f"there is no run {given[:200]!r}")
         run = await self._approving.decide(given, decision, visit.text("reason").strip() or None)
         return Went("/approvals", done.format(run.job))
+
+
+def _payload(run: Run) -> str:
+    """The beginning of its payload, which is decided about."""
+    text = b"" if run.payload is None else bytes(run.payload)
+    return first_line(text.decode("utf-8", "replace"), PAYLOAD_SHOWN)

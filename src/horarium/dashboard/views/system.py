@@ -148,7 +148,7 @@ def _served(queue: QueueStats, workers: list[str], waiting: int) -> str:
     parts = [", ".join(workers[:3]) + (f" and {len(workers) - 3} more" if len(workers) > 3 else "")] if workers else []
     if waiting:
         parts.append(f"{counted(waiting, 'worker that waits', 'workers that wait')} here")
-    return "; ".join(parts) or "workers that wait elsewhere, or none"
+    return "; ".join(parts) or "no worker of this node; others are not known here"
 
 
 def _summary_of(queues: list[QueueStats]) -> str:

@@ -13,7 +13,7 @@ from horarium.clock import DAY, HOUR, MINUTE, Instant
 from horarium.dashboard.attention import Watching, last_runs_of
 from horarium.dashboard.formats import duration, in_words, local, queue_name, relative, span, utc_text
 from horarium.dashboard.lanes import Axis, Band, Bar, Lane, Piece, lane_of
-from horarium.dashboard.marks import LATE_AFTER, error_line
+from horarium.dashboard.marks import LATE_AFTER, RUNNING, error_line, mark_of
 from horarium.dashboard.site import Answer, Page, Shown, Visit
 from horarium.dashboard.times import instant_of
 from horarium.dashboard.views.run import attempts_of
@@ -22,6 +22,7 @@ from horarium.model.holds import Hold
 from horarium.operations.facade import Operations
 from horarium.operations.looking.upcoming import upcoming
 from horarium.ports import PAGE_MAX, RunFilter
+from horarium.rules.approving import is_waiting
 from horarium.rules.holds import is_queue, stretches
 
 SPANS = {"1h": HOUR, "6h": 6 * HOUR, "24h": DAY, "7d": 7 * DAY}
@@ -158,7 +159,7 @@ def _bar(run: Run, job: Job | None, by: str, usual: dict[str, Instant], now: Ins
         late = now - run.due_at
         words = f"{name}: due {duration(late)} ago, waits"
         waits = Piece("unk", now, now + (usually or UNKNOWN))
-        return Bar(lane, name, words, (waits,), run.due_at, waits=late > LATE_AFTER)
+        return Bar(lane, run.job or "", words, (waits,), run.due_at, waits=late > LATE_AFTER)
     attempts = attempts_of(run, timeline(run), now)
     if not attempts:
         return None
@@ -174,7 +175,7 @@ def _bar(run: Run, job: Job | None, by: str, usual: dict[str, Instant], now: Ins
     went = now - pieces[0].begin if run.state in GOING else took
     tried = f", attempt {run.attempt}" if run.attempt > 1 else ""
     due = run.due_at if len(attempts) == 1 and pieces[0].begin - run.due_at > LATE_AFTER else None
-    return Bar(lane, name, f"{name} {word} {duration(went)}{tried}", pieces, due)
+    return Bar(lane, run.job or "", f"{name} {word} {duration(went)}{tried}", pieces, due)
 
 
 def _coming(job: Job, at: Instant, by: str, usual: dict[str, Instant], now: Instant, zone: str) -> Bar:
@@ -248,6 +249,12 @@ def _link(name: str, by: str, at: Instant | None) -> str:
     return "/timeline?" + urlencode({"span": name, "by": by, **({} if at is None else {"at": utc_text(at)})})
 
 
+def _wait_of(run: Run, now: Instant) -> str:
+    if is_waiting(run):
+        return "asks a person"
+    return f"waits {span(now - run.due_at)}" if run.due_at < now else f"begins {relative(run.due_at, now)}"
+
+
 def _until(going: Sequence[Run], usual: dict[str, Instant], now: Instant) -> list[dict[str, Any]]:
     """What runs, by its expected end; then what waits, by job."""
     rows: list[dict[str, Any]] = []
@@ -255,14 +262,13 @@ def _until(going: Sequence[Run], usual: dict[str, Instant], now: Instant) -> lis
         usually = usual.get(run.job or "")
         if run.state in GOING and run.started_at is not None:
             ends = None if usually is None else run.started_at + usually
-            rows.append({"run": run, "count": 1, "for": span(max(now - run.started_at, 0)), "usual": usually,
-                         "ends": ends, "over": ends is not None and ends < now})  # fmt: skip
+            rows.append({"run": run, "count": 1, "mark": RUNNING, "for": span(max(now - run.started_at, 0)),
+                         "usual": usually, "ends": ends, "over": ends is not None and ends < now})  # fmt: skip
     rows.sort(key=lambda row: (row["ends"] is None, row["ends"] or 0))
     waits = Counter(run.job or run.queue for run in going if run.state is State.PENDING)
     for name, count in waits.most_common():
         oldest = min((run for run in going if run.state is State.PENDING and (run.job or run.queue) == name),
                      key=lambda run: run.due_at)  # fmt: skip
-        late = now - oldest.due_at
-        rows.append({"run": oldest, "count": count, "for": f"waits {span(late)}" if late > 0 else "again soon",
+        rows.append({"run": oldest, "count": count, "for": _wait_of(oldest, now), "mark": mark_of(oldest, now),
                      "usual": usual.get(oldest.job or ""), "ends": None, "over": False})  # fmt: skip
     return rows[:LISTED_MAX]

@@ -211,11 +211,22 @@ async def test_no_page_has_a_barrier(browser: Browser, server: LiveServer, schem
     documents = {"jobs": [{"name": "planned", "trigger": {"type": "cron", "expression": "0 3 * * *"},
                            "target": {"type": "queue", "queue": "q"}}]}  # fmt: skip
     plan = call(server, "POST", "/plans", {"documents": documents})["id"]
-    ahead = ["/failures", "/timeline", "/forecast", "/holds", f"/plans/{plan}", "/business-days/open-to-all"]
+    row = {"target": {"type": "queue", "queue": "rows"}}
+    batch = call(server, "POST", "/batches", {"runs": [row], "on": {"finished": [{"notify": "office"}]}})["id"]
+    ahead = [
+        f"/batches/{batch}",
+        "/queue?name=rows",
+        "/failures",
+        "/timeline",
+        "/forecast",
+        "/holds",
+        f"/plans/{plan}",
+        "/business-days/open-to-all",
+    ]
     some = ["/", "/jobs", f"/runs/{run}", "/new-job", *ahead, *(f"/runs/{one}" for one in states)]
     every = [*some, "/jobs/open-to-all", "/jobs/open-to-all/edit", "/runs", "/calendar", "/calendar?span=day",
              "/calendar?span=month", "/queues", "/nodes", "/channels", "/audit", "/bulk-runs?action=retry",
-             "/bulk-jobs?action=pause",
+             "/bulk-jobs?action=pause", "/batches",
              "/plans", f"/compare?run={run}&with={states[0]}", "/jobs/not-there"]  # fmt: skip
     for path in every if scheme == "light" else some:
         await page.goto(path)

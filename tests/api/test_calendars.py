@@ -208,3 +208,29 @@ async def test_an_interval_on_business_days_keeps_its_anchor(api: Api) -> None:
     assert after is not None
     assert (after.anchor_at, after.next_fire_at) == (before.anchor_at, before.next_fire_at)
     assert after.trigger != before.trigger
+
+
+async def test_a_phrase_names_its_calendar(api: Api) -> None:
+    phrase = {"type": "phrase", "text": "every business day at 9am on calendar ours", "timezone": "UTC"}
+    asked = {"trigger": phrase, "after": "2026-12-31T12:00:00Z", "count": 2}
+    refused = await api.send("POST", "/preview", asked)
+    assert (refused.status, refused.json["field"]) == (422, "trigger.text"), refused.body
+    assert (await api.send("PUT", "/jobs/spoken", a_definition("spoken", trigger=phrase))).status == 422
+    await put(api, "ours", YEAR)
+    shown = (await api.send("POST", "/preview", asked)).json
+    assert shown["fires"] == ["2027-01-02T09:00:00Z", "2027-01-04T09:00:00Z"]
+    assert shown["words"].endswith("on business days only (calendar ours)")
+    made = await api.send("PUT", "/jobs/spoken", a_definition("spoken", trigger=phrase))
+    assert made.status == 201, made.body
+    assert made.json["trigger"] == phrase
+    assert (await api.send("PUT", "/jobs/spoken", a_definition("spoken", trigger=phrase))).json["version"] == 1
+    assert (await api.send("DELETE", "/calendars/ours")).json["jobs"] == ["spoken"]
+    fire = (await api.get("/jobs/spoken/fires?count=3")).json["fires"][2]
+    change = {**YEAR, "holidays": [*YEAR["holidays"], fire[:10]]}
+    reply = await api.send("PUT", "/calendars/ours?dry_run=true", change)
+    assert [(each["job"], each["removed"]) for each in reply.json["changes"]] == [("spoken", [fire])]
+    await put(api, "ours", change, 200)
+    await carry(api)
+    assert fire not in (await api.get("/jobs/spoken/fires?count=5")).json["fires"]
+    why = (await api.get(f"/jobs/spoken/explain?at={fire}")).json
+    assert (why["disposition"], "calendar ours" in why["reason"]) == ("excluded", True), why

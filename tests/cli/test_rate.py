@@ -42,3 +42,11 @@ def test_limits_are_given_by_flags_and_set_by_key(url: str) -> None:
     assert json.loads(call(url, "rate", "list", "--json").output)[0]["overridden"] is True
     call(url, "rate", "reset", "api:acme")
     call(url, "rate", "reset", "api:acme", status=1)
+
+
+@pytest.mark.parametrize("flags", [[], ["--active"]])
+def test_holds_are_listed_as_json(url: str, flags: list[str]) -> None:
+    made = json.loads(call(url, "hold", "add", "--queue", "held", "--reason", "a test", "--json").output)
+    assert [each["id"] for each in json.loads(call(url, "hold", "list", "--json", *flags).output)] == [made["id"]]
+    call(url, "hold", "lift", made["id"])
+    assert json.loads(call(url, "hold", "list", "--json", *flags).output) == []

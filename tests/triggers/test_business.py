@@ -9,7 +9,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from horarium.clock import Instant, to_datetime, to_instant
-from horarium.triggers import any_of, cron, rrule
+from horarium.errors import InvalidTrigger
+from horarium.triggers import any_of, cron, parse_trigger, rrule, when
 from horarium.triggers.base import Trigger
 from horarium.triggers.business import BusinessDay, business_day
 from horarium.triggers.business_days import Content, Convention
@@ -173,3 +174,82 @@ def check(seed: int, years: int) -> None:
 def test_every_fire_time_is_the_one_that_the_conventions_give(cases: int, years: int) -> None:
     for seed in range(cases):
         check(seed, years)
+
+
+# ---- in phrases
+
+BANK = Content(dates=("2027-01-01", "2027-01-29", "2027-02-01"))
+
+
+@pytest.mark.parametrize(
+    ("text", "fires", "words"),
+    [
+        (
+            "last business day of the month at 5pm (target2)",
+            ["2027-01-28 17:00", "2027-02-26 17:00"],
+            "on the last day of the month at 17:00, UTC, moved to the preceding business day (calendar target2)",
+        ),
+        (
+            "the 3rd business day of each month on calendar de-be",
+            ["2027-01-06 00:00", "2027-02-04 00:00"],
+            "on the 1st of the month at 00:00, UTC, moved to the following business day, 2 business days after"
+            " (calendar de-be)",
+        ),
+        (
+            "first business day of the quarter at 9am (calendar target2)",
+            ["2027-01-04 09:00", "2027-04-01 09:00"],
+            None,
+        ),
+        (
+            "every business day at 9am on calendar de-be",
+            ["2027-01-04 09:00", "2027-01-05 09:00"],
+            "every day at 09:00, UTC, on business days only (calendar de-be)",
+        ),
+        ("every friday at 9am (de-be)", ["2027-01-08 09:00", "2027-01-15 09:00"], None),
+        (
+            "every 2 hours between 9am and noon on business days (de-be)",
+            ["2027-01-04 09:00", "2027-01-04 11:00"],
+            "every 2 hours, from 09:00 to 12:00, on business days only (calendar de-be), UTC",
+        ),
+        (
+            "every business day at 9am and every saturday at noon (de-be)",
+            ["2027-01-02 12:00", "2027-01-04 09:00"],
+            None,
+        ),
+        (
+            "every business day at 9am except on mondays, calendar de-be, in Europe/Berlin",
+            ["2027-01-05 08:00", "2027-01-06 08:00"],
+            None,
+        ),
+    ],
+)
+def test_a_phrase_names_a_calendar(text: str, fires: list[str], words: str | None) -> None:
+    bare = when(text)
+    name = "de-be" if "de-be" in text else "target2"
+    assert bare.calendar == name
+    with pytest.raises(InvalidTrigger, match="not known here"):
+        bare.fires(datetime(2027, 1, 1, tzinfo=UTC), 1)
+    known = parse_trigger({**bare.spec(), "days": {"dates": list(BANK.dates)}})
+    found = known.fires(datetime(2027, 1, 1, tzinfo=UTC), 2)
+    assert [fire.strftime("%Y-%m-%d %H:%M") for fire in found] == fires
+    assert words is None or known.words() == words
+    assert parse_trigger(known.spec()) == known
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("every day at 9am (a) (b)", "a second calendar"),
+        ("tomorrow at 9am (de-be)", "a calendar makes no sense"),
+        ("every day at 9am ()", "not understood"),
+        ("every day at 9am on calendar", "calendar"),
+    ],
+)
+def test_a_calendar_that_a_phrase_can_not_have_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(InvalidTrigger, match=problem):
+        when(text)
+
+
+def test_days_without_a_calendar_are_refused() -> None:
+    with pytest.raises(InvalidTrigger, match="names no calendar"):
+        parse_trigger({"type": "phrase", "text": "every day at 9am", "days": {"dates": []}})

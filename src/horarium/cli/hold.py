@@ -114,14 +114,14 @@ def _state(shown: dict[str, Any]) -> str:
 @on_server
 def list_holds(server: Server, active: bool) -> None:
     found = server.client.holds.list(True if active else None)
-    rows = [
+    rows = (
         (
             each["id"], _scope(each["scope"]), "in force" if each["active"] else "to come",
             datetime.fromisoformat(each["from"]), None if each["until"] is None else
             datetime.fromisoformat(each["until"]), each["reason"],
         )
         for each in found
-    ]  # fmt: skip
+    )  # fmt: skip
     server.tell_all(found, COLUMNS, rows, "There are no holds. Nothing waits for any.")
 
 

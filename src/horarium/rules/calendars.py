@@ -19,8 +19,10 @@ from horarium.model.calendars import RULES_MAX, Calendar
 from horarium.rules.differing import Moved, fires_compared
 from horarium.rules.planning import trigger_of
 from horarium.triggers.business_days import WEEKDAYS, Content, date_of, day_of, days_of, plain, rule_days
+from horarium.triggers.phrase_calendars import calendar_named
 
 TYPE = "business_day"
+PHRASE = "phrase"
 LOOKED_AHEAD = 400 * DAY
 FIRES_MAX = 1_000
 """Fire times of one job that a comparison looks at."""
@@ -77,7 +79,7 @@ def _check_rule(rule: str, field: str) -> None:
 def calendars_in(trigger: Any) -> Iterator[str]:
     """The names of the calendars that the JSON form of a trigger asks for, in it and in its members."""
     for node in _nodes(trigger):
-        if isinstance(name := node.get("calendar"), str):
+        if isinstance(name := _named(node), str):
             yield name
 
 
@@ -85,8 +87,9 @@ def with_days(trigger: Mapping[str, Any], known: Mapping[str, Content]) -> dict[
     """The trigger with the days of its calendars. Raises InvalidTrigger for one that is not known."""
     for name in calendars_in(trigger):
         if name not in known:
-            message = f"calendar: there is no calendar named {name[:200]!r}; define it first"
-            raise InvalidTrigger(message, field="trigger.calendar")
+            field = "text" if trigger.get("type") == PHRASE else "calendar"
+            message = f"{field}: there is no calendar named {name[:200]!r}; define it first"
+            raise InvalidTrigger(message, field=f"trigger.{field}")
     changed: dict[str, Any] = _changed(trigger, lambda name: {"days": plain(known[name])})
     return changed
 
@@ -101,12 +104,19 @@ def uses_days(trigger: Any) -> bool:
     return next(_nodes(trigger), None) is not None
 
 
+def _named(node: Mapping[str, Any]) -> Any:
+    """The calendar that the JSON form of one trigger names; of a phrase, in its words."""
+    if node.get("type") == PHRASE:
+        return calendar_named(node.get("text"))
+    return node.get("calendar") if node.get("type") == TYPE else None
+
+
 def _nodes(value: Any) -> Iterator[Mapping[str, Any]]:
     waiting = [value]
     while waiting:
         part = waiting.pop()
         if isinstance(part, Mapping):
-            if part.get("type") == TYPE:
+            if part.get("type") == TYPE or _named(part) is not None:
                 yield part
             waiting += part.values()
         elif isinstance(part, list | tuple):
@@ -118,9 +128,9 @@ def _changed(value: Any, days: Any) -> Any:
         return [_changed(part, days) for part in value]
     if not isinstance(value, Mapping):
         return value
-    is_ours = value.get("type") == TYPE
+    name = _named(value)
+    is_ours = value.get("type") == TYPE or name is not None
     changed = {key: _changed(part, days) for key, part in value.items() if not (is_ours and key == "days")}
-    name = value.get("calendar")
     return {**changed, **days(name)} if is_ours and isinstance(name, str) else changed
 
 
@@ -149,7 +159,7 @@ def compare(job: Job, name: str, content: Content, now: Instant) -> FireChange |
 
 def _with(trigger: Any, name: str, content: Content) -> Any:
     """The trigger with other days for one calendar, and its own for all others."""
-    known = {node["calendar"]: node.get("days") for node in _nodes(trigger) if isinstance(node.get("calendar"), str)}
+    known = {named: node.get("days") for node in _nodes(trigger) if isinstance(named := _named(node), str)}
     days = {**known, name: plain(content)}
     return _changed(trigger, lambda each: {"days": days[each]})
 

@@ -63,7 +63,7 @@ def explain(job: Job, at: Instant, now: Instant, run: Run | None) -> Explanation
 
 def candidates(job: Job, after: Instant, until: Instant, limit: int) -> list[Instant]:
     """Fire times of the job's rule in (after, until], those that it excludes too; the first `limit`."""
-    trigger = trigger_of(job)
+    trigger = _said(trigger_of(job), until)
     while isinstance(trigger, Except) or (isinstance(trigger, BusinessDay) and trigger.only_skips):
         trigger = trigger.trigger
     with limited(EXPLAIN_STEPS):
@@ -232,6 +232,7 @@ def _limited(job: Job, at: Instant) -> Explanation | None:
 
 def excluded_by(trigger: Trigger, at: Instant) -> str | None:
     """What takes this instant away from the rule, in words; None: it is not in the rule to begin with."""
+    trigger = _said(trigger, at)
     if isinstance(trigger, BusinessDay) and _fires(trigger.trigger, at):
         moved = trigger.goes_to(at)
         where = f", moved to {', '.join(map(to_text, moved))}" if moved else ""
@@ -247,6 +248,12 @@ def excluded_by(trigger: Trigger, at: Instant) -> str | None:
         if found is not None:
             return found
     return _excluded_by_date(trigger, at)
+
+
+def _said(trigger: Trigger, at: Instant) -> Trigger:
+    """What a phrase is compiled to; any other trigger as it is."""
+    compiled = getattr(trigger, "compiled", None)
+    return trigger if compiled is None else compiled(at)
 
 
 def _excluded_by_date(trigger: Trigger, at: Instant) -> str | None:

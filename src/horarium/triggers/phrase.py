@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, SECOND, Instant, to_datetime, to_text
 from horarium.errors import InvalidTrigger, TooExpensive
 from horarium.triggers.base import Trigger
+from horarium.triggers.business_days import Content, plain, read_content
 from horarium.triggers.phrase_compile import compile_parts
 from horarium.triggers.phrase_grammar import read_phrase
 from horarium.triggers.phrase_parts import Parts
@@ -37,6 +38,8 @@ class Phrase(Trigger):
     text: str
     timezone: str = "UTC"
     anchor: Instant | None = None
+    content: Content | None = None
+    """The days of the calendar that the text names; None: they are not known yet."""
     _parts: Parts = field(init=False, compare=False, repr=False)
     _trigger: Trigger | None = field(init=False, compare=False, repr=False)
 
@@ -55,8 +58,16 @@ class Phrase(Trigger):
             trial = trial.anchored(self.anchor)
             self._refuse_past(trial)
         object.__setattr__(self, "_trigger", trial if fixed else None)
-        if fixed and trial.next_fire(INSTANT_MIN - 1) is None:
+        if self.content is not None and self.calendar is None:
+            raise InvalidTrigger("days: the text names no calendar", field="days")
+        known = self.content is not None or self.calendar is None
+        if fixed and known and trial.next_fire(INSTANT_MIN - 1) is None:
             raise InvalidTrigger("text: it would never fire", field="text")
+
+    @property
+    def calendar(self) -> str | None:
+        """The name of the calendar of whose business days the text speaks."""
+        return next((each.calendar for each in self._parts.each if each.calendar is not None), None)
 
     @property
     def zone(self) -> str:
@@ -65,11 +76,13 @@ class Phrase(Trigger):
 
     @classmethod
     def from_spec(cls, spec: Spec) -> Phrase:
-        """Reads `{"type": "phrase", "text", "timezone"?, "anchor"?}`."""
+        """Reads `{"type": "phrase", "text", "timezone"?, "anchor"?}`; `days` is the content of the calendar that the
+        text names, looked up when the trigger is stored."""
         return cls(
             spec.text("text", "a phrase such as 'every day at 9am'"),
             spec.text("timezone", "an IANA time zone such as 'Europe/Berlin'", "UTC"),
             spec.optional_instant("anchor"),
+            read_content(spec.get("days")) if spec.has("days") else None,
         )
 
     @property
@@ -101,7 +114,7 @@ class Phrase(Trigger):
 
     def _compile(self, reference: Instant) -> Trigger:
         try:
-            return compile_parts(deepcopy(self._parts), self._parts.zone or self.timezone, max(reference, INSTANT_MIN))
+            return compile_parts(deepcopy(self._parts), self.zone, max(reference, INSTANT_MIN), self.content)
         except TooExpensive:
             raise
         except InvalidTrigger as error:
@@ -134,7 +147,11 @@ class Phrase(Trigger):
 
     def spec(self) -> dict[str, Any]:
         spec: dict[str, Any] = {"type": self.type, "text": self.text, "timezone": self.timezone}
-        return spec if self.anchor is None else {**spec, "anchor": to_text(self.anchor)}
+        if self.anchor is not None:
+            spec["anchor"] = to_text(self.anchor)
+        if self.content is not None:
+            spec["days"] = plain(self.content)
+        return spec
 
     def words(self) -> str:
         if self._trigger is None:

@@ -14,22 +14,24 @@ from datetime import date
 
 from horarium.clock import INSTANT_MAX, SECOND, Instant
 from horarium.triggers.base import Trigger
+from horarium.triggers.business_days import Content
 from horarium.triggers.compose import AnyOf, Between, Except
 from horarium.triggers.cron import Cron
 from horarium.triggers.exclusions import DailyWindow, Dates, Exclusion, TriggerTimes
 from horarium.triggers.interval import Interval
 from horarium.triggers.once import Once
 from horarium.triggers.phrase_fields import by_days, clocks, cron_days, months_of
-from horarium.triggers.phrase_parts import MIDNIGHT, DayRef, Moment, Parts, Time
+from horarium.triggers.phrase_parts import MIDNIGHT, WORKDAYS, DayRef, Moment, Parts, Time
 from horarium.triggers.phrase_wall import DAY_SECONDS, SECONDS, Wall, fail, in_clock, in_seconds
 from horarium.triggers.zones import Gap
 
 ReadRule = Callable[..., Trigger]
 
 
-def compile_parts(parts: Parts, zone_name: str, reference: Instant) -> Trigger:
-    """The trigger of a phrase, as seen from `reference`. Raises InvalidTrigger for parts that can't go together."""
-    return _union([_Compiler(each, zone_name, reference).compile() for each in parts.each])
+def compile_parts(parts: Parts, zone_name: str, reference: Instant, content: Content | None = None) -> Trigger:
+    """The trigger of a phrase, as seen from `reference`; `content`: the days of the calendar that it names. Raises
+    InvalidTrigger for parts that can't go together."""
+    return _union([_Compiler(each, zone_name, reference).compile(content) for each in parts.each])
 
 
 class _Compiler:
@@ -54,13 +56,13 @@ class _Compiler:
         else:
             self.start = self.wall.begun(start)
 
-    def compile(self) -> Trigger:
+    def compile(self, content: Content | None) -> Trigger:
         """Once or recurring, then the exceptions, then the window of time."""
         parts = self.parts
         if parts.once:
             return self._once()
         excluded = self._excluded()
-        trigger = self._recurring()
+        trigger = self._recurring() if parts.calendar is None else self._on_business_days(parts.calendar, content)
         if excluded:
             trigger = Except(trigger, excluded)
         if self.start is not None or self.until is not None:
@@ -108,6 +110,7 @@ class _Compiler:
             (parts.unit or parts.recurring, "a rhythm"),
             (parts.nth or parts.month_days or parts.workdays, "a day of the month"),
             (parts.count or parts.lasting, "a number of times"),
+            (parts.calendar, "a calendar"),
         ):
             if given:
                 fail(f"it fires once, so {what} makes no sense; begin with 'every' if it recurs")
@@ -137,6 +140,26 @@ class _Compiler:
         return _union([Once(self.wall.instant(day, time)) for time in times])
 
     # --- recurring
+
+    def _on_business_days(self, calendar: str, content: Content | None) -> Trigger:
+        """On the business days of a calendar: those that it names (`3rd business day of the month` is two after the
+        first), else on no day that is none."""
+        from horarium.triggers.business import BusinessDay, Convention  # few phrases name one
+
+        parts = self.parts
+        if parts.weekdays == WORKDAYS:
+            parts.weekdays = set(range(7))
+        if not parts.workdays:
+            return BusinessDay(self._recurring(), calendar, content=content)
+        found = list[Trigger]()
+        for which in sorted(parts.workdays):
+            days = replace(parts, workdays=set(), month_days={*parts.month_days, 1 if which > 0 else -1})
+            if len(days.month_days) > 1:
+                fail("two kinds of days of the month don't go together")
+            rule = _Compiler(days, self.zone_name, self.reference)._recurring()
+            way = Convention.FOLLOWING if which > 0 else Convention.PRECEDING
+            found.append(BusinessDay(rule, calendar, way, which - 1 if which > 0 else which + 1, content))
+        return _union(found)
 
     def _after_end(self) -> Trigger:
         """So long after the end of the last run: a length of time and nothing else."""

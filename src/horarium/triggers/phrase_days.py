@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from horarium.triggers.phrase_parts import DayRef
+from horarium.triggers.phrase_parts import WEEKEND, WORKDAYS, DayRef
 from horarium.triggers.phrase_reader import WEEKDAY_GROUPS
 from horarium.triggers.phrase_times import TimeReader
 from horarium.triggers.phrase_words import (
@@ -12,8 +12,6 @@ from horarium.triggers.phrase_words import (
     QUARTERS,
     RANGE_WORDS,
     UNITS,
-    WEEKEND,
-    WORKDAYS,
     Token,
 )
 

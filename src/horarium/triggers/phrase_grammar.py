@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from horarium.errors import InvalidTrigger
+from horarium.triggers.phrase_calendars import without_calendar
 from horarium.triggers.phrase_cities import ZONE_NAMES, city_zone
 from horarium.triggers.phrase_exceptions import ExceptionReader
 from horarium.triggers.phrase_parts import MIDNIGHT, DayRef, Moment, Parts
@@ -39,6 +40,15 @@ _KNOWN_ZONES = {"utc": "UTC", "gmt": "GMT"}
 
 def read_phrase(text: object) -> Parts:
     """The content of a phrase. Raises InvalidTrigger, with the position of the first word that does not fit."""
+    rest, calendar = without_calendar(text) if isinstance(text, str) else (text, None)
+    parts = _read(rest)
+    if calendar is not None:
+        for each in [each for each in parts.each if each.on_business_days] or parts.each:
+            each.calendar = calendar
+    return parts
+
+
+def _read(text: object) -> Parts:
     tokens = tokens_of(text)
     try:
         return _Parser(tokens, len(str(text))).parse()

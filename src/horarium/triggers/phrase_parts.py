@@ -10,6 +10,7 @@ from datetime import date, timedelta
 Time = tuple[int, int, int]
 """Hour, minute, second of the day."""
 MIDNIGHT: Time = (0, 0, 0)
+WORKDAYS, WEEKEND = frozenset((1, 2, 3, 4, 5)), frozenset((0, 6))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,8 @@ class Parts:
     """`every hour at :15 and :45`."""
     window: tuple[Time, Time] | None = None
     zone: str | None = None
+    calendar: str | None = None
+    """Of whose business days it speaks."""
     day: DayRef | None = None
     offset: list[tuple[int, str]] | None = None
     """`in 2 hours and 30 minutes`: counts and units."""
@@ -159,6 +162,11 @@ class Parts:
         """When it fires on a day of its own: the times it names, or the one beside its start or its end."""
         beside = [moment.time for moment in (self.start, self.until) if moment is not None and moment.time is not None]
         return self.times or beside[:1] or [MIDNIGHT]
+
+    @property
+    def on_business_days(self) -> bool:
+        """Whether it speaks of business days, in any words."""
+        return bool(self.workdays) or self.weekdays == WORKDAYS
 
     @property
     def sub_daily(self) -> bool:

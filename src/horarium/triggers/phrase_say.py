@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from horarium.triggers.phrase_parts import MIDNIGHT, DayRef, Moment, Parts
+from horarium.triggers.phrase_parts import MIDNIGHT, WORKDAYS, DayRef, Moment, Parts
 from horarium.triggers.words import MONTHS, WEEKDAYS, ordinal, say_count, say_every, say_list, say_time
 
 _NTH = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth", -1: "last", -2: "second to last"} | {
@@ -18,7 +18,10 @@ def say_parts(parts: Parts) -> str:
     """The understood meaning, without the zone."""
     if parts.also is not None:
         return f"{say_parts(replace(parts, also=None))}; and {say_parts(parts.also)}"
-    said = _once(parts) if parts.once else _recurring(parts)
+    calendar = "" if parts.calendar is None else f", on business days only (calendar {parts.calendar})"
+    if parts.calendar is not None and parts.weekdays == WORKDAYS:
+        parts = replace(parts, weekdays=set())
+    said = (_once(parts) if parts.once else _recurring(parts)) + calendar
     if parts.except_weekdays:
         said += f", except on {say_list([f'{WEEKDAYS[day]}s' for day in sorted(parts.except_weekdays)])}"
     if parts.except_dates:

@@ -118,7 +118,6 @@ _SHORT_UNITS = {"h": "hour", "m": "minute", "min": "minute", "s": "second", "d":
 LONGEST = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 """Days of each month, in a leap year."""
 
-WORKDAYS, WEEKEND = frozenset((1, 2, 3, 4, 5)), frozenset((0, 6))
 TIMES = {"noon": (12, 0, 0), "midday": (12, 0, 0), "midnight": (0, 0, 0)}
 
 

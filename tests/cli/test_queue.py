@@ -33,7 +33,7 @@ def test_keys_and_weights_are_given_by_flags(url: str) -> None:
     assert "{payload.t}" in call(url, "job", "show", "j").output
     weights = ("--weight", "gold=3", "--weight", "a=b=2")
     told = json.loads(call(url, "queue", "set", "q", *weights, "--json").output)
-    assert told == {"queue": "pull/q", "fair_weights": {"gold": 3, "a=b": 2}}
+    assert told == {"queue": "pull/q", "fair_weights": {"gold": 3, "a=b": 2}, "hold": False}
     assert "gold=3" in call(url, "queue", "show", "q").output
     assert "pull/q" in call(url, "queue", "list").output
     assert "KEY=N" in call(url, "queue", "set", "q", "--weight", "gold", status=2).stderr

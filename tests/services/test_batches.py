@@ -92,9 +92,13 @@ async def test_what_follows_gets_the_counts_and_follows_once() -> None:
     (run,) = (await world.store.list_runs(RunFilter(queue="handler/finished"), None, 9)).items
     counts = {"batch": batch.id, "total": 3, "completed": 2, "failed": 1, "cancelled": 0}
     assert msgspec.json.decode(run.payload or b"") == counts
+    on: BatchOn = {BatchOccasion.FINISHED: (BatchFollow(handler="given", payload="result"),)}
+    empty, _ = await world.operations.batches.create(None, on)
+    (run,) = (await world.store.list_runs(RunFilter(queue="handler/given"), None, 9)).items
+    assert msgspec.json.decode(run.payload or b"")["batch"] == empty.id, "the result of a batch is its counts"
     await world.count()
     assert (await world.operations.batches.close(batch.id)).finished_at == closed.finished_at
-    assert await world.follow_ups() == {"failed": 1, "finished": 1, "follow": 2}
+    assert await world.follow_ups() == {"failed": 1, "finished": 1, "follow": 2, "given": 1}
 
 
 async def test_a_closed_batch_takes_no_run_and_an_empty_one_is_complete() -> None:

@@ -415,7 +415,7 @@ async def test_explanations_say_who_came_and_who_is_missing() -> None:
     await world.run("a")
     await world.join()
     told = await explaining.at("load")
-    assert told.fires
+    assert (told.fires, told.missing) == (True, ("b",))
     assert told.reason == (
         "it runs once all have come, until 2026-01-05T11:00:00Z; of the window that begins at 2026-01-05T00:00:00Z: "
         "b has not completed; a completed at 2026-01-05T10:00:00Z"
@@ -424,7 +424,7 @@ async def test_explanations_say_who_came_and_who_is_missing() -> None:
     await world.run("b")
     await world.join()
     told = await explaining.at("load", START)
-    assert (told.fires, told.run is not None) == (True, True)
+    assert (told.fires, told.run is not None, told.missing) == (True, True, ())
     assert "b completed at 2026-01-05T10:00:00Z; it is due" in told.reason
     world.clock.advance(2 * DAY // SECOND)
     await world.join()
@@ -432,6 +432,7 @@ async def test_explanations_say_who_came_and_who_is_missing() -> None:
     assert [(item.at - START, item.fires, item.disposition) for item in page.items] == [
         (0, True, None), (DAY, False, Disposition.MISSED), (2 * DAY, True, None),
     ]  # fmt: skip
+    assert [item.missing for item in page.items] == [(), ("a", "b"), ("a", "b")]
 
 
 async def test_an_absence_of_years_takes_a_few_rows() -> None:

@@ -76,4 +76,5 @@ def _view(told: Explanation, reader: Principal) -> ExplanationView:
         reason=told.reason,
         previous=moment(told.previous),
         next=moment(told.next),
+        missing=list(told.missing) or UNSET,
     )

@@ -87,7 +87,8 @@ class Kept(Struct):
 
 class ExplanationView(Struct, kw_only=True):
     """Why a job ran, did not run, will run or will not run at an instant. `fires`: whether it did or will. `run`: what
-    it became. `previous` and `next`: the fire times around it."""
+    it became. `previous` and `next`: the fire times around it. `missing`: of a job that follows others, those whose
+    run has not come in its window."""
 
     at: datetime
     fires: bool
@@ -96,6 +97,7 @@ class ExplanationView(Struct, kw_only=True):
     reason: str
     previous: datetime | None
     next: datetime | None
+    missing: list[str] | UnsetType = UNSET
 
 
 class ExplanationAnswer(Struct, kw_only=True):
@@ -108,6 +110,7 @@ class ExplanationAnswer(Struct, kw_only=True):
     reason: str | UnsetType = UNSET
     previous: datetime | UnsetType | None = UNSET
     next: datetime | UnsetType | None = UNSET
+    missing: list[str] | UnsetType = UNSET
     items: list[ExplanationView] | UnsetType = UNSET
     next_cursor: str | UnsetType | None = UNSET
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from horarium.access.roles import Scope
+from horarium.access.roles import NO_LABELS, Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, answer
 from horarium.api.reading import BodyReader, read_cursor, write_cursor
 from horarium.api.schemas import PageQuery
@@ -23,10 +23,11 @@ class QueueBody(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class QueueSettingsView(Struct):
-    """What is set for a queue."""
+    """What is set for a queue. `hold`: a hold lies over it."""
 
     queue: str
     fair_weights: dict[str, int]
+    hold: bool
 
 
 class QueuePage(Struct):
@@ -43,27 +44,43 @@ class QueuesApi:
     """Handlers; what they do is in `Operations`."""
 
     def __init__(self, operations: Operations) -> None:
-        self._queues = operations.queues
+        self._operations, self._queues = operations, operations.queues
 
     async def list_all(self, call: Call) -> Answer:
         query: PageQuery = call.query
-        page = await self._queues.page(read_cursor("queues", query.cursor, bool), query.limit)
-        return answer(QueuePage([_view(*item) for item in page.items], write_cursor("queues", page.next_after)))
+        after = read_cursor("queues", query.cursor, bool)
+        page = await self._queues.page(after, query.limit)
+        found = dict(page.items)
+        scopes = [hold.scope.queue for hold in await self._operations.holds.in_force()]
+        held = [queue for scope in scopes if scope is not None and (queue := named_queue(scope)) is not None]
+        waiting = [one.queue for one in (await self._operations.stats()).queues]
+        for queue in (*waiting, *(each for each in held if call.principal.may_reach(each, NO_LABELS))):
+            found.setdefault(queue, QueueSettings())
+        names = sorted(name for name in found if after is None or name > after)
+        shown = names[: query.limit]
+        more = shown[-1] if len(names) > len(shown) or page.next_after is not None else None
+        over = await self._operations.held(shown)
+        items = [QueueSettingsView(name, found[name].fair_weights, name in over) for name in shown]
+        return answer(QueuePage(items, write_cursor("queues", more)))
 
     async def get(self, call: Call) -> Answer:
         queue = _queue(call)
-        return answer(_view(queue, await self._queues.get(queue)))
+        return await self._answer(queue, await self._queues.get(queue))
 
     async def put(self, call: Call) -> Answer:
         queue, asked = _queue(call), call.body
-        return answer(_view(queue, await self._queues.put(queue, QueueSettings(asked.fair_weights))))
+        return await self._answer(queue, await self._queues.put(queue, QueueSettings(asked.fair_weights)))
+
+    async def _answer(self, queue: str, settings: QueueSettings) -> Answer:
+        over = await self._operations.held([queue])
+        return answer(QueueSettingsView(queue, settings.fair_weights, bool(over)))
 
     def endpoints(self) -> list[Endpoint]:
         """The route table."""
         return [
             Endpoint(
                 method="GET", path="/queues", name="listQueues", tag="queues", handle=self.list_all, query=PageQuery,
-                scope=Scope.JOBS_READ, summary="Queues for which something is set", bound=True,
+                scope=Scope.JOBS_READ, summary="Queues: where runs wait, what is held or set", bound=True,
                 answers={200: (QueuePage, "One page")}, problems=("invalid_cursor",),
             ),
             Endpoint(
@@ -81,10 +98,6 @@ class QueuesApi:
                 answers={200: (QueueSettingsView, "The queue")},
             ),
         ]  # fmt: skip
-
-
-def _view(queue: str, settings: QueueSettings) -> QueueSettingsView:
-    return QueueSettingsView(queue, settings.fair_weights)
 
 
 def _queue(call: Call) -> str:

@@ -59,7 +59,8 @@ def explain(server: Server, name: str, at: str | None, since: str | None, until:
     print_fields(
         [
             ("at", told.at), ("fires", told.fires), ("reason", told.reason), ("disposition", told.disposition or None),
-            ("run", run), ("previous", told.previous), ("next", told.next),
+            ("run", run), ("missing", ", ".join(told.missing) or None),
+            ("previous", told.previous), ("next", told.next),
         ]
     )  # fmt: skip
 

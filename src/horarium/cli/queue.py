@@ -11,15 +11,20 @@ from horarium.cli.output import Column
 from horarium.cli.shell import Lazy, Server, on_server
 
 queue = Lazy(name="queue", help="How fairness keys share a queue.")
-COLUMNS = (Column("queue", whole=True), Column("weights", whole=True))
+COLUMNS = (Column("queue", whole=True), Column("hold"), Column("weights", whole=True))
 
 
-@queue.command("list", help="List the queues for which weights are set.\n\n\b\nExample:\n  horarium queue list")
+@queue.command(
+    "list",
+    help="List queues: where runs wait, what is held, and weights.\n\n\b\nExample:\n  horarium queue list",
+)
 @on_server
 def list_queues(server: Server) -> None:
     found = server.client.queues.list()
-    rows = ((one["queue"], _words(one["fair_weights"])) for one in found)
-    server.tell_all(found, COLUMNS, rows, "No weights are set. Set some: horarium queue set NAME --weight gold=3")
+    rows = ((one["queue"], "held" if one["hold"] else "", _words(one["fair_weights"])) for one in found)
+    server.tell_all(
+        found, COLUMNS, rows, "No run waits, and no weights are set. Set some: horarium queue set NAME --weight gold=3"
+    )
 
 
 @queue.command(help="Show the weights of a queue's fairness keys.\n\n\b\nExample:\n  horarium queue show reports")

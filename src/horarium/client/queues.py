@@ -15,7 +15,7 @@ class Queues:
         self._transport = transport
 
     def list(self) -> Iterator[dict[str, Any]]:
-        """Queues for which something is set, by name."""
+        """Queues in which runs wait, that are held, or for which something is set, by name."""
         return self._transport.items("/queues", dict[str, Any])
 
     def get(self, queue: str) -> dict[str, Any]:

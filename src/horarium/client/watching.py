@@ -51,6 +51,7 @@ class Explained(Struct, frozen=True):
     next: datetime | None
     disposition: str | UnsetType = UNSET
     run: RunView | UnsetType = UNSET
+    missing: tuple[str, ...] = ()
 
 
 class Watching:

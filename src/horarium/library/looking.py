@@ -31,7 +31,7 @@ class LogLine(Struct, frozen=True):
 
 class Explained(Struct, frozen=True):
     """Why a job ran, did not run, will run or will not run at an instant. `fires`: whether it did or will. `previous`
-    and `next`: the fire times of its rule around it."""
+    and `next`: the fire times of its rule around it. `missing`: the jobs whose run has not come in its window."""
 
     at: datetime
     fires: bool
@@ -40,6 +40,7 @@ class Explained(Struct, frozen=True):
     run: Run | None
     previous: datetime | None
     next: datetime | None
+    missing: tuple[str, ...] = ()
 
 
 def states_of(given: State | str | Sequence[State | str]) -> frozenset[State]:
@@ -111,4 +112,5 @@ class Looking(Part):
             None if told.run is None else Run(in_wall_time(told.run, self._operations.clock)),
             moment(told.previous),
             moment(told.next),
+            told.missing,
         )

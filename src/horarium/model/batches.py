@@ -40,7 +40,7 @@ class BatchState(StrEnum):
 
 class BatchFollow(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What is to follow: a notification to the channel `notify`, a run of the job `trigger`, or a one-off run of the
-    handler `handler`. The runs get the counts of the batch, or the payload given here."""
+    handler `handler`. The runs get the counts of the batch (its `result`), or the payload given here."""
 
     notify: Name | None = None
     trigger: Name | None = None

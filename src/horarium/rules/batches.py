@@ -160,7 +160,7 @@ def _follow_up(batch: Batch, occasion: BatchOccasion, follow: BatchFollow, now: 
     if follow.notify is not None:
         event = Told(f"batch_{occasion}", None, None, None, to_text(now), message_of(batch, occasion), batch=told)
         return notify_run(follow.notify, event, key, now)
-    payload = told if follow.payload is None else follow.payload
+    payload = told if follow.payload in (None, "result") else follow.payload
     chained = follow.trigger is not None
     body = {"job": follow.trigger, "depth": 1, "payload": payload} if chained else payload
     return Run(

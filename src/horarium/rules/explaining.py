@@ -39,7 +39,7 @@ FEW_DAYS = 5
 
 class Explanation(NamedTuple):
     """`fires`: whether the job ran, runs or will run for this instant. `previous` and `next`: the fire times of its
-    rule around it."""
+    rule around it. `missing`: the jobs for whose runs its window waits, or waited in vain."""
 
     at: Instant
     fires: bool
@@ -48,6 +48,7 @@ class Explanation(NamedTuple):
     run: Run | None = None
     previous: Instant | None = None
     next: Instant | None = None
+    missing: tuple[str, ...] = ()
 
 
 def explain(job: Job, at: Instant, now: Instant, run: Run | None) -> Explanation:

@@ -17,7 +17,7 @@ from horarium.errors import TooExpensive
 from horarium.model import Cause, Disposition, Job, Run
 from horarium.rules.compiled import after_end
 from horarium.rules.explaining import Explanation, excluded_by, from_run, refused
-from horarium.rules.joins import Window, is_owed, join_of, said_of
+from horarium.rules.joins import Window, is_owed, join_of, missing, said_of
 from horarium.rules.planning import trigger_of
 from horarium.rules.windows import next_in_window
 from horarium.triggers.budget import PLAN_STEPS, limited
@@ -120,6 +120,10 @@ def _at(run: Run) -> str:
 def explain_join(job: Job, at: Instant, now: Instant, run: Run | None, window: Window) -> Explanation:
     """`run`: the one of the window in which the instant lies, or of this instant, or the skipped one that covers it.
     `window`: who came in it."""
+    return _explain_join(job, at, now, run, window)._replace(missing=tuple(missing(job, window)))
+
+
+def _explain_join(job: Job, at: Instant, now: Instant, run: Run | None, window: Window) -> Explanation:
     start = join_of(job).window_of(at)
     if run is not None:
         return from_run(run, now)._replace(at=at, run=run)

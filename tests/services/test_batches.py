@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from horarium.clock import DAY, SECOND
 from horarium.errors import Outage, StateConflict
 from horarium.model import Failed, Run, State, Succeeded
-from horarium.model.batches import BATCH, BATCH_ENDS, BATCH_RUNS, Batch, BatchFollow, BatchOccasion, BatchOn
+from horarium.model.batches import BATCH, BATCH_ENDS, BATCH_RUNS, Batch, BatchFollow, BatchOccasion, BatchOn, BatchOwed
 from horarium.model.records import RecordFilter
 from horarium.operations.facade import Operations
+from horarium.operations.settling.batching import Batching
 from horarium.operations.settling.settling import Settlement
 from horarium.ports import RunFilter, Store
 from horarium.services.alerts.batches import BatchCounter
@@ -61,7 +62,7 @@ class World:
 
     async def count(self, by: Operations | None = None) -> None:
         on = by or self.operations
-        counter = BatchCounter(on.store, on.runs.batching)
+        counter = BatchCounter(on.store, on.runs.batching, on.batches)
         while await counter.step(self.clock.now()) is not None:
             pass
 
@@ -171,6 +172,53 @@ async def test_a_cancelled_batch_finishes_once_its_running_runs_have_stopped() -
     assert (await world.follow_ups())["finished"] == 1
 
 
+async def paged(world: World, pages: int, number: int) -> Batch:
+    """A closed batch, whose runs lie in pages of this number."""
+    batch, _ = await world.operations.batches.create(None, ON, open=True)
+    for _ in range(pages):
+        await world.operations.batches.add(batch.id, await world.rows(number))
+    return await world.operations.batches.close(batch.id)
+
+
+async def test_what_concerns_a_large_batch_is_carried_out_page_by_page() -> None:
+    world = World()
+    batch = await paged(world, 3, 2)
+    asked = await world.operations.batches.cancel(batch.id, "mistaken")
+    assert (asked.state, told(asked)) == ("closed", (6, 0, 0, 2)), "the request did one page"
+    with pytest.raises(StateConflict, match="cancel is still being carried out"):
+        await world.operations.batches._changed(batch.id, "retry", BatchOwed("retry"))
+    await world.count()
+    done = await world.operations.batches.get(batch.id)
+    assert (done.state, told(done)) == ("finished", (6, 0, 0, 6))
+    assert (await world.follow_ups())["finished"] == 1
+    assert not (await world.store.list_records(RecordFilter(BATCH_ENDS), None, 9)).items
+
+
+async def test_a_large_batch_that_is_done_again_finishes_once_more() -> None:
+    world = World()
+    batch = await paged(world, 3, 2)
+    for run in await world.claim():
+        await world.end(run, failed=True)
+    await world.count()
+    assert (await world.follow_ups())["finished"] == 1
+    again = await world.operations.batches.retry(batch.id)
+    assert (again.state, told(again)) == ("closed", (6, 0, 4, 0)), "the request did one page"
+    counting = Batching(world.operations.context)
+    for run in await world.claim():
+        await world.end(run)
+    await counting.count(batch.id)
+    between = await world.operations.batches.get(batch.id)
+    assert (between.state, told(between)) == ("closed", (6, 2, 4, 0)), "not finished before all are done again"
+    await world.count()
+    for run in await world.claim():
+        await world.end(run)
+    await world.count()
+    done = await world.operations.batches.get(batch.id)
+    assert (done.state, told(done)) == ("finished", (6, 6, 0, 0))
+    assert (await world.follow_ups())["finished"] == 2
+    assert (await world.operations.batches.retry(batch.id)).state == "finished", "nothing failed"
+
+
 async def test_runs_and_batches_are_forgotten_in_any_order() -> None:
     world = World()
     gone = {"retention": {"finished_seconds": 1}}
@@ -270,6 +318,7 @@ async def test_counts_are_those_of_the_runs_whatever_happens(steps: list[tuple[s
             continue
     crash.clear()
     await world.operations.batches.close(batch.id)
+    await world.count()
     while runs := (await world.claim()) or claimed:
         claimed = []
         for run in runs:

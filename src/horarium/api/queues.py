@@ -59,7 +59,7 @@ class QueuesApi:
         names = sorted(name for name in found if after is None or name > after)
         shown = names[: query.limit]
         more = shown[-1] if len(names) > len(shown) or page.next_after is not None else None
-        over = await self._operations.held(shown)
+        over = await self._operations.holds.held(shown)
         items = [QueueSettingsView(name, found[name].fair_weights, name in over) for name in shown]
         return answer(QueuePage(items, write_cursor("queues", more)))
 
@@ -72,7 +72,7 @@ class QueuesApi:
         return await self._answer(queue, await self._queues.put(queue, QueueSettings(asked.fair_weights)))
 
     async def _answer(self, queue: str, settings: QueueSettings) -> Answer:
-        over = await self._operations.held([queue])
+        over = await self._operations.holds.held([queue])
         return answer(QueueSettingsView(queue, settings.fair_weights, bool(over)))
 
     def endpoints(self) -> list[Endpoint]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -18,6 +18,8 @@ BATCH_RUNS = "batch-runs/"
 BATCH_ENDS = "batch-end/"
 """Ends of its runs that are not counted yet, each written with that end."""
 
+BATCH_OWED = f"{BATCH_ENDS}!"
+"""What is left of a request about all runs of a batch, by the batch: listed before the ends."""
 BATCH_KEYS = "batch-key/"
 """Which batch a request with an idempotency key has made."""
 
@@ -54,14 +56,22 @@ class BatchFollow(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
         return next(named, "")
 
 
+class BatchOwed(Struct, frozen=True, omit_defaults=True):
+    """The rest of a request about all runs of a batch: from this page of them on."""
+
+    action: Literal["cancel", "retry"]
+    page: int = 0
+    reason: str | None = None
+
+
 BatchOn = dict[BatchOccasion, Annotated[tuple[BatchFollow, ...], Meta(max_length=FOLLOWS_MAX)]]
 
 
 class Batch(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A batch. `total`: its runs; the other counts are of those that have ended. `pages`: records that hold their ids.
     `round`: one more each time that runs of it are done again after it had finished; `told_failed`: the round whose
-    first failure was told. `by`: the subject of who made it; `key`: the idempotency
-    key of that request."""
+    first failure was told. `by`: the subject of who made it; `key`: the idempotency key of that request.
+    `retrying`: its failed runs are being done again, page by page; it does not finish meanwhile."""
 
     id: str
     created_at: Instant
@@ -79,6 +89,7 @@ class Batch(Struct, frozen=True, kw_only=True, omit_defaults=True):
     closed_at: Instant | None = None
     finished_at: Instant | None = None
     key: str | None = None
+    retrying: bool = False
 
     @property
     def state(self) -> BatchState:

@@ -220,7 +220,7 @@ class Assembly:
             Watcher(store, clock, signal, operations.following, operations.reconciler.holding),
             Troubles(store, clock, signal, operations.channels, operations.stats),
             Unanswered(store, clock, operations.settling),
-            BatchCounter(store, operations.runs.batching),
+            BatchCounter(store, operations.runs.batching, operations.batches),
             Joiner(operations.reconciler.joining),
         ]
 

@@ -12,18 +12,30 @@ from horarium.access.roles import Principal
 from horarium.clock import Instant, to_micros
 from horarium.errors import Conflict, Forbidden, NotFound, StateConflict
 from horarium.model import Run, State, uuid7, uuid7s
-from horarium.model.batches import BATCH, BATCH_ENDS, BATCH_KEYS, Batch, BatchOn, BatchState
+from horarium.model.batches import BATCH, BATCH_ENDS, BATCH_KEYS, BATCH_OWED, Batch, BatchOn, BatchOwed, BatchState
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.bounds.reaching import may_reach_job, require_run, within_reach
 from horarium.operations.runs.bulk import CANCELLED, Bulk, Selection
 from horarium.operations.runs.runs import RunOperations, fresh_run
-from horarium.operations.settling.batching import BATCHES_FINISHED, Batching
+from horarium.operations.settling.batching import BATCHES, BATCHES_FINISHED, Batching
 from horarium.operations.writing.auditing import Records, require_reach, told
 from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
 from horarium.operations.writing.context import Context
 from horarium.policies import RETENTION_SECONDS_DEFAULT
 from horarium.ports import BATCH_MAX, PAGE_MAX, Page
-from horarium.rules.batches import check_on, counted, decode_batch, ids_of, member, page_name, page_record, told_of
+from horarium.rules.batches import (
+    check_on,
+    counted,
+    decode_batch,
+    decode_owed,
+    ids_of,
+    member,
+    owed_record,
+    page_name,
+    page_record,
+    reopened,
+    told_of,
+)
 
 LOOK_SECONDS = 1.0
 QUEUES_MAX = 100
@@ -177,45 +189,88 @@ class Batches:
         NotFound."""
         return await self._changed(batch_id, "close")
 
-    async def _changed(self, batch_id: str, action: str) -> Batch:
-        """One write of the batch, which is closed by it."""
+    async def _changed(self, batch_id: str, action: str, owed: BatchOwed | None = None) -> Batch:
+        """One write of the batch, which is closed by it, unless it is to be done again; and with it what is owed, if
+        one page is not all. Raises StateConflict while the rest of another request is."""
         for race in range(RACES_MAX):
             if race:
                 await pause_after(race, self._entropy)
             stored, batch = await self._reached(batch_id)
-            now = self._clock.now()
+            now, pages = self._clock.now(), list[RecordChange]()
             after = batch if batch.closed_at is not None or action == "retry" else replace(batch, closed_at=now)
+            if owed is not None and batch.pages > 1:
+                pages = [await self._owed(batch_id, owed)]
+                after = after if action == "cancel" else replace(reopened(after, ()), retrying=True)
             done = after == batch and action == "close"
-            if done or await self._batching.write(after, stored, now, told=_told(action, batch, after, now)):
+            line = _told(action, batch, after, now)
+            if done or await self._batching.write(after, stored, now, pages=pages, told=line):
+                if pages:
+                    self._signal.publish(BATCHES)
                 return await self.get(batch_id)
         raise contended(f"batch {batch_id}")
 
     async def cancel(self, batch_id: str, reason: str | None = None) -> Batch:
-        """Close it, and cancel its runs that have not ended: pending ones at once, running ones are asked to stop."""
-        batch = await self._changed(batch_id, "cancel")
-        for number in range(batch.pages):
-            chosen = Selection(ids=tuple(await self._ids(batch_id, number)))
-            await self._bulk.cancel(chosen, CANCELLED, None, None, reason or REASON)
+        """Close it, and cancel its runs that have not ended: pending ones at once, running ones are asked to stop; of
+        more than a thousand, the rest soon after. Raises NotFound, StateConflict as `_changed` does."""
+        owed = BatchOwed("cancel", reason=reason)
+        await self._changed(batch_id, "cancel", owed)
+        await self._carry_out(batch_id, owed)
         await self._batching.count(batch_id)
         return await self.get(batch_id)
 
     async def retry(self, batch_id: str) -> Batch:
         """Do its failed runs again: each in the place of the one that failed. A batch that had finished is to finish
-        again."""
-        batch = await self._changed(batch_id, "retry")
-        for number in range(batch.pages):
-            stored = await self._store.get_runs(await self._ids(batch_id, number))
-            failed = [run for run in stored if run is not None and run.state is State.FAILED]
-            failed = list(await within_reach(self._store, failed))
-            if not failed:
-                continue
-            now = self._clock.now()
-            ids = uuid7s(now, self._entropy(10), len(failed))
-            again = [fresh_run(run, id=id, now=now) for run, id in zip(failed, ids, strict=True)]
-            pairs = list(zip(failed, await self._runs.lined_up(again), strict=True))
-            asked = {new.id: f"run.retry run/{run.id}" for run, new in pairs}
-            await self._batching.again(pairs, asked)
+        again. Of more than a thousand runs, the rest soon after. Raises as `cancel` does."""
+        if not (before := await self.get(batch_id)).failed:
+            return before
+        owed = BatchOwed("retry")
+        await self._changed(batch_id, "retry", owed)
+        await self._carry_out(batch_id, owed)
         return await self.get(batch_id)
+
+    # ---- page by page
+
+    async def _owed(self, batch_id: str, owed: BatchOwed) -> RecordChange:
+        """The record of what is owed. Raises StateConflict while the rest of another request is."""
+        (there,) = await self._store.get_records([BATCH_OWED + batch_id])
+        if there is not None and decode_owed(there.body).action != owed.action:
+            raise StateConflict(f"batch {batch_id}: its {decode_owed(there.body).action} is still being carried out")
+        version = 0 if there is None else there.version
+        return RecordChange(owed_record(batch_id, owed, version + 1), version)
+
+    async def _carry_out(self, batch_id: str, owed: BatchOwed) -> None:
+        """One page of it."""
+        ids = await self._ids(batch_id, owed.page)
+        if owed.action == "cancel":
+            await self._bulk.cancel(Selection(ids=tuple(ids)), CANCELLED, None, None, owed.reason or REASON)
+            return
+        stored = await self._store.get_runs(ids)
+        failed = [run for run in stored if run is not None and run.state is State.FAILED]
+        if not (failed := list(await within_reach(self._store, failed))):
+            return
+        now = self._clock.now()
+        new = uuid7s(now, self._entropy(10), len(failed))
+        again = [fresh_run(run, id=id, now=now) for run, id in zip(failed, new, strict=True)]
+        pairs = list(zip(failed, await self._runs.lined_up(again), strict=True))
+        asked = {new.id: f"run.retry run/{run.id}" for run, new in pairs}
+        await self._batching.again(pairs, asked)
+
+    async def carry_on(self, record: Record) -> bool:
+        """The next page of what a record says is owed. False: another did it just then."""
+        batch_id, owed = record.name.removeprefix(BATCH_OWED), decode_owed(record.body)
+        (stored,) = await self._store.get_records([BATCH + batch_id])
+        batch = None if stored is None else decode_batch(stored.body)
+        if stored is not None and batch is not None and owed.page < batch.pages:
+            await self._carry_out(batch_id, owed)
+            rest = replace(owed, page=owed.page + 1)
+            return await self._store.put_records(
+                [RecordChange(owed_record(batch_id, rest, record.version + 1), record.version)]
+            ) == [True]
+        gone = RecordChange(record, record.version, deleted=True)
+        if stored is None or batch is None:
+            return await self._store.put_records([gone]) == [True]
+        after, now = replace(batch, retrying=False), self._clock.now()
+        return await self._batching.write(after, stored, now, pages=[gone]) is not None
 
     async def forget(self, after: str | None) -> str | None:
         """Of a page of batches, delete those that finished long ago, with what leads to their runs. Where to go on."""

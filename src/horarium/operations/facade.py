@@ -51,7 +51,6 @@ from horarium.operations.writing.contention import Entropy
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.tracing import Tracing
 from horarium.ports import Signal, Stats, Store
-from horarium.rules.holds import held_queues
 from horarium.wire.definitions import TargetCheck
 
 NODES_SHOWN = 24 * 3600 * SECOND
@@ -201,7 +200,3 @@ class Operations:
         stats = await self._counting.stats() if mine is None else await with_unserved(self.store, mine, now)
         holds = await self.reconciler.holding.look()
         return with_holds(stats, holds, self.clock.now()) if holds else stats
-
-    async def held(self, queues: Sequence[str]) -> set[str]:
-        """Those of these queues that a hold lies over as a whole."""
-        return {*queues} - {*held_queues(await self.reconciler.holding.look(), queues, self.clock.now())[0]}

@@ -6,7 +6,7 @@ that finds it looks at the jobs and runs that the hold covers, page by page (`se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -25,7 +25,7 @@ from horarium.operations.writing.contention import RACES_MAX, contended
 from horarium.operations.writing.context import Context
 from horarium.ports import APPLY, HOLDS, Page
 from horarium.rules.applying import Owed
-from horarium.rules.holds import PULLED, stretch_at
+from horarium.rules.holds import PULLED, held_queues, stretch_at
 from horarium.triggers import parse_trigger
 from horarium.triggers.budget import LIST_STEPS, limited
 from horarium.wire.holds import HoldDefinition, HoldPatch, check_scope, checked_end, hold_from, hold_view, is_over
@@ -81,6 +81,10 @@ class HoldOperations:
         """Those that are in force, for pages and counts: a moment old at most."""
         now = self._clock.now()
         return [hold for hold in await self._holding.look() if stretch_at(hold, now) is not None]
+
+    async def held(self, queues: Sequence[str]) -> set[str]:
+        """Those of these queues that a hold lies over as a whole."""
+        return {*queues} - {*held_queues(await self._holding.look(), queues, self._clock.now())[0]}
 
     async def seen(self, holds: Iterable[Hold]) -> list[Hold]:
         """Those of them that who asks may see."""

@@ -17,7 +17,17 @@ from msgspec.structs import replace
 from horarium.clock import Instant, to_text
 from horarium.errors import InvalidRequest
 from horarium.model import DEFAULT_RUN_POLICY, Cause, Run, RunChange, RunPolicy, State, run_id
-from horarium.model.batches import BATCH, BATCH_ENDS, BATCH_RUNS, Batch, BatchFollow, BatchOccasion, BatchTold
+from horarium.model.batches import (
+    BATCH,
+    BATCH_ENDS,
+    BATCH_OWED,
+    BATCH_RUNS,
+    Batch,
+    BatchFollow,
+    BatchOccasion,
+    BatchOwed,
+    BatchTold,
+)
 from horarium.model.channels import Told
 from horarium.model.records import Record
 from horarium.model.targets import FOLLOW_QUEUE
@@ -35,6 +45,7 @@ COUNTED = {
 ID_BYTES = 16
 
 decode_batch = msgspec.json.Decoder(Batch).decode
+decode_owed = msgspec.json.Decoder(BatchOwed).decode
 _decode_ends = msgspec.json.Decoder(Ends).decode
 
 
@@ -87,6 +98,11 @@ def batch_record(batch: Batch, version: int) -> Record:
     )
 
 
+def owed_record(batch_id: str, owed: BatchOwed, version: int) -> Record:
+    """What is left of a request about all its runs, as it is stored."""
+    return Record(name=BATCH_OWED + batch_id, body=msgspec.json.encode(owed), version=version)
+
+
 # ---- ends -------------------------------------------------------------------------------------------------------
 
 
@@ -132,7 +148,13 @@ def judged(batch: Batch, now: Instant, *, all_counted: bool) -> tuple[Batch, lis
         batch = replace(batch, told_failed=batch.round)
         occasions.append(BatchOccasion.FAILED)
     ended = batch.completed + batch.failed + batch.cancelled
-    if all_counted and batch.closed_at is not None and batch.finished_at is None and ended == batch.total:
+    if (
+        all_counted
+        and not batch.retrying
+        and batch.closed_at is not None
+        and batch.finished_at is None
+        and ended == batch.total
+    ):
         batch = replace(batch, finished_at=now)
         if batch.completed == batch.total:
             occasions.append(BatchOccasion.COMPLETED)

@@ -25,7 +25,7 @@ from horarium.rules.planning import trigger_of
 from horarium.triggers import Trigger, parse_trigger
 from horarium.triggers.budget import PLAN_STEPS, limited
 from horarium.triggers.business import BusinessDay
-from horarium.triggers.compose import Except, zone_of
+from horarium.triggers.compose import Except, meaning_of, zone_of
 from horarium.triggers.words import MONTHS, WEEKDAYS, say_list
 from horarium.triggers.zones import Gap, Zone, get_zone
 
@@ -55,16 +55,14 @@ def explain(job: Job, at: Instant, now: Instant, run: Run | None) -> Explanation
     """`job`: as it was at the instant. `run`: the one for this instant, or the skipped one that covers it."""
     with limited(EXPLAIN_STEPS):
         before, after = _around(job, at)
-        if run is not None:
-            told = from_run(run, now)
-        else:
-            told = (_overridden(job, at, now) if job.overrides else None) or _from_rule(job, at, now)
+        overridden = _overridden(job, at, now) if job.overrides and run is None else None
+        told = from_run(run, now) if run is not None else overridden or _from_rule(job, at, now)
     return told._replace(at=at, run=run, previous=before, next=after)
 
 
 def candidates(job: Job, after: Instant, until: Instant, limit: int) -> list[Instant]:
     """Fire times of the job's rule in (after, until], those that it excludes too; the first `limit`."""
-    trigger = _said(trigger_of(job), until)
+    trigger = meaning_of(trigger_of(job), until)
     while isinstance(trigger, Except) or (isinstance(trigger, BusinessDay) and trigger.only_skips):
         trigger = trigger.trigger
     with limited(EXPLAIN_STEPS):
@@ -233,7 +231,7 @@ def _limited(job: Job, at: Instant) -> Explanation | None:
 
 def excluded_by(trigger: Trigger, at: Instant) -> str | None:
     """What takes this instant away from the rule, in words; None: it is not in the rule to begin with."""
-    trigger = _said(trigger, at)
+    trigger = meaning_of(trigger, at)
     if isinstance(trigger, BusinessDay) and _fires(trigger.trigger, at):
         moved = trigger.goes_to(at)
         where = f", moved to {', '.join(map(to_text, moved))}" if moved else ""
@@ -249,12 +247,6 @@ def excluded_by(trigger: Trigger, at: Instant) -> str | None:
         if found is not None:
             return found
     return _excluded_by_date(trigger, at)
-
-
-def _said(trigger: Trigger, at: Instant) -> Trigger:
-    """What a phrase is compiled to; any other trigger as it is."""
-    compiled = getattr(trigger, "compiled", None)
-    return trigger if compiled is None else compiled(at)
 
 
 def _excluded_by_date(trigger: Trigger, at: Instant) -> str | None:

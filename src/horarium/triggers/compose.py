@@ -301,6 +301,12 @@ def between(trigger: Trigger, start: datetime | str | None = None, end: datetime
     return Between(trigger, first, None if end is None else read_instant(end, "until"))
 
 
+def meaning_of(trigger: Trigger, at: Instant) -> Trigger:
+    """The trigger to which a phrase is compiled; any other as it is."""
+    compiled = getattr(trigger, "compiled", None)
+    return trigger if compiled is None else compiled(at)
+
+
 def zone_of(trigger: Trigger) -> str:
     """The one zone that a trigger and its members name, or UTC."""
     zones = {_zone_of(part) for part in walk(trigger)} - {None}

@@ -62,7 +62,7 @@ class _Compiler:
         if parts.once:
             return self._once()
         excluded = self._excluded()
-        trigger = self._recurring() if parts.calendar is None else self._on_business_days(parts.calendar, content)
+        trigger = self._recurring() if parts.calendar is None else _on_business_days(self, parts.calendar, content)
         if excluded:
             trigger = Except(trigger, excluded)
         if self.start is not None or self.until is not None:
@@ -140,26 +140,6 @@ class _Compiler:
         return _union([Once(self.wall.instant(day, time)) for time in times])
 
     # --- recurring
-
-    def _on_business_days(self, calendar: str, content: Content | None) -> Trigger:
-        """On the business days of a calendar: those that it names (`3rd business day of the month` is two after the
-        first), else on no day that is none."""
-        from horarium.triggers.business import BusinessDay, Convention  # few phrases name one
-
-        parts = self.parts
-        if parts.weekdays == WORKDAYS:
-            parts.weekdays = set(range(7))
-        if not parts.workdays:
-            return BusinessDay(self._recurring(), calendar, content=content)
-        found = list[Trigger]()
-        for which in sorted(parts.workdays):
-            days = replace(parts, workdays=set(), month_days={*parts.month_days, 1 if which > 0 else -1})
-            if len(days.month_days) > 1:
-                fail("two kinds of days of the month don't go together")
-            rule = _Compiler(days, self.zone_name, self.reference)._recurring()
-            way = Convention.FOLLOWING if which > 0 else Convention.PRECEDING
-            found.append(BusinessDay(rule, calendar, way, which - 1 if which > 0 else which + 1, content))
-        return _union(found)
 
     def _after_end(self) -> Trigger:
         """So long after the end of the last run: a length of time and nothing else."""
@@ -300,6 +280,27 @@ class _Compiler:
         if minute_past is not None:
             first = -(-(first - minute) // 3600) * 3600 + minute
         return [in_clock(second % DAY_SECONDS) for second in range(first, last + 1, step)]
+
+
+def _on_business_days(compiler: _Compiler, calendar: str, content: Content | None) -> Trigger:
+    """On the business days of a calendar: those that it names (`3rd business day of the month` is two after the
+    first), else on no day that is none."""
+    from horarium.triggers.business import BusinessDay, Convention  # few phrases name one
+
+    parts = compiler.parts
+    if parts.weekdays == WORKDAYS:
+        parts.weekdays = set(range(7))
+    if not parts.workdays:
+        return BusinessDay(compiler._recurring(), calendar, content=content)
+    found = list[Trigger]()
+    for which in sorted(parts.workdays):
+        days = replace(parts, workdays=set(), month_days={*parts.month_days, 1 if which > 0 else -1})
+        if len(days.month_days) > 1:
+            fail("two kinds of days of the month don't go together")
+        rule = _Compiler(days, compiler.zone_name, compiler.reference)._recurring()
+        way = Convention.FOLLOWING if which > 0 else Convention.PRECEDING
+        found.append(BusinessDay(rule, calendar, way, which - 1 if which > 0 else which + 1, content))
+    return _union(found)
 
 
 def _rule_reader() -> ReadRule:

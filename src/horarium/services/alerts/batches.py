@@ -1,10 +1,12 @@
-"""Counts the ends of runs of batches, and so finds the last one: what follows is written with the count."""
+"""Counts the ends of runs of batches, and so finds the last one: what follows is written with the count. Goes on with
+requests about all runs of a large batch, a page at a time."""
 
 from __future__ import annotations
 
 from horarium.clock import SECOND, Instant
-from horarium.model.batches import BATCH_ENDS
+from horarium.model.batches import BATCH_ENDS, BATCH_OWED
 from horarium.model.records import RecordFilter
+from horarium.operations.batches import Batches
 from horarium.operations.settling.batching import BATCHES, Batching
 from horarium.ports import PAGE_MAX, Store, Topic
 from horarium.rules.batches import ended_batch
@@ -21,9 +23,9 @@ class BatchCounter(Service):
     topics: tuple[Topic, ...] = (BATCHES,)
     rest_seconds = 0.02
 
-    def __init__(self, store: Store, batching: Batching) -> None:
+    def __init__(self, store: Store, batching: Batching, batches: Batches) -> None:
         self.wake = Wake()
-        self._store, self._batching = store, batching
+        self._store, self._batching, self._batches = store, batching, batches
 
     def at_writes(self) -> bool:
         return True
@@ -32,5 +34,8 @@ class BatchCounter(Service):
         page = await self._store.list_records(RecordFilter(BATCH_ENDS), None, PAGE_MAX)
         if not page.items:
             return None
-        alone = [await self._batching.count(each) for each in sorted({ended_batch(record) for record in page.items})]
+        owed = [record for record in page.items if record.name.startswith(BATCH_OWED)]
+        alone = [await self._batches.carry_on(record) for record in owed]
+        ended = {ended_batch(record) for record in page.items[len(owed) :]}
+        alone += [await self._batching.count(each) for each in sorted(ended)]
         return now if all(alone) else now + AFTER_ANOTHER

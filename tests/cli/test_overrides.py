@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -49,3 +50,22 @@ def test_the_next_fire_time_is_skipped_and_another_one_moved(call: Call) -> None
     assert json.loads(call("job", "preview", "payroll", "--count", "2", "--json").stdout)["fires"] == [first, third]
     assert "no fire time at" in call("job", "skip", "payroll", "--at", "2099-01-01T00:00:01Z", status=1).stderr
     assert "--next or --at" in call("job", "skip", "payroll", status=2).stderr
+
+
+def test_an_export_has_overrides_where_it_is_asked_to(call: Call, tmp_path: Path) -> None:
+    call("job", "add", "ledger", "--cron", "0 9 * * *", "--queue", "books")
+    first, second = json.loads(call("job", "preview", "ledger", "--count", "2", "--json").stdout)["fires"]
+    call("job", "skip", "ledger", "--at", first, "--reason", "closed")
+    call("job", "move", "ledger", "--at", second, "--to", second.replace(":00:00", ":30:00"))
+    assert "overrides" not in call("job", "export", "ledger").stdout
+    file = tmp_path / "jobs.yaml"
+    call("job", "export", "ledger", "--overrides", "--output", str(file))
+    shown = call("job", "overrides", "ledger", "--json").stdout
+    call("plan", str(file), status=0)
+    call("job", "delete", "ledger")
+    call("job", "import", str(file), "--dry-run")
+    call("job", "import", str(file))
+    again = json.loads(call("job", "overrides", "ledger", "--json").stdout)
+    assert [{**each, "at": ""} for each in again] == [{**each, "at": ""} for each in json.loads(shown)]
+    file.write_text(file.read_text().replace(first[:10], "2099-01-01").replace("09:00:00", "09:00:01"))
+    assert "is not set" in call("job", "import", str(file)).stderr

@@ -31,6 +31,14 @@ JOBS = (
             "overlap": "skip",
         },
     ),
+    Example(
+        "after two others, once a day",
+        {
+            "name": "load",
+            "trigger": {"type": "after", "jobs": ["extract-a", "extract-b"], "within": "day"},
+            "target": {"type": "queue", "queue": "load"},
+        },
+    ),
 )
 PATCHES = (Example("another priority", {"priority": 10, "labels": {"team": "sales"}}),)
 IMPORTS = (

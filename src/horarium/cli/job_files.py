@@ -19,6 +19,7 @@ from horarium.cli.crontab import addresses_in, host_zone, is_of_crontab, mail_ch
 from horarium.cli.documents import FORMATS, read_entries
 from horarium.cli.entry import Entry
 from horarium.cli.fields import CATCH_UPS, OVERLAPS, pairs
+from horarium.cli.job_overrides import overrides_of, set_overrides, without_overrides
 from horarium.cli.output import print_json, say
 from horarium.cli.shell import FAILED, Server, on_server
 
@@ -119,7 +120,7 @@ def import_jobs(
     fields |= {"catch_up": {"policy": catch_up}} if catch_up else {}
     zone, prefix = timezone or host_zone() or "UTC", prefix or (f"{source}-" if source else "")
     entries = read_entries(file, format, queue=queue, timezone=zone, prefix=prefix, fields=fields, mail=mailto)
-    entries = [labelled(entry, owned) for entry in entries]
+    entries, overridden = without_overrides([labelled(entry, owned) for entry in entries])
     with_labels = ", ".join(f"{name}={value}" for name, value in owned.items())
     if prune and not entries and not allow_empty:
         raise click.UsageError(
@@ -129,6 +130,9 @@ def import_jobs(
         make_channels(server.client, entries)
     with _progress(len(entries), server.as_json) as advance:
         names, errors = _import(server.client, entries, dry_run, {} if take_over else owned, advance)
+    if not dry_run:
+        failed = {error["job"] for error in errors}
+        set_overrides(server.client, {name: each for name, each in overridden.items() if name not in failed})
     gone, owned_before = _prune(server.client, entries, owned, errors, dry_run) if prune else (None, 0)
     found = notes(entries, None if timezone else zone, mailto=mailto)
     if server.as_json:
@@ -297,13 +301,21 @@ Examples:
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only jobs with this label; repeatable.")
 @click.option("--format", type=click.Choice(["yaml", "json"]), help="What to write; left out: YAML, or by the output.")
 @click.option("--output", metavar="FILE", help="Where to; left out: the standard output.")
+@click.option("--overrides", is_flag=True, help="With the fire times that are skipped or moved.")
 @on_server
 def export_jobs(
-    server: Server, names: tuple[str, ...], labels: tuple[str, ...], format: str | None, output: str | None
+    server: Server,
+    names: tuple[str, ...],
+    labels: tuple[str, ...],
+    format: str | None,
+    output: str | None,
+    overrides: bool,
 ) -> None:
     wanted = pairs("--label", labels, "=")
     jobs = [server.client.get_job(name) for name in names] if names else server.client.list_jobs(labels=wanted)
     fields = [definition_of_view(job) for job in jobs]
+    if overrides:
+        fields = [{**job, "overrides": overrides_of(server.client, job["name"])} for job in fields]
     wants_json = server.as_json or format == "json" or (format is None and (output or "").endswith(".json"))
     _write(_text(fields, wants_json), output)
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from horarium.cli.entry import Entry
 from horarium.cli.fields import until_moment
 from horarium.cli.job import NAME
-from horarium.cli.output import Column, beside
+from horarium.cli.output import Column, beside, say
+from horarium.cli.plan_files import OVERRIDES
 from horarium.cli.shell import Server, on_server
+from horarium.errors import Conflict
 
 if TYPE_CHECKING:
     from horarium.client import Client
@@ -90,3 +94,45 @@ def _next(client: Client, name: str) -> datetime:
         raise click.ClickException(f"job {name} has no fire time ahead")
     moved = {each.to: each.fire_at for each in found.overrides if each.to is not None}
     return moved.get(found.fires[0], found.fires[0])
+
+
+# ---- in files of jobs -------------------------------------------------------------------------------------------
+
+
+def overrides_of(client: Client, name: str) -> list[dict[str, Any]]:
+    """Those of a job, for a file."""
+    found = (
+        (each, {"fire_at": each.fire_at.isoformat(), "action": str(each.action)})
+        for each in client.overrides.list(name)
+    )
+    return [
+        written
+        | ({} if each.to is None else {"to": each.to.isoformat()})
+        | ({} if each.reason is None else {"reason": each.reason})
+        for each, written in found
+    ]
+
+
+def without_overrides(entries: Iterable[Entry]) -> tuple[list[Entry], dict[str, list[dict[str, Any]]]]:
+    """The jobs of a file as they are defined, and the overrides that it has, by job."""
+    found, overridden = list[Entry](), dict[str, list[dict[str, Any]]]()
+    for entry in entries:
+        if isinstance(entry.definition, dict) and isinstance(given := entry.definition.get(OVERRIDES), list):
+            overridden[entry.name or ""] = given
+            entry = entry._replace(definition={k: v for k, v in entry.definition.items() if k != OVERRIDES})
+        found.append(entry)
+    return found, overridden
+
+
+def set_overrides(client: Client, overridden: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """Skips and moves these fire times; one that is over, or is none of the job's any more, is warned of."""
+    for name, overrides in overridden.items():
+        for each in overrides:
+            try:
+                fire_at, reason = datetime.fromisoformat(str(each.get("fire_at"))), each.get("reason")
+                if each.get("to") is None:
+                    client.overrides.skip(name, fire_at, reason)
+                else:
+                    client.overrides.move(name, fire_at, datetime.fromisoformat(str(each["to"])), reason)
+            except (ValueError, Conflict) as error:
+                say(f"Warning: {name}: the override of {each.get('fire_at')} is not set: {error}", err=True)

@@ -12,6 +12,8 @@ from horarium.errors import InvalidJob
 from horarium.server.documents import read_yaml
 
 KINDS = ("jobs", "calendars", "channels")
+OVERRIDES = "overrides"
+"""Of a job, in an export that has them; `job import` sets them, a plan passes over them."""
 ENDINGS = (".yaml", ".yml", ".json")
 Documents = dict[str, list[dict[str, Any]]]
 
@@ -46,4 +48,4 @@ def _add(found: Documents, document: Any, file: str) -> None:
     for kind, listed in sections.items():
         if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
             raise InvalidJob(f"{file}: {kind} is no list of definitions, each with its name")
-        found[kind] += listed
+        found[kind] += [{name: value for name, value in each.items() if name != OVERRIDES} for each in listed]

@@ -198,7 +198,7 @@ class Batches:
             stored, batch = await self._reached(batch_id)
             now, pages = self._clock.now(), list[RecordChange]()
             after = batch if batch.closed_at is not None or action == "retry" else replace(batch, closed_at=now)
-            if owed is not None and batch.pages > 1:
+            if owed is not None and batch.pages > 1 and (action == "cancel" or (await self._with_ends(batch)).failed):
                 pages = [await self._owed(batch_id, owed)]
                 after = after if action == "cancel" else replace(reopened(after, ()), retrying=True)
             done = after == batch and action == "close"
@@ -221,8 +221,6 @@ class Batches:
     async def retry(self, batch_id: str) -> Batch:
         """Do its failed runs again: each in the place of the one that failed. A batch that had finished is to finish
         again. Of more than a thousand runs, the rest soon after. Raises as `cancel` does."""
-        if not (before := await self.get(batch_id)).failed:
-            return before
         owed = BatchOwed("retry")
         await self._changed(batch_id, "retry", owed)
         await self._carry_out(batch_id, owed)

@@ -12,7 +12,7 @@ import pytest
 from horarium.access.acting import acting
 from horarium.access.audit import AuditFilter, Origin, page
 from horarium.access.roles import Role, principal
-from horarium.errors import AlreadyExists, StoreUnavailable
+from horarium.errors import AlreadyExists, InvalidTrigger, StoreUnavailable
 from horarium.model import Job
 from horarium.operations.facade import Operations
 from horarium.operations.jobs.defining import GROUP_MAX
@@ -135,3 +135,36 @@ async def test_a_caller_that_leaves_keeps_none_of_the_others(leaves: int) -> Non
     assert isinstance(answers[leaves], asyncio.CancelledError)
     (after,) = await world.define("after")
     assert after.name == "after"
+
+
+class Meeting(MemoryStore):
+    """Two callers have both looked, twice, before either goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks, self.meeting = 4, asyncio.Barrier(2)
+
+    async def get_jobs(self, names: Sequence[str]) -> list[Job | None]:
+        found = await super().get_jobs(names)
+        self.looks -= 1
+        if self.looks >= 0:
+            await self.meeting.wait()
+        return found
+
+
+async def test_two_jobs_that_are_defined_at_one_moment_are_no_circle() -> None:
+    jobs = Operations(Meeting(), ManualClock(NOW), LocalSignal(), os.urandom, lambda target: None).jobs
+
+    def follows(name: str, other: str) -> JobDefinition:
+        trigger = {"type": "after", "jobs": [other]}
+        return read_definition({"name": name, "trigger": trigger, "target": {"type": "external"}})
+
+    each = (jobs.put_job(follows("m", "n")), jobs.put_job(follows("n", "m")))
+    told = await asyncio.gather(*each, return_exceptions=True)
+    (refused,) = [one for one in told if isinstance(one, BaseException)]
+    assert isinstance(refused, InvalidTrigger)
+    assert "this is a circle" in str(refused)
+    (made,) = [one for one in told if not isinstance(one, BaseException)]
+    assert await jobs.create_jobs([follows(made[0].name, "another")]) == [None], "its name is taken"
+    with pytest.raises(AlreadyExists):
+        await jobs.create_job(follows(made[0].name, "another"))

@@ -18,8 +18,8 @@ async def require_no_circle(
     store: Store, after: Job, before: Job | None = None, beside: Mapping[str, Job] = NONE_BESIDE
 ) -> None:
     """Raises InvalidTrigger if the job is to follow from its own runs, be it through others. `beside`: jobs that are
-    written with it. Of two definitions at one moment either may not see the other: such a circle does no harm, each of
-    its jobs waits for the other."""
+    written with it. Two new jobs at one moment see each other (`operations.jobs.defining`). Of two edits either may not
+    see the other: such a circle does no harm, each of its jobs waits for the other."""
     if not members_in(after) or (before is not None and members_in(before) == members_in(after)):
         return
     reached: dict[str, str] = {}

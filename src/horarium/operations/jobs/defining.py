@@ -12,12 +12,15 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from horarium.model import Job
+from horarium.model import Job, Whole
+from horarium.model.records import Record, RecordChange
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.gathering import Gathered
 from horarium.operations.writing.signalling import announce_jobs
 from horarium.ports import Along
 
+JOINS = "join-defined"
+"""The record that is written with each new job that follows from others."""
 GROUP_MAX = 100
 """Definitions that are written together."""
 BYTES_MAX = 2_000_000
@@ -39,7 +42,7 @@ class Defining:
     """Adds new jobs of one namespace."""
 
     def __init__(self, context: Context) -> None:
-        self._store, self._signal = context.store, context.signal
+        self._store, self._signal, self._clock = context.store, context.signal, context.clock
         self._gathered: Gathered[NewJobs, list[bool]] = Gathered(
             self._write, at_once=True, together=_together, apart=True
         )
@@ -48,6 +51,19 @@ class Defining:
         """Add these, at most `BATCH_MAX`, each with its records. False: its name is taken. Where one of those written
         together can't be written, the others are."""
         return await self._gathered(NewJobs(jobs, along))
+
+    async def joins(self) -> int:
+        """A number that is higher after each job that was defined to follow from others."""
+        (record,) = await self._store.get_records([JOINS])
+        return 0 if record is None else record.version
+
+    async def add_join(self, job: Job, along: Along, seen: int) -> bool | None:
+        """Add one that follows from others. False: its name is taken; None: `joins` is another number by now."""
+        record = RecordChange(Record(name=JOINS, body=b"{}", version=seen + 1), seen)
+        if await self._store.write_whole(Whole(jobs=(job,), along=along, records=(record,)), self._clock.steady()):
+            announce_jobs(self._signal, [job])
+            return True
+        return None if await self.joins() != seen else False
 
     async def _write(self, group: Sequence[NewJobs]) -> list[list[bool] | Exception]:
         jobs = [job for asked in group for job in asked.jobs]

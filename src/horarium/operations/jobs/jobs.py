@@ -35,7 +35,7 @@ from horarium.operations.writing.contention import RACES_MAX, contended
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.named import job_named
 from horarium.operations.writing.tracing import asked_trace
-from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page
+from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, Store
 from horarium.rules.compiled import after_end, forget_trigger, words_of
 from horarium.rules.editing import backfill_fires, delete, edit, fires_beyond, pause, plan_backfill, plan_now
 from horarium.rules.joins import fire_of, is_join, repeating
@@ -95,10 +95,7 @@ class JobOperations:
         now = self._clock.now()
         job = await self.job_from(definition, now)
         require_reach(job)
-        await require_followed(self._store, job)
-        if job.on:
-            await require_channels(self._store, job)
-        (is_new,) = await self._defining.add([job], along_created([job], now))
+        (is_new,) = await _add(self._store, self._defining, [job], now)
         if not is_new:
             message = f"job {definition.name!r} exists already; use PUT to replace it, or another name"
             raise AlreadyExists(message, field="name")
@@ -109,15 +106,10 @@ class JobOperations:
         now = self._clock.now()
         jobs = [await self.job_from(definition, now) for definition in definitions]
         require_reach(*jobs)
-        beside = {job.name: job for job in jobs}
-        for job in jobs:
-            await require_followed(self._store, job, beside=beside)
-            await require_channels(self._store, job)
-        added: list[bool] = []
-        for start in range(0, len(jobs), BATCH_MAX):
-            batch = jobs[start : start + BATCH_MAX]
-            added += await self._defining.add(batch, along_created(batch, now))
-        return [job if new else None for job, new in zip(jobs, added, strict=True)]
+        return [
+            job if new else None
+            for job, new in zip(jobs, await _add(self._store, self._defining, jobs, now), strict=True)
+        ]
 
     async def job_from(
         self, definition: JobDefinition, now: Instant, beside: Mapping[str, Content] = NOT_STORED
@@ -393,6 +385,24 @@ class JobOperations:
         require_reach(job)
         await decide(Seen(job, [], now, [], Group(job, now)))
         return job
+
+
+async def _add(store: Store, defining: Defining, jobs: Sequence[Job], now: Instant) -> list[bool]:
+    """Check whom these follow, and write them. One that follows from others is written only if no other one was
+    meanwhile: two that are defined at one moment are no circle."""
+    beside = {job.name: job for job in jobs}
+    alone = len(jobs) == 1 and is_join(jobs[0])
+    for _ in range(RACES_MAX):
+        seen = await defining.joins() if alone else 0
+        for job in jobs:
+            await require_followed(store, job, beside=beside)
+            await require_channels(store, job)
+        if not alone:
+            batches = [jobs[start : start + BATCH_MAX] for start in range(0, len(jobs), BATCH_MAX)]
+            return [new for some in batches for new in await defining.add(some, along_created(some, now))]
+        if (added := await defining.add_join(jobs[0], along_created(jobs, now), seen)) is not None:
+            return [added]
+    raise contended(jobs[0].name)
 
 
 async def say_words(job: Job) -> None:

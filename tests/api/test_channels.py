@@ -53,6 +53,7 @@ async def test_what_is_no_channel_is_refused_with_its_field(api: Api) -> None:
         ({"type": "email", "to": []}, "to"),
         ({**OPS, "quiet_seconds": -1}, "quiet_seconds"),
         ({**OPS, "colour": "red"}, "colour"),
+        ({"type": "email", "to": ["a@b.c"], "template": {"text": "{{job}}"}}, "template"),
     ):
         reply = await api.send("PUT", "/channels/ops", channel)
         assert (reply.status, reply.json["field"]) == (422, field), reply.body

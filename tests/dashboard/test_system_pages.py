@@ -209,6 +209,11 @@ async def test_a_channel_is_added_edited_and_deleted(api: Api, visitor: Visitor)
     assert (await visitor.post("/channels", **edited)).status == 303
     stored = await api.operations.channels.get("ops")
     assert (stored.quiet_seconds, stored.system) == (60, True)
+    edited["template"] = '{"text": "{{message}} \\u00fc"}'
+    assert (await visitor.post("/channels", **edited)).status == 303
+    await visitor.open("/channels?edit=ops")
+    assert (await visitor.post("/channels", **{**edited, "template": "no JSON"})).status == 422
+    assert (await api.operations.channels.get("ops")).template == {"text": "{{message}} \u00fc"}
     assert "t0p" in repr(stored), "asterisks keep the secret"
     await visitor.open("/channels")
     assert (await visitor.post("/channels", **form)).status == 422, "there is one"

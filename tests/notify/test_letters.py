@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from horarium.clock import SECOND
-from horarium.delivery.letters import linked, request_of, text_of
+from horarium.delivery.letters import check_template, linked, request_of, text_of
+from horarium.errors import InvalidRequest
 from horarium.model import Disposition, Run, State
 from horarium.model.channels import Letter, Told
 from horarium.rules.following import OUTPUT_CHARS_MAX, _facts_of
@@ -75,3 +76,22 @@ def test_an_event_of_no_run_is_as_it_was() -> None:
     assert linked(letter, "https://jobs.example.com").events == letter.events
     (event,) = msgspec.json.decode(request_of(letter, "/", NOW, None).body or b"")["data"]["events"]
     assert set(event) == {"event", "job", "run_id", "fire_at", "at", "message", "count"}
+
+
+def test_a_channel_words_its_messages_by_a_template() -> None:
+    told = Told("failed", 'du"mp', "019a", None, "2026-11-22T03:00:05Z", "dump failed: {{job}}", count=2, seconds=4.2)
+    letter = linked(
+        Letter("id", "ops", NOW, (told, Told("late", "b", None, None, "", "b is late"))), "https://j.example"
+    )
+    wanted = 'ops 2 du"mp after 4.2: dump failed: {{job}} https://j.example/runs/019a  {{other}}'
+    template = "{{channel}} {{ count }} {{job}} after {{seconds}}: {{message}} {{url}} {{worker}} {{other}}"
+    assert text_of(letter, template) == wanted, "a value is not looked at again, a fact that is not there is empty"
+    body = request_of(letter, "/", NOW, None, {"text": template, "n": [1, "{{event}}"], "{{job}}": None}).body
+    assert msgspec.json.decode(body or b"") == {"text": wanted, "n": [1, "failed"], "{{job}}": None}
+    assert text_of(letter, "{{subject}}|{{text}}") == f"dump failed: {{{{job}}}} (and 1 more)|{text_of(letter)}"
+
+
+def test_a_placeholder_that_is_none_is_refused() -> None:
+    check_template({"text": ["{{text}}", "{{ url }}", "{{ }} { {x} } {{1 + 1}}"]})
+    with pytest.raises(InvalidRequest, match=r"there is no \{\{jobs\}\}; known: channel, subject, text, event"):
+        check_template({"text": ["{{jobs}}"]})

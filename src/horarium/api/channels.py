@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from msgspec import Struct
 
@@ -38,6 +39,7 @@ class ChannelView(Struct, omit_defaults=True):
     url: MaybeSecret | None = None
     signing_secret: MaybeSecret | None = None
     to: tuple[str, ...] | None = None
+    template: Any = None
     undelivered: UndeliveredView | None = None
 
 
@@ -51,6 +53,9 @@ class ChannelPage(Struct):
 EXAMPLES = (
     Example("webhook", {"type": "webhook", "url": "https://example.org/alerts"}),
     Example("email", {"type": "email", "to": ["ops@example.org"]}),
+    Example(
+        "template", {"type": "webhook", "url": "https://example.org/chat", "template": {"text": "{{message}} {{url}}"}}
+    ),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,8 @@ NAME = click.argument("name")
     help="Define a channel, or replace it.\n\n\b\nExamples:\n"
     "  horarium channel add ops --webhook https://example.org/alerts --signing-secret whsec_...\n"
     "  horarium channel add oncall --email ann@example.org --email bob@example.org\n"
-    "  horarium channel add chat --apprise 'slack://TOKEN_A/TOKEN_B/TOKEN_C'"
+    "  horarium channel add chat --apprise 'slack://TOKEN_A/TOKEN_B/TOKEN_C'\n"
+    '  horarium channel add room --webhook https://example.org/room --template \'{"text": "{{message}} {{url}}"}\''
 )
 @NAME
 @click.option("--webhook", metavar="URL", help="A signed POST to this URL.")
@@ -39,6 +41,9 @@ NAME = click.argument("name")
 @click.option("--group", type=DURATION, metavar="DURATION", help="How long a message waits for more of the same.")
 @click.option(
     "--quiet", type=DURATION, metavar="DURATION", help="How long nothing more is said of the same; an hour if left out."
+)
+@click.option(
+    "--template", metavar="TEXT", help="The message: text, or JSON for a webhook, with {{message}}, {{job}} and others."
 )
 @click.option("--system/--no-system", default=None, help="Whether it hears of lost nodes and queues without workers.")
 @on_server
@@ -51,9 +56,13 @@ def add(
     signing_secret: str | None,
     group: float | None,
     quiet: float | None,
+    template: str | None,
     system: bool | None,
 ) -> None:
-    fields = {"group_seconds": group, "quiet_seconds": quiet, "system": system, "signing_secret": signing_secret}
+    fields = {
+        "group_seconds": group, "quiet_seconds": quiet, "system": system, "signing_secret": signing_secret,
+        "template": _template(template, webhook),
+    }  # fmt: skip
     definition = {
         **_place(webhook, email, apprise),
         **{key: value for key, value in fields.items() if value is not None},
@@ -68,6 +77,15 @@ def _place(webhook: str | None, email: tuple[str, ...], apprise: str | None) -> 
         raise click.UsageError("give one of --webhook, --email and --apprise")
     (kind,) = given
     return {"type": kind, **({"to": list(email)} if email else {"url": webhook or apprise})}
+
+
+def _template(text: str | None, webhook: str | None) -> Any:
+    if text is None or webhook is None:
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise click.UsageError(f"--template: the body of a webhook is JSON: {error}") from None
 
 
 @channel.command("list", help="List channels.\n\n\b\nExample:\n  horarium channel list --json")

@@ -59,7 +59,7 @@ class Apprising:
     def __init__(self, *, allow_private: bool) -> None:
         self._allow_private = allow_private
 
-    async def send(self, url: str, letter: Letter) -> Outcome:
+    async def send(self, url: str, letter: Letter, template: str | None = None) -> Outcome:
         """Send one message to the service of this URL."""
         apprise = _library()
         if apprise is None:
@@ -69,15 +69,15 @@ class Apprising:
             return Failed("apprise knows no service by the channel's URL", retryable=False)
         try:
             async with asyncio.timeout(SEND_SECONDS):
-                return await asyncio.to_thread(_notify, service, letter, self._allow_private)
+                return await asyncio.to_thread(_notify, service, letter, template, self._allow_private)
         except TimeoutError:
             return Failed(f"timed out after {SEND_SECONDS:g} s")
 
 
-def _notify(service: Any, letter: Letter, allow_private: bool) -> Outcome:
+def _notify(service: Any, letter: Letter, template: str | None, allow_private: bool) -> Outcome:
     judge = Judge(allow_private=allow_private)
     with judging(judge):
-        sent = service.notify(body=text_of(letter), title=subject_of(letter))
+        sent = service.notify(body=text_of(letter, template), title=subject_of(letter))
     if sent:
         return Succeeded()
     if judge.refused is not None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from horarium.delivery.addresses import check_url
 from horarium.delivery.apprising import Apprising, check_service
-from horarium.delivery.letters import linked, request_of
+from horarium.delivery.letters import check_template, linked, request_of
 from horarium.delivery.mailing import Mailing
 from horarium.delivery.secrets import MissingSecret
 from horarium.delivery.signing import check_secret
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 def check_channel(channel: AnyChannel, allow_private: bool) -> None:
     """Raises InvalidRequest, with the field."""
+    if channel.template is not None:
+        check_template(channel.template)
     match channel:
         case WebhookChannel():
             try:
@@ -61,12 +63,12 @@ class Post:
         try:
             match channel:
                 case WebhookChannel():
-                    own, url = channel.signing_secret, secrets.read(channel.url)
+                    template, own, url = channel.template, channel.signing_secret, secrets.read(channel.url)
                     secret = secrets.signing(own) if own else self._secret
-                    return await self._http.post(url, lambda path, now: request_of(letter, path, now, secret))
+                    return await self._http.post(url, lambda path, now: request_of(letter, path, now, secret, template))
                 case EmailChannel():
                     return await self._mailing.send(channel, letter)
                 case AppriseChannel():
-                    return await self._apprising.send(secrets.read(channel.url), letter)
+                    return await self._apprising.send(secrets.read(channel.url), letter, channel.template)
         except MissingSecret as missing:
             return Failed(str(missing))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -9,10 +12,20 @@ from msgspec.structs import replace
 from horarium.clock import SECOND, Instant, to_text
 from horarium.delivery.message import JSON_TYPE, Request, user_agent
 from horarium.delivery.signing import sign
-from horarium.model.channels import Letter
+from horarium.delivery.template import Values, placeholders, render, render_text
+from horarium.errors import InvalidRequest
+from horarium.model.channels import TEMPLATE_CHARS_MAX, Letter
 
 SUBJECT_CHARS_MAX = 150
 TYPE = "horarium.notification"
+OF_EVENT = (
+    "event", "job", "run_id", "fire_at", "at", "message", "count", "attempt", "worker", "seconds", "exit_code",
+    "output", "url",
+)  # fmt: skip
+PLACES = ("channel", "subject", "text", *OF_EVENT)
+"""Placeholders of templates. Those of an event are of the first one; `text` tells all."""
+_KNOWN = placeholders(PLACES)
+_ANY = re.compile(r"\{\{ ?([a-z_.]{1,40}) ?\}\}")
 
 
 def subject_of(letter: Letter) -> str:
@@ -24,8 +37,29 @@ def subject_of(letter: Letter) -> str:
     return f"{line} (and {more} more)" if more else line
 
 
-def text_of(letter: Letter) -> str:
-    """The message for people."""
+def check_template(template: Any) -> None:
+    """Raises InvalidRequest for one that is too long, or with a name between braces that is not known."""
+    text = msgspec.json.encode(template).decode()
+    if len(text) > TEMPLATE_CHARS_MAX:
+        raise InvalidRequest(f"template: {TEMPLATE_CHARS_MAX:,} characters at most", field="template")
+    unknown = sorted(set(_ANY.findall(text)).difference(PLACES))
+    if unknown:
+        raise InvalidRequest(
+            f"template: there is no {{{{{unknown[0]}}}}}; known: {', '.join(PLACES)}", field="template"
+        )
+
+
+def _values_of(letter: Letter) -> Values:
+    first = letter.events[0]
+    facts = {name: getattr(first, name) for name in OF_EVENT}
+    values = {name: "" if value is None or value is UNSET else str(value) for name, value in facts.items()}
+    return {**values, "channel": letter.channel, "subject": subject_of(letter), "text": text_of(letter)}
+
+
+def text_of(letter: Letter, template: str | None = None) -> str:
+    """The message for people, by a template where there is one."""
+    if template is not None:
+        return render_text(template, _values_of(letter), _KNOWN)
     lines = []
     for told in letter.events:
         lines.append(f"{told.message}")
@@ -51,10 +85,14 @@ def linked(letter: Letter, public_url: str | None) -> Letter:
     return replace(letter, events=tuple(events))
 
 
-def request_of(letter: Letter, path: str, now: Instant, secret: str | None) -> Request:
-    """The message as Standard Webhooks asks for it: signed where there is a secret, its id the letter's at each try."""
-    data = {"channel": letter.channel, "events": letter.events}
-    body = msgspec.json.encode({"type": TYPE, "timestamp": to_text(letter.at), "data": data})
+def request_of(letter: Letter, path: str, now: Instant, secret: str | None, template: Any = None) -> Request:
+    """The message as Standard Webhooks asks for it: signed where there is a secret, its id the letter's at each try.
+    `template`: its body is this."""
+    if template is None:
+        data = {"channel": letter.channel, "events": letter.events}
+        body = msgspec.json.encode({"type": TYPE, "timestamp": to_text(letter.at), "data": data})
+    else:
+        body = msgspec.json.encode(render(template, _values_of(letter), known=_KNOWN))
     timestamp = now // SECOND
     headers = {
         "Content-Type": JSON_TYPE,

@@ -112,7 +112,7 @@ class Mailing:
         import aiosmtplib
 
         return await aiosmtplib.send(
-            mail_of(letter, server.sender, channel.to),
+            mail_of(letter, server.sender, channel),
             hostname=server.host,
             port=server.port,
             username=server.username,
@@ -124,14 +124,14 @@ class Mailing:
         )
 
 
-def mail_of(letter: Letter, sender: str, to: tuple[str, ...]) -> EmailMessage:
+def mail_of(letter: Letter, sender: str, channel: EmailChannel) -> EmailMessage:
     """The message as it is sent. Its id is the letter's, so that a repeated one can be known."""
     mail = EmailMessage()
     mail["From"] = sender
-    mail["To"] = ", ".join(to)
+    mail["To"] = ", ".join(channel.to)
     mail["Subject"] = subject_of(letter)
     mail["Date"] = formatdate(letter.at / SECOND)
     mail["Message-ID"] = make_msgid(domain=sender.rpartition("@")[2]).replace("<", f"<{letter.id}.", 1)
     mail["Auto-Submitted"] = "auto-generated"
-    mail.set_content(text_of(letter))
+    mail.set_content(text_of(letter, channel.template))
     return mail

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -21,10 +21,12 @@ EVENTS_MAX = 50
 MEMBERS_MAX = 1_000
 """Notifications that one message tells."""
 MESSAGE_CHARS_MAX = 500
+TEMPLATE_CHARS_MAX = 8_192
 
 Address = Annotated[str, Meta(max_length=320, pattern=r"^[^@\s<>,;]+@[^@\s<>,;]+(?!\n)$")]
 GroupSeconds = Annotated[float, Meta(ge=0, le=600)]
 QuietSeconds = Annotated[float, Meta(ge=0, le=24 * 3600)]
+Text = Annotated[str, Meta(min_length=1, max_length=TEMPLATE_CHARS_MAX)]
 
 
 class Channel(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="type"):
@@ -39,24 +41,29 @@ class Channel(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
 
 
 class WebhookChannel(Channel, tag="webhook", frozen=True, kw_only=True):
-    """A signed POST to a URL, after Standard Webhooks. `signing_secret` is write-only; left out, the server's signs."""
+    """A signed POST to a URL, after Standard Webhooks. `signing_secret` is write-only; left out, the server's signs.
+    `template`: the body, any JSON value, with placeholders in its strings."""
 
     url: Annotated[str, Meta(min_length=1, max_length=URL_CHARS_MAX)] | SecretRef
     signing_secret: MaybeSecret | None = None
+    template: Any = None
     kind: ClassVar[str] = "webhook"
 
 
 class EmailChannel(Channel, tag="email", frozen=True, kw_only=True):
-    """A message by the server of the setting `smtp_url`."""
+    """A message by the server of the setting `smtp_url`. `template`: its text, with placeholders."""
 
     to: Annotated[tuple[Address, ...], Meta(min_length=1, max_length=RECIPIENTS_MAX)]
+    template: Text | None = None
     kind: ClassVar[str] = "email"
 
 
 class AppriseChannel(Channel, tag="apprise", frozen=True, kw_only=True):
-    """Any service that the library `apprise` speaks to. The URL is write-only: it holds the service's keys."""
+    """Any service that the library `apprise` speaks to. The URL is write-only: it holds the service's keys.
+    `template`: the text, with placeholders."""
 
     url: Annotated[str, Meta(min_length=1, max_length=URL_CHARS_MAX)] | SecretRef
+    template: Text | None = None
     kind: ClassVar[str] = "apprise"
 
 

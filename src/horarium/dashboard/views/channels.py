@@ -14,7 +14,7 @@ from horarium.dashboard.marks import mark_of
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.errors import InvalidRequest
 from horarium.model import Run
-from horarium.model.channels import AnyChannel
+from horarium.model.channels import AnyChannel, AppriseChannel, EmailChannel
 from horarium.model.targets import NOTIFY_QUEUE
 from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX, RunFilter
@@ -22,7 +22,7 @@ from horarium.wire.channels import shown_channel
 
 TYPES = (("webhook", "Webhook, signed"), ("email", "Email"), ("apprise", "A service of the library apprise"))
 NEW = {"was": "", "name": "", "type": "webhook", "to": "", "signing_secret": "", "group": "1", "quiet": "3600",
-       "system": "1"}  # fmt: skip
+       "system": "1", "template": ""}  # fmt: skip
 
 
 class Channels:
@@ -112,7 +112,14 @@ def _form_of(name: str, channel: AnyChannel) -> dict[str, str]:
         "group": f"{channel.group_seconds:.15g}",
         "quiet": f"{channel.quiet_seconds:.15g}",
         "system": "1" if channel.system else "",
+        "template": _template_text(channel),
     }
+
+
+def _template_text(channel: AnyChannel) -> str:
+    if channel.template is None or isinstance(channel, EmailChannel | AppriseChannel):
+        return channel.template or ""
+    return json.dumps(channel.template, ensure_ascii=False)
 
 
 def _written(value: Any) -> str:
@@ -143,8 +150,19 @@ def _channel_of(form: dict[str, str]) -> AnyChannel:
         made["url"] = _read(form["to"])
     if form["type"] == "webhook" and form["signing_secret"]:
         made["signing_secret"] = _read(form["signing_secret"])
+    if form["template"]:
+        made["template"] = _template_of(form)
     try:
         channel: AnyChannel = msgspec.convert(made, AnyChannel)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"channel: {error}", field="to") from None
     return channel
+
+
+def _template_of(form: dict[str, str]) -> Any:
+    if form["type"] != "webhook":
+        return form["template"]
+    try:
+        return json.loads(form["template"])
+    except ValueError as error:
+        raise InvalidRequest(f"template: the body of a webhook is JSON: {error}", field="template") from None

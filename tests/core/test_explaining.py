@@ -71,6 +71,14 @@ def test_a_time_that_the_clock_skips(kind: type, gap: str, at: str, fires: bool,
     assert became in found.reason
 
 
+@pytest.mark.parametrize(("repeat", "at", "which"), [("first", "+01:00", "first"), ("second", "+02:00", "second")])
+def test_a_time_that_the_clock_shows_twice(repeat: str, at: str, which: str) -> None:
+    found = told(cron("30 2 * * *", repeat=repeat), f"2027-10-31T02:30:00{at}")
+    assert not found.fires
+    assert found.reason.startswith(f"02:30 comes twice on that day in Europe/Berlin, and the rule fires at the {which}")
+    assert "twice" not in told(cron("30 2 * * *", repeat=repeat), f"2027-10-31T02:31:00{at}").reason
+
+
 def test_what_the_rule_names_itself_is_not_in_the_gap() -> None:
     assert told(cron("30 3 * * *"), "2027-03-28T03:30:00+02:00").reason == "the rule fires then: it will run"
     assert told(cron("30 2 * * *", gap="shift"), "2027-03-28T03:00:00+02:00").disposition is None

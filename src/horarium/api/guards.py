@@ -37,6 +37,8 @@ GUESSABLE_CHARS = 32
 """Of server keys those that are shorter are guarded against guessing."""
 PATH_CHARS_SHOWN = 500
 HOSTS_KNOWN_MAX = 1_000
+PROBES = frozenset({"/healthz", "/readyz"})
+"""Answered under any name: without a key they say nothing but a status."""
 """Names that were found to be this server's, so that they are not read again with each request."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 OWN_SITES = frozenset({"same-origin", "none"})
@@ -220,6 +222,8 @@ class KnownHosts:
         if not _HOST.fullmatch(host):
             raise MalformedRequest("Invalid host header")
         if not self._hosts.allow(host):
+            if connection.scope["path"] in PROBES:
+                return
             self._count("host")
             raise WrongHost(
                 f"{host[:200]!r} is not a name of this server; if it should be one, add it with "

@@ -3,8 +3,8 @@
 A page can make its own host name resolve to this server's address (DNS rebinding); the browser then takes this server
 for the page's own and sends all that the page asks. Such a request still carries the page's host name in `Host`, so a
 server that answers only to its own names is out of reach. An address can't be rebound: a page that was loaded from an
-address came from the server at that address. No path is exempt: a load balancer that probes by address is allowed
-beyond loopback, and one that sends another name can be allowed by that name.
+address came from the server at that address. Only probes are exempt (`/healthz`, `/readyz`): they ask by the name of a
+service, and without a key learn nothing but a status.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import click
 
 from horarium.cli.fields import duration_seconds
 from horarium.model import Occasion
+from horarium.model.follows import TIMED
 
 _EXAMPLE = "failed=notify:ops, late=notify:ops,seconds=5m or completed=trigger:report,payload=result"
 
@@ -24,7 +25,10 @@ def follows_of(texts: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
         kind, colon, name = action.partition(":")
         if not equals or not colon or not name or kind not in ("notify", "trigger"):
             raise click.UsageError(f"--on: {text!r} says no action; give one such as {_EXAMPLE}")
-        on.setdefault(event, []).append({kind: name, **dict(_option(option, text) for option in options)})
+        found = dict(_option(option, text) for option in options)
+        if event in TIMED and "seconds" not in found:
+            raise click.UsageError(f"--on: {event} after how long? Such as {event}={kind}:{name},seconds=5m")
+        on.setdefault(event, []).append({kind: name, **found})
     return on
 
 

@@ -127,7 +127,7 @@ POLICY_OPTIONS = [
         "on",
         multiple=True,
         metavar="EVENT=ACTION:NAME",
-        help="What follows, such as failed=notify:ops or completed=trigger:report; repeatable.",
+        help="What follows: failed=notify:ops, late=notify:ops,seconds=5m, completed=trigger:report; repeatable.",
     ),
 ]
 

@@ -17,7 +17,7 @@ from horarium.errors import Forbidden
 
 FAILED_SINCE = timedelta(hours=1)
 SHOWN_MAX = 10
-SILENT_AFTER = timedelta(seconds=60)
+SILENT_AFTER = timedelta(seconds=30)
 """A node that has not stopped and gave no sign of life for this long is called silent."""
 FAILED_COLUMNS = (
     Column("id", whole=True, id=True), Column("job", whole=True), Column("fire_at", when=True, title="fired"),

@@ -173,10 +173,19 @@ class Worker:
             return failed(run, Stopped("it returned")) if run.cancel_requested.seen else completed(run, result)
         except Exception as error:
             trace = None if isinstance(error, Failure) else error  # one that was raised on purpose says it all
-            log.warning("run %s of %s, attempt %d failed: %s", run.id, run.job, run.attempt, error, exc_info=trace)
+            log.warning(
+                "run %s of %s, attempt %d failed: %s",
+                run.id,
+                run.job or run.view.queue,
+                run.attempt,
+                error,
+                exc_info=trace,
+            )
             return failed(run, error)
         except SystemExit as error:
-            log.warning("run %s of %s, attempt %d called exit(%s)", run.id, run.job, run.attempt, error.code)
+            log.warning(
+                "run %s of %s, attempt %d called exit(%s)", run.id, run.job or run.view.queue, run.attempt, error.code
+            )
             return report_of(run, "failed", error=f"it called exit({error.code})")
 
 

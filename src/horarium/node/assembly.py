@@ -29,6 +29,7 @@ from horarium.operations.writing.tracing import Tracing
 from horarium.ports import Bus, Delivery, Signal, Store
 from horarium.services.alerts.batches import BatchCounter
 from horarium.services.alerts.breaker import Breaker, Counted, Limits
+from horarium.services.alerts.endings import Endings
 from horarium.services.alerts.follow import FollowDelivery
 from horarium.services.alerts.joins import Joiner
 from horarium.services.alerts.notifier import NotifyDelivery
@@ -219,6 +220,7 @@ class Assembly:
         return [
             Watcher(store, clock, signal, operations.following, operations.reconciler.holding),
             Troubles(store, clock, signal, operations.channels, operations.stats),
+            Endings(store, clock, signal, operations.channels, self._options.certificate),
             Unanswered(store, clock, operations.settling),
             BatchCounter(store, operations.runs.batching, operations.batches),
             Joiner(operations.reconciler.joining),

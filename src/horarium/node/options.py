@@ -54,6 +54,7 @@ class Options:
     buses: Mapping[str, str | Bus] | None = None
     smtp_url: str | None = None
     public_url: str | None = None
+    certificate: str | None = None
     secrets_env_prefix: str = ENV_PREFIX_DEFAULT
     secrets_dir: str = DIR_DEFAULT
     secrets_allowed: Sequence[str] = ALLOWED_DEFAULT

@@ -18,6 +18,7 @@ from horarium.errors import HorariumError, TooExpensive
 from horarium.model import UNFINISHED, Cause, Disposition, EventKind, Job, Run, State
 from horarium.model.holds import HeldMissed, Hold
 from horarium.rules.approving import is_waiting, last_word
+from horarium.rules.foreseeing import gap_policy, with_gap
 from horarium.rules.holds import hold_at, words_of_hold
 from horarium.rules.missed import as_run, waits
 from horarium.rules.overridden import moved_to, of_fire, run_moved_to, said
@@ -27,7 +28,7 @@ from horarium.triggers.budget import PLAN_STEPS, limited
 from horarium.triggers.business import BusinessDay
 from horarium.triggers.compose import Except, meaning_of, zone_of
 from horarium.triggers.words import MONTHS, WEEKDAYS, say_list
-from horarium.triggers.zones import Gap, Zone, get_zone
+from horarium.triggers.zones import Gap, Repeat, Zone, get_zone
 
 EXPLAIN_STEPS = 2 * PLAN_STEPS
 """For one explanation, or a list of them."""
@@ -307,29 +308,6 @@ def _became(trigger: Trigger, zone: Zone, at: Instant, gap: _Gap, said: str) -> 
     return f"{said}: moved to {_clock(zone, gap.start if policy is Gap.RUN_AT_TRANSITION else at)}"
 
 
-def with_gap(spec: Mapping[str, Any], gap: Gap) -> dict[str, Any]:
-    """The same rule with another policy for gaps, members too."""
-    changed: dict[str, Any] = dict(spec)
-    if spec.get("type") in ("cron", "rrule"):
-        changed["gap"] = str(gap)
-    if isinstance(spec.get("trigger"), Mapping):
-        changed["trigger"] = with_gap(spec["trigger"], gap)
-    if isinstance(spec.get("triggers"), list):
-        changed["triggers"] = [with_gap(member, gap) for member in spec["triggers"]]
-    return changed
-
-
-def gap_policy(spec: Mapping[str, Any]) -> Gap | None:
-    """The policy of the rule, or of its first member that has one."""
-    match spec.get("type"):
-        case "cron":
-            return Gap(spec.get("gap", Gap.RUN_AT_TRANSITION))
-        case "rrule":
-            return Gap(spec.get("gap", Gap.SHIFT))
-    members = [spec.get("trigger"), *spec.get("triggers", ())]
-    return next((found for each in members if isinstance(each, Mapping) and (found := gap_policy(each))), None)
-
-
 def _said_of_gap(missing: datetime, zone: Zone) -> str:
     return f"in the gap of {_day(missing.date())} ({missing:%H:%M} does not exist in {zone.key})"
 
@@ -342,12 +320,21 @@ def _mismatch(trigger: Trigger, zone: Zone, at: Instant) -> str:
     rule = trigger.words()
     try:
         here = _wall(zone.to_wall(at // SECOND))
+        if which := _other_that_fires(trigger, zone, at):
+            return f"{here:%H:%M} comes twice on that day in {zone.key}, and the rule fires at the {which} ({rule})"
         same_day = _times_around(trigger, zone, here.date(), at)
         if same_day:
             return f"not at {here:%H:%M:%S}: around it, on that day, it fires at {say_list(same_day)} ({rule})"
         return f"{_mismatched_day(_days_from(trigger, zone, at), here.date())} ({rule})"
     except TooExpensive:
         return f"the rule does not fire then ({rule})"
+
+
+def _other_that_fires(trigger: Trigger, zone: Zone, at: Instant) -> str | None:
+    """Which of the two times that a clock shows then, when it goes back, is a fire time instead."""
+    both = zone.to_utc(zone.to_wall(at // SECOND), repeat=Repeat.BOTH)
+    pairs = zip(both, ("first", "second"), strict=False) if len(both) > 1 else ()
+    return next((name for each, name in pairs if each != at // SECOND and _fires(trigger, each * SECOND)), None)
 
 
 def _mismatched_day(days: list[date], asked: date) -> str:

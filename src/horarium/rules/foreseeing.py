@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from horarium.clock import DAY, SECOND, Instant, to_datetime
 from horarium.model import Job
-from horarium.rules.explaining import gap_policy, with_gap
 from horarium.rules.planning import job_fires, trigger_of
 from horarium.triggers import Trigger, parse_trigger
 from horarium.triggers.compose import zone_of
@@ -63,3 +63,26 @@ def gaps(zone: Zone, since: int, until: int) -> Iterator[tuple[int, int]]:
         if skipped > 0:
             yield segment.end, skipped
         at = segment.end
+
+
+def with_gap(spec: Mapping[str, Any], gap: Gap) -> dict[str, Any]:
+    """The same rule with another policy for gaps, members too."""
+    changed: dict[str, Any] = dict(spec)
+    if spec.get("type") in ("cron", "rrule"):
+        changed["gap"] = str(gap)
+    if isinstance(spec.get("trigger"), Mapping):
+        changed["trigger"] = with_gap(spec["trigger"], gap)
+    if isinstance(spec.get("triggers"), list):
+        changed["triggers"] = [with_gap(member, gap) for member in spec["triggers"]]
+    return changed
+
+
+def gap_policy(spec: Mapping[str, Any]) -> Gap | None:
+    """The policy of the rule, or of its first member that has one."""
+    match spec.get("type"):
+        case "cron":
+            return Gap(spec.get("gap", Gap.RUN_AT_TRANSITION))
+        case "rrule":
+            return Gap(spec.get("gap", Gap.SHIFT))
+    members = [spec.get("trigger"), *spec.get("triggers", ())]
+    return next((found for each in members if isinstance(each, Mapping) and (found := gap_policy(each))), None)

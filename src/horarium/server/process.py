@@ -270,6 +270,7 @@ def _options(settings: Settings, report_url: str) -> Options:
         secrets_dir=settings.secrets_dir,
         secrets_allowed=settings.secrets_allowed,
         public_url=settings.public_url if settings.dashboard else None,
+        certificate=settings.tls_cert,
         report_url=report_url,
         report_secret=settings.api_keys[0] if settings.api_keys else None,
         plan_ahead_seconds=settings.plan_ahead_seconds,

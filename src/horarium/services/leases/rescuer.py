@@ -87,7 +87,14 @@ class Rescuer(Service):
         rescued = [change.run for change, done in zip(changes, written, strict=True) if done]
         self._telemetry.rescued(rescued)
         for run in rescued:
-            self._log.warning(now, "run %s is %s: %s", run.id, run.state, run.error or run.history[-1].message)
+            self._log.warning(
+                now,
+                "run %s of %s is %s: %s",
+                run.id,
+                run.job or run.queue,
+                run.state,
+                run.error or run.history[-1].message,
+            )
         return now if is_full and (rescued or waiting) else next_at
 
     async def _jobs(self, runs: list[Run]) -> dict[str, Job]:

@@ -120,4 +120,5 @@ class Collector(Service):
         for ended, answer in zip(stale, await self._settling.settle(reports), strict=True):
             if not isinstance(answer, Run):
                 self._telemetry.lease_lost()
-                self._log.warning(self._clock.now(), "run %s: its lease was lost, so its outcome is void", ended.run.id)
+                void = "run %s of %s: its lease was lost, so its outcome is void"
+                self._log.warning(self._clock.now(), void, ended.run.id, ended.run.job or ended.run.queue)

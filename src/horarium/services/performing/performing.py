@@ -207,7 +207,7 @@ class Performing:
             stopped = attempt.stop is not None
             outcome = _ended_early(attempt, INTERRUPTED) if stopped else Failed("cancelled by its own doing")
         except Exception as error:
-            log.exception("run %s: its target failed", run.id)
+            log.exception("run %s of %s: its target failed", run.id, run.job or run.queue)
             outcome = Failed(f"{type(error).__name__}: {error}")
         finally:
             attempt.over()

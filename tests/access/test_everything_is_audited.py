@@ -172,6 +172,10 @@ API = [
     Case("PUT /rates/{key}", "rate.set", "rate/a", LIMIT),
     Case("DELETE /rates/{key}", "rate.reset", "rate/a", before=True, after=False),
     Case("POST /keys", "key.create", "key/a", {"name": "a", "roles": ["viewer"]}),
+    Case("POST /attention/acknowledge", "attention.acknowledge", "attention/unserved/pull/work",
+         {"cause": "unserved/pull/work", "reason": "known"}),
+    Case("POST /attention/reopen", "attention.open", "attention/unserved/pull/work", {"cause": "unserved/pull/work"},
+         before=True, after=False),
     Case("DELETE /keys/{name}", "key.revoke", "key/a", after=False),
     Case("DELETE /sessions/{session}", "session.end", f"session/{SESSION}", after=False),
     Case("DELETE /jobs/{name}", "job.delete", "job/a", before=True, after=False),
@@ -183,7 +187,7 @@ async def test_each_change_through_the_api_leaves_one_entry(opened: Store) -> No
     await Sessions(store, api.clock, ones).begin("key", "0")
     seen: set[str] = set()
     for case in API:
-        api.clock.advance(1)
+        api.clock.advance(61 if "acknowledge" in case.what else 1)
         run = await the_run(api.store, case)
         method, _, path = case.what.partition(" ")
         about = await the_hold(api.store) if path.startswith("/holds") else run

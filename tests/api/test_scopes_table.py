@@ -27,7 +27,7 @@ API = {
         "GET /jobs/{name}/versions", "GET /jobs/{name}/overrides",
         "GET /upcoming", "POST /preview", "GET /calendars", "GET /calendars/{name}",
         "GET /calendars/{name}/days", "GET /plans", "POST /plans", "GET /forecast", "GET /feeds",
-        "GET /rates", "GET /queues", "GET /queues/{queue}",
+        "GET /rates", "GET /attention", "GET /queues", "GET /queues/{queue}",
     ),
     Scope.JOBS_WRITE: (
         "POST /jobs", "PUT /jobs/{name}", "PATCH /jobs/{name}", "DELETE /jobs/{name}", "POST /jobs/{name}/revert",
@@ -46,6 +46,7 @@ API = {
         "DELETE /jobs/{name}/fires/{instant}",
         "POST /jobs/{name}/resume", "POST /runs/cancel", "POST /runs/retry", "POST /runs/{id}/cancel",
         "POST /runs/{id}/retry", "POST /holds", "PATCH /holds/{id}", "DELETE /holds/{id}",
+        "POST /attention/acknowledge", "POST /attention/reopen",
     ),
     Scope.RUNS_DEFINE: (
         "POST /runs", "POST /runs/batch", "POST /batches", "POST /batches/{id}/runs", "POST /batches/{id}/close",

@@ -126,7 +126,7 @@ async def test_jobs_that_fail_with_one_error_are_one_line_which_is_acknowledged(
 async def test_a_count_that_met_its_bound_says_at_least(
     api: Api, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("horarium.dashboard.attention.FAILING_MAX", 5)
+    monkeypatch.setattr("horarium.operations.looking.attending.FAILING_MAX", 5)
     names = [f"job-{number}" for number in range(8)]
     for name in names:
         await api.add_job(name)

@@ -17,6 +17,7 @@ from horarium.access.keys import Keys as NamedKeys
 from horarium.access.tokens import Tokens
 from horarium.api.access import AccessApi, Callers, SignInPlace
 from horarium.api.approvals import Approvals
+from horarium.api.attention import AttentionApi
 from horarium.api.batches import BatchesApi
 from horarium.api.bulk import BulkRuns
 from horarium.api.calendars import CalendarsApi
@@ -115,7 +116,7 @@ def create_app(
         *Runs(operations).endpoints(), *BulkRuns(operations).endpoints(), *system.endpoints(), *feeds.endpoints(),
         *JobVersions(operations).endpoints(), *AccessApi(operations, named, entropy).endpoints(), *rates.endpoints(),
         *Explanations(operations).endpoints(), *ChannelsApi(operations).endpoints(), *PlansApi(operations).endpoints(),
-        *_when_not_to_run(operations), *QueuesApi(operations).endpoints(),
+        *_when_not_to_run(operations), *QueuesApi(operations).endpoints(), *AttentionApi(operations).endpoints(),
     ]  # fmt: skip
     measured = [] if metrics == "off" else [system.metrics_endpoint(open=metrics == "open")]
     place, pings = SignInPlace(tokens, client_id, public_url), Pings(operations)

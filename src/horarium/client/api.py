@@ -27,6 +27,7 @@ from horarium.client.answers import (
     Runs,
 )
 from horarium.client.approvals import Approvals
+from horarium.client.attention import Attention
 from horarium.client.batches import Batches
 from horarium.client.calendars import Calendars
 from horarium.client.channels import Channels
@@ -69,6 +70,7 @@ class Client(Watching, ManyRuns):
         self.overrides = Overrides(self._transport)
         self.plans = Plans(self._transport)
         self.feeds = Feeds(self._transport)
+        self.attention = Attention(self._transport)
         self.sessions = SignedIn(self._transport)
 
     @property

@@ -18,29 +18,31 @@ import msgspec
 from msgspec import Struct
 
 from horarium.access.acting import who_reads
-from horarium.clock import DAY, MINUTE, SECOND, Instant
+from horarium.clock import DAY, Instant
 from horarium.dashboard import causes
 from horarium.dashboard.formats import counted, duration, span
-from horarium.dashboard.marks import FAILED, LATE, LATE_AFTER, LOST, Mark, error_line, error_sort, mark_of
+from horarium.dashboard.marks import FAILED, LATE, LOST, Mark, error_line, error_sort, mark_of
 from horarium.model import Health, Job, Node, Run, State
 from horarium.model.channels import Untold
-from horarium.operations.deciding.acknowledging import Acknowledged, Acknowledging, Cause
+from horarium.operations.deciding.acknowledging import Acknowledged, Cause
 from horarium.operations.facade import Operations
-from horarium.ports import PAGE_MAX, JobFilter, Page, QueueStats, RunFilter, Stats
+from horarium.operations.looking.attending import (
+    Attending,
+    of_failing,
+    of_late,
+    of_lost,
+    of_unserved,
+    of_untold,
+)
+from horarium.operations.looking.attending import is_gone as is_gone
+from horarium.operations.looking.attending import is_lost as is_lost
+from horarium.ports import PAGE_MAX, JobFilter, Page, QueueStats, Stats
 from horarium.rules.holds import standing
 
-PENDING_STATES = frozenset({State.PENDING})
-LOOKED_BACK = DAY
 JOBS_SHOWN_MAX = 20
 QUEUES_SHOWN_MAX = 10
-FAILING_MAX = 1_000
-"""Failing jobs that are counted; the count of more is given as a lower bound."""
-LATE_PAGES_MAX = 5
-"""Pages of waiting runs that are searched for late ones."""
 LAST_RUNS = 10
 ALIKE_NAMED = 3
-LOST_AFTER = 45 * SECOND
-"""A node that gave no sign for this long, and did not say that it stops, is lost."""
 
 
 class Trouble(Struct, frozen=True):
@@ -135,7 +137,7 @@ class Watching:
 
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
-        self._acknowledging = Acknowledging(operations.context)
+        self._attending = Attending(operations.context, operations.channels.untold, operations.stats, operations.nodes)
         self._found: Attention | None = None
         self._found_at = 0.0
         self._turn = asyncio.Lock()
@@ -159,28 +161,22 @@ class Watching:
     async def _look(self) -> Attention:
         operations, now = self._operations, self._operations.clock.now()
         paused = JobFilter(enabled=False, finished=False)
-        stats, nodes, failing, waiting, undelivered, resting = await asyncio.gather(
-            operations.stats(),
-            operations.nodes(),
-            self._failing(now),
-            self._waiting(now),
-            operations.channels.untold(now - LOOKED_BACK),
-            operations.store.list_jobs(paused, None, PAGE_MAX),
+        found, resting = await asyncio.gather(
+            self._attending.faults(now), operations.store.list_jobs(paused, None, PAGE_MAX)
         )
-        late, more_late = waiting
-        unserved = [queue for queue in stats.queues if queue.unserved]
+        stats, nodes, failing, more_failing, late, more_late, undelivered, lost, unserved = found
         no_worker = {queue.queue for queue in unserved}
-        acks = await self._acknowledging.known()
+        acks = await self._attending.acknowledging.known()
         parted = partial(causes.parted, acks, now)
-        ill = parted(failing.items(), lambda item: causes.failing(*item))
-        slow = parted(late.items(), lambda item: causes.late(*item))
-        untold = parted(undelivered.items(), lambda item: causes.untold(*item))
-        gone = parted((node for node in nodes if is_gone(node, now)), causes.lost)
-        alone = parted(unserved, lambda queue: causes.unserved(queue, now))
+        ill = parted(failing.items(), lambda item: of_failing(*item))
+        slow = parted(late.items(), lambda item: of_late(*item))
+        untold = parted(undelivered.items(), lambda item: of_untold(*item))
+        gone = parted(lost, of_lost)
+        alone = parted(unserved, lambda queue: of_unserved(queue, now))
         troubles, known = [
             [
                 *(_undelivered(name, each, now) for name, each in untold[side][:JOBS_SHOWN_MAX]),
-                *await self._worst(dict(ill[side]), acks if side else {}, now),
+                *await self._worst(dict(ill[side]), acks if side else {}, now, cut=more_failing),
                 *_lost(gone[side], now),
                 *(_held(await self._standing(now)) if side == 0 else ()),
                 *_unserved(alone[side], late, now),
@@ -188,7 +184,7 @@ class Watching:
             ]
             for side in (0, 1)
         ]
-        cut = {"failing"} if len(failing) >= FAILING_MAX else set()
+        cut = {"failing"} if more_failing else set()
         return Attention(
             tuple(troubles),
             stats,
@@ -206,38 +202,20 @@ class Watching:
         holds = self._operations.holds
         return standing(await holds.seen(self._operations.reconciler.holding.known), now)
 
-    async def _failing(self, now: Instant) -> dict[str, Health]:
-        """Jobs whose last runs failed, those that fail for longest first."""
-        failing = await self._operations.store.failing_jobs(FAILING_MAX)
-        jobs = await self._operations.store.get_jobs_by_id(list(failing))
-        found = {job.name: failing[job.id] for job in jobs if job is not None and _matters(job, failing[job.id], now)}
-        return dict(sorted(found.items(), key=lambda item: (-item[1].failures_in_a_row, item[0])))
-
-    async def _worst(self, failing: dict[str, Health], acks: Mapping[str, Acknowledged], now: Instant) -> list[Trouble]:
-        """A line for each error: those of most jobs first, then those that lasted longest."""
+    async def _worst(
+        self, failing: dict[str, Health], acks: Mapping[str, Acknowledged], now: Instant, *, cut: bool
+    ) -> list[Trouble]:
+        """A line for each error: those of most jobs first, then those that lasted longest. `cut`: there may be more."""
         groups = causes.by_error(failing, acks)
         worst, rest = groups[:JOBS_SHOWN_MAX], groups[JOBS_SHOWN_MAX:]
         lasts = await last_runs_of(self._operations, [names[0] for names in worst if len(names) == 1], LAST_RUNS)
         shown = [
             _failing(names[0], failing[names[0]], lasts[names[0]], now)
             if len(names) == 1
-            else _failing_alike({name: failing[name] for name in names}, now, cut=len(failing) >= FAILING_MAX)
+            else _failing_alike({name: failing[name] for name in names}, now, cut=cut)
             for names in worst
         ]
         return [*shown, *_and_more(sum(map(len, rest)), "failing", "fail", FAILED, len(rest))]
-
-    async def _waiting(self, now: Instant) -> tuple[dict[str, Run], bool]:
-        """The oldest late run of each job, the latest first; and whether there may be late runs beyond those read."""
-        where, after = RunFilter(states=PENDING_STATES, until=max(now - LATE_AFTER, 1)), None
-        oldest: dict[str, Run] = {}
-        for _ in range(LATE_PAGES_MAX):
-            page = await self._operations.store.list_runs(where, after, PAGE_MAX)
-            late = (run for run in page.items if run.job is not None and run.due_at <= now - LATE_AFTER)
-            oldest.update((run.job or "", run) for run in late)
-            after = page.next_after
-            if after is None:
-                break
-        return dict(sorted(oldest.items(), key=lambda item: (item[1].due_at, item[0]))), after is not None
 
 
 async def last_runs(operations: Operations, job: str, count: int) -> tuple[Run, ...]:
@@ -252,12 +230,6 @@ async def last_runs_of(
     end = operations.clock.now() + 1 if until is None else until
     found = await operations.store.last_runs(jobs, 0 if since is None else since, end, count) if jobs else {}
     return {job: tuple(runs) for job, runs in found.items()}
-
-
-def _matters(job: Job, health: Health, now: Instant) -> bool:
-    """Whether its failures may still need attention: those of a job that is paused or over do for a day."""
-    last = health.last_run
-    return job.deleted_at is None and (job.active or (last is not None and now - last.finished_at < LOOKED_BACK))
 
 
 def channel_of(notification: Run) -> str:
@@ -286,7 +258,7 @@ def _failing(name: str, health: Health, runs: Sequence[Run], now: Instant) -> Tr
         link=f"/jobs/{name}",
         button="Open job",
         runs=tuple(runs),
-        causes=(causes.failing(name, health),),
+        causes=(of_failing(name, health),),
     )
 
 
@@ -307,7 +279,7 @@ def _failing_alike(failing: dict[str, Health], now: Instant, *, cut: bool) -> Tr
         mark=FAILED,
         link=f"/failures?span={length}&open={error_sort(newest.error)}",
         button="Open error",
-        causes=tuple(causes.failing(name, failing[name]) for name in names),
+        causes=tuple(of_failing(name, failing[name]) for name in names),
     )
 
 
@@ -323,7 +295,7 @@ def _late(late: dict[str, Run], unserved: set[str], now: Instant) -> list[Troubl
             mark=LATE,
             link=f"/runs/{late[name].id}",
             button="Open run",
-            causes=(causes.late(name, late[name]),),
+            causes=(of_late(name, late[name]),),
         )
         for name in names[:JOBS_SHOWN_MAX]
     ]
@@ -357,7 +329,7 @@ def _undelivered(channel: str, untold: Untold, now: Instant) -> Trouble:
         mark=FAILED,
         link=f"/runs/{untold.run_id}",
         button="Open run",
-        causes=(causes.untold(channel, untold),),
+        causes=(of_untold(channel, untold),),
     )
 
 
@@ -377,7 +349,7 @@ def _unserved(queues: Sequence[QueueStats], late: dict[str, Run], now: Instant) 
                 mark=LATE,
                 link=f"/runs?queue={quote(queue.queue, safe='')}&state=pending",
                 button="Open runs",
-                causes=(causes.unserved(queue, now),),
+                causes=(of_unserved(queue, now),),
             )
         )
     if others := queues[QUEUES_SHOWN_MAX:]:
@@ -394,16 +366,6 @@ def _unserved(queues: Sequence[QueueStats], late: dict[str, Run], now: Instant) 
             )
         )
     return found
-
-
-def is_lost(node: Node, now: Instant) -> bool:
-    """Whether a node vanished without a word."""
-    return node.stopped_at is None and now - node.beat_at > LOST_AFTER
-
-
-def is_gone(node: Node, now: Instant) -> bool:
-    """Whether it is lost for so long that a person should know."""
-    return is_lost(node, now) and now - node.beat_at > MINUTE
 
 
 def _held(holds: Sequence[tuple[str, str]]) -> list[Trouble]:
@@ -431,7 +393,7 @@ def _lost(nodes: Sequence[Node], now: Instant) -> list[Trouble]:
             mark=LOST,
             link="/nodes",
             button="Open nodes",
-            causes=(causes.lost(node),),
+            causes=(of_lost(node),),
         )
         for node in nodes
     ]

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
-from hashlib import sha256
 
 from msgspec import Struct
 
-from horarium.clock import SECOND, Instant
+from horarium.clock import Instant
 from horarium.dashboard.formats import duration
 from horarium.model import Disposition, Run, State
+from horarium.operations.looking.attending import LATE_AFTER as LATE_AFTER
 from horarium.rules.approving import is_waiting, last_word
+from horarium.rules.error_lines import error_line as error_line
+from horarium.rules.error_lines import error_sort as error_sort
+from horarium.rules.error_lines import first_line as first_line
 
-VARYING = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{8}[0-9a-f-]{4,}\b|\d+", re.ASCII | re.IGNORECASE)
 """What differs between errors of one kind: numbers, addresses, ids."""
-LATE_AFTER = 30 * SECOND
 """A run that waits to be claimed for longer than this is late."""
 
 
@@ -107,25 +107,6 @@ def why(run: Run, now: Instant) -> str:
             return f"Attempt {run.attempt}: {error_line(run.error)}" if run.attempt else error_line(run.error)
     fires = f"{run.fires:,} fire times: " if run.fires > 1 else ""
     return fires + (first_line(run.error) or (run.history[-1].message if run.history else str(run.disposition or "")))
-
-
-def first_line(text: str | None, most: int = 160) -> str:
-    """How an error begins."""
-    line = (text or "").strip().partition("\n")[0]
-    return line if len(line) <= most else line[: most - 1] + "\u2026"
-
-
-def error_line(text: str | None, most: int = 160) -> str:
-    """The line of an error that says it: the last of a traceback, else the first."""
-    lines = [line for line in (text or "").strip().splitlines() if line.strip()]
-    if len(lines) > 1 and lines[0].lstrip().startswith(("Traceback (most recent call last)", 'File "')):
-        return first_line(lines[-1].strip(), most)
-    return first_line(text, most)
-
-
-def error_sort(error: str | None) -> str:
-    """Tells errors of one kind: the line that says it, without numbers and ids."""
-    return sha256(VARYING.sub("#", error_line(error, 500)).encode("utf-8", "replace")).hexdigest()[:12]
 
 
 def summed_up(marks: Sequence[Mark]) -> str:

@@ -12,11 +12,10 @@ from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.errors import InvalidRequest, NotFound
 from horarium.operations.deciding.acknowledging import Acknowledging, Cause
 from horarium.operations.facade import Operations
+from horarium.operations.looking.attending import OF_BOUND
 
 LENGTHS = {"4h": (4 * HOUR, "for 4 hours"), "1d": (DAY, "until this time tomorrow"), "7d": (7 * DAY, "for 7 days"),
            "30d": (30 * DAY, "until it changes, for 30 days at most")}  # fmt: skip
-OF_BOUND = ("failing/", "late/")
-"""What a bound visitor may take note of: its own jobs, not what it shares with others."""
 
 
 class Acknowledge:

@@ -1,0 +1,113 @@
+"""The endpoints under /attention."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from horarium.access.roles import Scope
+from horarium.api.endpoints import Answer, Call, Endpoint, Example, answer, no_content
+from horarium.api.reading import BodyReader
+from horarium.clock import to_instant, to_text
+from horarium.operations.deciding.acknowledging import REASON_CHARS_MAX
+from horarium.operations.facade import Operations
+from horarium.operations.looking.attending import Attending, Fault
+
+CauseKey = Annotated[str, Meta(min_length=1, max_length=500)]
+
+
+class AcknowledgeBody(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Who acknowledges says why. `until`: 30 days ahead at most; left out: for a day."""
+
+    cause: CauseKey
+    reason: Annotated[str, Meta(min_length=1, max_length=REASON_CHARS_MAX)]
+    until: Annotated[datetime, Meta(tz=True)] | None = None
+
+
+class ReopenBody(Struct, forbid_unknown_fields=True):
+    """A cause that was acknowledged."""
+
+    cause: CauseKey
+
+
+class AcknowledgedView(Struct):
+    """Who took note of a cause, why, and until when."""
+
+    by: str
+    reason: str
+    at: str
+    until: str
+
+
+class FaultView(Struct):
+    """One thing that needs attention. `cause`: failing/JOB, late/JOB, unserved/QUEUE, lost/NODE or
+    undelivered/CHANNEL; `since`: when it began."""
+
+    cause: str
+    since: str
+    text: str
+    acknowledged: AcknowledgedView | None
+
+
+class AttentionView(Struct):
+    """All faults, worst first. `truncated`: there may be more."""
+
+    items: list[FaultView]
+    truncated: bool
+
+
+EXAMPLES = (Example("a known failure", {"cause": "failing/nightly", "reason": "the disk comes on Monday"}),)
+OPEN_AGAIN = (Example("open again", {"cause": "failing/nightly"}),)
+
+
+class AttentionApi:
+    """Handlers; what they do is in `Operations`."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._attending = Attending(operations.context, operations.channels.untold, operations.stats, operations.nodes)
+
+    async def list_all(self, call: Call) -> Answer:
+        faults, truncated = await self._attending.list_all()
+        return answer(AttentionView([_view(fault) for fault in faults], truncated))
+
+    async def acknowledge(self, call: Call) -> Answer:
+        body: AcknowledgeBody = call.body
+        until = None if body.until is None else to_instant(body.until)
+        return answer(_view(await self._attending.acknowledge(body.cause, body.reason, until)))
+
+    async def reopen(self, call: Call) -> Answer:
+        await self._attending.reopen(call.body.cause)
+        return no_content()
+
+    def endpoints(self) -> list[Endpoint]:
+        """The route table."""
+        return [
+            Endpoint(
+                method="GET", path="/attention", name="listAttention", costly=True, bound=True, tag="attention",
+                handle=self.list_all, scope=Scope.JOBS_READ, summary="What is wrong, worst first",
+                description="Jobs that fail or are late, queues without workers, lost nodes, channels that take no "
+                "messages; and who took note of it.",
+                answers={200: (AttentionView, "The faults")},
+            ),
+            Endpoint(
+                method="POST", path="/attention/acknowledge", name="acknowledge", tag="attention",
+                handle=self.acknowledge, scope=Scope.RUNS_WRITE, summary="Take note of a cause",
+                description="It no longer leads the verdict, until then or until it is another: one that ended and "
+                "came back, or has another error, is open again.",
+                body=AcknowledgeBody, read=BodyReader(AcknowledgeBody), examples=EXAMPLES,
+                answers={200: (FaultView, "The fault")}, problems=("not_found", "conflict"),
+            ),
+            Endpoint(
+                method="POST", path="/attention/reopen", name="reopen", tag="attention", handle=self.reopen,
+                scope=Scope.RUNS_WRITE, summary="Take that back", body=ReopenBody, read=BodyReader(ReopenBody),
+                examples=OPEN_AGAIN, answers={204: (None, "It is open again")}, problems=("not_found", "conflict"),
+            ),
+        ]  # fmt: skip
+
+
+def _view(fault: Fault) -> FaultView:
+    ack = fault.acknowledged
+    noted = None if ack is None else AcknowledgedView(ack.by, ack.reason, to_text(ack.at), to_text(ack.until))
+    return FaultView(fault.cause.key, to_text(fault.cause.since), fault.text, noted)

@@ -1,0 +1,57 @@
+"""`horarium attention`: what is wrong, and who took note of it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import click
+
+from horarium.cli.fields import until_moment
+from horarium.cli.output import Column
+from horarium.cli.shell import Lazy, Server, on_server
+from horarium.clock import SystemClock, to_datetime
+
+attention = Lazy(name="attention", help="What is wrong, and who took note of it.")
+COLUMNS = (
+    Column("cause", whole=True), Column("since", when=True), Column("acknowledged"), Column("what"),
+)  # fmt: skip
+CAUSE = click.argument("cause")
+
+
+@attention.command("list", help="List faults, worst first.\n\n\b\nExample:\n  horarium attention list")
+@on_server
+def list_faults(server: Server) -> None:
+    found = server.client.attention.list()
+    rows = (
+        (
+            one["cause"],
+            datetime.fromisoformat(one["since"]),
+            "" if one["acknowledged"] is None else f"{one['acknowledged']['by']}: {one['acknowledged']['reason']}",
+            one["text"],
+        )
+        for one in found
+    )
+    server.tell_all(found, COLUMNS, rows, "All is well.")
+
+
+@attention.command(
+    help="Take note of a cause: it no longer leads the verdict, until it is another or the time is over.\n\n\b\n"
+    "Examples:\n  horarium attention acknowledge failing/nightly --reason 'the disk comes on Monday'\n"
+    "  horarium attention acknowledge unserved/pull/gpu --reason 'no machine' --until 7d",
+)
+@CAUSE
+@click.option("--reason", required=True, metavar="TEXT", help="Why.")
+@click.option("--until", metavar="WHEN", help="An instant, or after a time such as 7d; a day if left out.")
+@on_server
+def acknowledge(server: Server, cause: str, reason: str, until: str | None) -> None:
+    at = None if until is None else until_moment(until, to_datetime(SystemClock().now()))
+    one = server.client.attention.acknowledge(cause, reason, at)
+    server.tell(one, f"{cause} is acknowledged until {one['acknowledged']['until']}.")
+
+
+@attention.command(help="Take that back.\n\n\b\nExample:\n  horarium attention reopen failing/nightly")
+@CAUSE
+@on_server
+def reopen(server: Server, cause: str) -> None:
+    server.client.attention.reopen(cause)
+    server.tell({"reopened": cause}, f"{cause} is open again.")

@@ -146,6 +146,7 @@ async def test_a_filter_is_counted_retried_once_and_goes_on_with_what_failed_sin
     assert await bulk(api, "retry", state="failed", queue="work") == {"matched": 4, "done": 4}
     again = await bulk(api, "retry", state="failed", queue="work")
     assert again == {"matched": 4, "done": 0, "left": {"retried_before": 4}}
+    assert await bulk(api, "retry", state="failed", queue="work", dry_run=True) == again, "a count says so too"
     assert sorted(run["job"] or "" for run in await pending(api)) == ["", "", "", "job"]
 
 

@@ -95,7 +95,7 @@ class BulkRuns:
         place, states = _place(asked, "retry"), selection.where.states
         bulk = self._operations.bulk
         if asked.dry_run:
-            return _answer(await bulk.count(selection, states, place.after), "retry")
+            return _answer(await bulk.count_retries(selection, states, place.after), "retry")
         batch = await bulk.retry(selection, states, place.after, asked.per_second, place.at)
         if left := batch.left.get(FORBIDDEN):
             why = Forbidden(f"{call.principal.name} is bound to queues, and these jobs are in none of them")

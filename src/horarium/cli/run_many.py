@@ -102,16 +102,20 @@ def _many(server: Server, act: Callable[..., Any], flags: dict[str, Any], done: 
     which = {name: value for name, value in {**_read(flags), **more}.items() if value}
     counted = act(dry_run=True, **{name: value for name, value in which.items() if name != "reason"})
     if dry_run:
-        _report(server, counted, f"{counted.matched:,} runs match.")
+        _report(server, counted, f"{counted.matched:,} runs match.{_left(counted)}")
         return
     if not server.as_json:
-        say(f"{counted.matched:,} runs match.", err=True)
+        say(f"{counted.matched:,} runs match.{_left(counted)}", err=True)
     if counted.matched and not agreed and not server.as_json and sys.stdin.isatty():
         click.confirm(f"Are they to be {done}?", abort=True, err=True)
     shown = _progress(counted.matched) if sys.stderr.isatty() and not server.as_json else lambda bulk: None
     bulk = act(shown, **which)
+    _report(server, bulk, f"{bulk.done:,} runs {done}.{_left(bulk)}")
+
+
+def _left(bulk: Any) -> str:
     left = ", ".join(f"{count:,} {LEFT.get(why, why)}" for why, count in bulk.left.items())
-    _report(server, bulk, f"{bulk.done:,} runs {done}.{f' {left}.' if left else ''}")
+    return f" {left}." if left else ""
 
 
 def _read(flags: dict[str, Any]) -> dict[str, Any]:

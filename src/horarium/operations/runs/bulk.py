@@ -100,13 +100,13 @@ class Bulk:
         found, following = await self._find(selection, states, after, LOOKED_MAX)
         return Batch(matched=len(found), after=following)
 
-    async def count_retries(self, selection: Selection, states: frozenset[State]) -> Batch:
+    async def count_retries(self, selection: Selection, states: frozenset[State], after: str | None = None) -> Batch:
         """The same for a retry: of the first thousand with how many of them were retried before."""
-        found, following = await self._find(selection, states, None, LOOKED_MAX)
+        found, following = await self._find(selection, states, after, LOOKED_MAX)
         before = 0
         for at in range(0, min(len(found), RETRIED_KNOWN_MAX), BATCH_MAX):
             before += sum(await asyncio.gather(*map(self._was_retried, found[at : at + BATCH_MAX])))
-        return Batch(matched=len(found), after=following, left={RETRIED_BEFORE: before})
+        return Batch(matched=len(found), after=following, left={RETRIED_BEFORE: before} if before else {})
 
     async def _find(
         self, selection: Selection, states: frozenset[State], after: str | None, limit: int

@@ -35,6 +35,7 @@ class SchedulerOptions(TypedDict, total=False):
     signing_secret: str | None
     smtp_url: str | None
     public_url: str | None
+    certificate: str | None
     secrets_env_prefix: str
     secrets_dir: str
     secrets_allowed: Sequence[str]

@@ -33,10 +33,10 @@ serve: $(STAMP)
 	@$(BIN)/horarium serve
 
 # The servers are installed while the types are checked; what each of the two says comes in one piece. Many tests wait for
-# a process or a clock of the store: three workers keep two cores busy.
+# a process or a clock of the store: four workers keep two cores busy.
 test: $(STAMP)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target check servers
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not proof"
+	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not proof"
 
 servers: $(STAMP)
 	$(BIN)/python tools/install_servers.py

@@ -53,7 +53,7 @@ CONFIG = {
             ],
         },
     },
-    "phases": {"stateful": {"enabled": True}},
+    "phases": {"stateful": {"enabled": True, "generation": {"max-examples": 4}}},
     # NUL is refused in jobs, and kept in payloads of runs and results: test_errors has both. The schema of a payload,
     # which is any JSON, can't say so.
     "generation": {"max-examples": 8, "allow-x00": False, "database": "none"},
@@ -62,7 +62,13 @@ CONFIG = {
 SAME = ["POST /api/v1/jobs", "PUT /api/v1/jobs/{name}", "POST /api/v1/preview", "POST /api/v1/batches"]
 """Operations that read a whole definition or a trigger: each of them costs thousands of requests that try every corner
 of that schema. `make proof` tries all of them; here PATCH and one-off runs, which read its parts, are tried so."""
-WITHOUT_CORNERS = [{"include-name": name, "phases": {"coverage": {"enabled": False}}} for name in SAME]
+WIDE = ["POST /api/v1/jobs", "PUT /api/v1/jobs/{name}", "POST /api/v1/runs"]
+"""Operations of which a made-up body takes a second of the processor: here they are tried with examples or corners."""
+WITHOUT_CORNERS = [
+    *({"include-name": name, "phases": {"coverage": {"enabled": name not in SAME}, "fuzzing": {"enabled": False}}}
+      for name in WIDE),
+    *({"include-name": name, "phases": {"coverage": {"enabled": False}}} for name in SAME if name not in WIDE),
+]  # fmt: skip
 STREAM = {"include-name": "GET /api/v1/events", "request-timeout": 0.3}
 """It ends with its client alone, which otherwise waits for ten seconds each time."""
 LEAST = {"accepted": 500, "examples": 20, "coverage": 2_000, "fuzzing": 100, "stateful": 10}

@@ -75,8 +75,8 @@ class Reader:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self._errors = (folder / "errors.txt").open("a+")
         self._shell = subprocess.Popen(
-            ["bash"], cwd=folder, env=environment({"PATH": path, **env}), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=self._errors, text=True, start_new_session=True,
+            ["bash"], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
+            env=environment({"PATH": path, "PYTHONFAULTHANDLER": "1", **env}), start_new_session=True,
         )  # fmt: skip
 
     def read(self, page: str) -> None:
@@ -104,10 +104,10 @@ class Reader:
         return text
 
     def _run(self, text: str) -> tuple[str, int]:
-        """Its output, which ends in a line end, and its exit status. A block that hangs ends the shell."""
+        """Its output, which ends in a line end, and exit status. A block that hangs ends the shell and is traced."""
         assert self._shell.stdin is not None
         assert self._shell.stdout is not None
-        limit = Timer(PATIENCE, os.killpg, (self._shell.pid, signal.SIGKILL))
+        limit = Timer(PATIENCE, os.killpg, (self._shell.pid, signal.SIGABRT))
         limit.start()
         try:
             self._shell.stdin.write(f"{text}\nprintf '\\n{END} %s\\n' $?\n")

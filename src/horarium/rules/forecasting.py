@@ -7,7 +7,7 @@ a job that differs from its rule (a count, a jitter, a window, a pause) is count
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -108,17 +108,17 @@ def alike(interval: Every, span: Span) -> Every:
     return Every(every, first)
 
 
-def interval_starts(interval: Every, span: Span) -> Starts:
-    """By arithmetic: how many fire times lie in each bucket."""
+def interval_starts(interval: Every, span: Span, until: Instant = INSTANT_MAX) -> Starts:
+    """By arithmetic: how many fire times up to `until` lie in each bucket."""
     every, first = interval.every, interval.first
-    length, bucket = span.until - span.since, span.bucket
+    length, bucket = min(span.until, until + 1) - span.since, span.bucket
     if every >= bucket:
         counts: Starts = {}
         for at in range(first, length, every):
             counts[at // bucket] = counts.get(at // bucket, 0) + 1
         return counts
     ends = [_fires_before(min(edge, length), every, first) for edge in range(0, length + bucket, bucket)]
-    return {place: ends[place + 1] - ends[place] for place in range(span.buckets) if ends[place + 1] > ends[place]}
+    return {place: after - before for place, (before, after) in enumerate(pairwise(ends)) if after > before}
 
 
 def _fires_before(at: int, every: int, first: int) -> int:
@@ -175,23 +175,36 @@ def jittered(fires: Iterable[Instant], jitter: int, span: Span) -> Jittered:
     return Jittered(span.starts(known), crossing if jitter else [])
 
 
-def jittered_interval(interval: Every, jitter: int, span: Span) -> Jittered:
-    """The same for an interval, of which only what lies before the edges of buckets is looked at."""
+def interval_crossing(interval: Every, jitter: int, span: Span) -> list[Instant]:
+    """The fire times of an interval that a jitter may carry into another bucket: only what lies before the edges of
+    buckets is looked at."""
     every, start = interval
     length, bucket = span.until - span.since, span.bucket
-    crossing: set[Instant] = set()
+    if length % bucket == 0 and start % every % bucket + jitter < min(every, bucket) and _in_step(every, bucket):
+        return []
+    crossing: list[Instant] = []
+    seen = start
     for edge in (*range(0, length, bucket), length):
-        at = start + max(0, -((start + jitter - edge) // every)) * every
-        crossing.update(range(span.since + at, span.since + edge, every))
-    return Jittered(interval_starts(interval, span), sorted(crossing))
+        at = max(seen, start - (start + jitter - edge) // every * every)
+        crossing += range(span.since + at, span.since + edge, every)
+        seen = max(at, edge + (start - edge) % every)
+    return crossing
+
+
+def _in_step(every: int, bucket: int) -> bool:
+    """Whether the fire times of an interval lie alike in all buckets that have any."""
+    return bucket % every == 0 or every % bucket == 0
 
 
 def moved_by_jitter(job: Job, rule: Jittered, span: Span) -> Starts:
     """The starts of this job under its jitter."""
     counts = dict(rule.base)
+    since, _, bucket = span
     for fire in rule.crossing:
-        _count(counts, fire, -1, span)
-        _count(counts, due_of(job, fire), 1, span)
+        due = due_of(job, fire)
+        if (fire - since) // bucket != (due - since) // bucket or due >= span.until:
+            _count(counts, fire, -1, span)
+            _count(counts, due, 1, span)
     return counts
 
 

@@ -18,6 +18,7 @@ from horarium.clock import DAY, HOUR, INSTANT_MAX, INSTANT_MIN, MINUTE, SECOND, 
 from horarium.errors import InvalidTrigger
 from horarium.triggers.arguments import advise_every, explained
 from horarium.triggers.base import Trigger
+from horarium.triggers.budget import spend
 from horarium.triggers.spec import Spec, read_instant
 from horarium.triggers.words import quote, say_duration
 
@@ -71,6 +72,15 @@ class Interval(Trigger):
         start = self.anchor or 0
         fire = start + max(0, (after - start) // self.every + 1) * self.every
         return fire if fire < INSTANT_MAX else None
+
+    def list_fires(self, after: Instant, until: Instant, limit: int) -> list[Instant]:
+        first = self.next_fire(after)
+        if first is None or limit < 1:
+            return []
+        last = min(until, INSTANT_MAX - 1, first + (limit - 1) * self.every)
+        found = list(range(first, last + 1, self.every))
+        spend(len(found) + 1)
+        return found
 
     def count_fires(self, after: Instant, until: Instant, limit: int) -> int:
         return max(0, min(limit, self._index(until) - self._index(after)))

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from horarium.access.roles import Principal
-from horarium.clock import DAY, SECOND, Instant, to_micros
+from horarium.clock import DAY, INSTANT_MAX, SECOND, Instant, to_micros
 from horarium.errors import InvalidRequest, TooExpensive
 from horarium.model import HttpTarget, Job, State
 from horarium.model.holds import HeldMissed, Hold
@@ -23,6 +23,7 @@ from horarium.ports import JobFilter, Store
 from horarium.rules.forecasting import (
     Ahead,
     Bucket,
+    Every,
     Jittered,
     Lying,
     Rule,
@@ -32,11 +33,11 @@ from horarium.rules.forecasting import (
     add_starts,
     ahead,
     alike,
+    interval_crossing,
     interval_of,
     interval_starts,
     is_plain,
     jittered,
-    jittered_interval,
     moved_by_jitter,
     never_starts,
     overridden,
@@ -123,12 +124,11 @@ class StartCounts:
     def _plain(self, job: Job) -> Hashable:
         jitter = to_micros(job.jitter_seconds)
         if (interval := interval_of(job, self.span)) is not None:
-            if jitter:
-                return self._keep(job, jittered_interval(interval, jitter, self.span))
-            interval = alike(interval, self.span)
-            if interval not in self.patterns:
-                self.patterns[interval] = interval_starts(interval, self.span)
-            return interval
+            shared = alike(interval, self.span)
+            if shared not in self.patterns:
+                self.patterns[shared] = interval_starts(shared, self.span)
+            crossing = interval_crossing(interval, jitter, self.span) if jitter else []
+            return self._keep(job, Jittered(self.patterns[shared], crossing)) if crossing else shared
         spec = spec_key(job)
         if not self._rule(job, spec).shared:
             return self._own(job)
@@ -141,6 +141,12 @@ class StartCounts:
         return self._keep(job, self._jittered[spec, jitter])
 
     def _own(self, job: Job) -> Hashable:
+        interval = None if job.jitter_seconds or job.overrides else interval_of(job, self.span)
+        if interval is not None:
+            wanted = self._ahead(job)
+            begins = Every(interval.every, (wanted.trigger.next_fire(wanted.after) or INSTANT_MAX) - self.span.since)
+            self.patterns[job.id, job.version] = interval_starts(begins, self.span, _last(wanted, interval.every))
+            return job.id, job.version
         fires = self._list(job)
         key = self._keep(job, jittered(fires, to_micros(job.jitter_seconds), self.span))
         if job.overrides:
@@ -204,6 +210,15 @@ def _fires(wanted: Ahead) -> list[Instant]:
             break
         after = fires[-1]
     return found
+
+
+def _last(wanted: Ahead, every: int) -> Instant:
+    """The last fire time of an interval that may be due."""
+    if wanted.left is None:
+        return wanted.until
+    begins = max(wanted.after, wanted.counted_from)
+    left, first = wanted.left - _counted(wanted), wanted.trigger.next_fire(begins)
+    return begins if left <= 0 or first is None else min(wanted.until, first + (left - 1) * every)
 
 
 def _counted(wanted: Ahead) -> int:

@@ -56,5 +56,9 @@ def _result(text: str, *, is_error: bool) -> types.CallToolResult:
 def _fault(error: Any) -> str:
     """Where and what kind, without the value: it may be of any length."""
     where = ".".join(str(part) for part in error.absolute_path) or "they"
+    if not error.absolute_path and error.validator in ("required", "additionalProperties"):
+        missing = [name for name in error.schema["required"] if name not in error.instance]
+        names = missing if error.validator == "required" else error.schema["properties"]
+        return f"{'missing are' if error.validator == 'required' else 'there are only'} {', '.join(names)}"
     known = error.validator_value if error.validator in ("enum", "type", "maximum", "minimum", "maxLength") else ""
     return f"{where}: {error.validator} {known}".strip()

@@ -10,10 +10,11 @@ from horarium.access.roles import Scope
 from horarium.api import examples
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, answer
 from horarium.api.looking_schemas import WaitQuery
-from horarium.api.reading import BodyReader, idempotency_key, is_run_id, read_cursor, write_cursor
+from horarium.api.reading import BodyReader, idempotency_key, read_cursor, write_cursor
 from horarium.api.schemas import AddedRun, CancelRequest, PageQuery, RunPage
 from horarium.model import Run
 from horarium.model.batches import Batch, BatchState
+from horarium.model.identity import is_run_id
 from horarium.operations.facade import Operations
 from horarium.wire.batches import BatchDefinition, BatchRuns, BatchView, batch_view, read_runs
 from horarium.wire.views import run_view

@@ -11,7 +11,7 @@ from horarium.access.roles import Scope
 from horarium.api import examples
 from horarium.api.endpoints import Answer, Call, Endpoint, answer
 from horarium.api.problems import Fault, InvalidContent, problem_of
-from horarium.api.reading import BodyReader, idempotency_key, is_run_id, job_name, read_cursor, write_cursor
+from horarium.api.reading import BodyReader, idempotency_key, job_name, read_cursor, write_cursor
 from horarium.api.runs import CANCEL_REASON, bounded_instant, shown_queue
 from horarium.api.schemas import (
     AddedRun,
@@ -25,6 +25,7 @@ from horarium.api.schemas import (
 from horarium.clock import INSTANT_MAX, SECOND, Clock, Instant
 from horarium.errors import CallerError, Forbidden, HorariumError
 from horarium.model import State
+from horarium.model.identity import is_run_id
 from horarium.operations.facade import Operations
 from horarium.operations.runs.bulk import CANCELLED, FORBIDDEN, Batch, Selection
 from horarium.operations.runs.one_offs import Added

@@ -30,6 +30,7 @@ from horarium.api.problems import (
     UnsupportedMediaType,
 )
 from horarium.errors import InvalidRequest, InvalidTrigger, NotFound
+from horarium.model.identity import is_run_id
 from horarium.operations.bounds.reaching import is_sealed
 from horarium.wire.definitions import JobDefinition
 from horarium.wire.faults import fault_of, find_faults, numbers_too_long
@@ -48,7 +49,6 @@ _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,199}", re.ASCII)
-_RUN_ID = re.compile(r"[0-9a-fA-F-]{1,64}", re.ASCII)
 _KEY = re.compile(rf"[\x21-\x7e]{{1,{KEY_CHARS_MAX}}}")
 
 
@@ -370,11 +370,6 @@ def is_name(text: str) -> bool:
 def is_place(text: str) -> bool:
     """Whether a list of jobs may go on there, for who asks."""
     return is_name(text) or (bound_caller() is not None and is_sealed(text))
-
-
-def is_run_id(text: str) -> bool:
-    """Whether a run can have this id."""
-    return _RUN_ID.fullmatch(text) is not None
 
 
 def job_name(request: Request[Any], noun: str = "job") -> str:

@@ -12,10 +12,11 @@ from horarium.api import examples
 from horarium.api.endpoints import Answer, Call, Endpoint, answer
 from horarium.api.looking_schemas import LineView, LogQuery, LogView, WaitQuery
 from horarium.api.problems import Fault, InvalidContent
-from horarium.api.reading import BodyReader, is_run_id, read_cursor, run_id, write_cursor
+from horarium.api.reading import BodyReader, read_cursor, run_id, write_cursor
 from horarium.api.schemas import CancelRequest, RetryRequest, RunPage, RunQuery
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, Instant, to_datetime, to_instant
 from horarium.model import encode_payload
+from horarium.model.identity import is_run_id
 from horarium.model.targets import PLAIN_QUEUES
 from horarium.operations.facade import Operations
 from horarium.ports import RunFilter

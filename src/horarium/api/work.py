@@ -19,7 +19,7 @@ from horarium.api.endpoints import Answer, Call, Endpoint, answer, no_content
 from horarium.api.limits import LOG_BODY_BYTES_MAX, REPORT_BYTES_MAX, WAITERS_MAX
 from horarium.api.looking_schemas import Kept, LineRequest, LogRequest
 from horarium.api.problems import Fault, InvalidContent, Stopping, TooManyWaiters, problem_of
-from horarium.api.reading import BodyReader, is_run_id, run_id
+from horarium.api.reading import BodyReader, run_id
 from horarium.api.routing import AnyRequest
 from horarium.api.runs import bounded_instant
 from horarium.api.schemas import (
@@ -47,6 +47,7 @@ from horarium.model import (
     Succeeded,
     in_wall_time,
 )
+from horarium.model.identity import is_run_id
 from horarium.model.logs import LogLine
 from horarium.operations.facade import Operations
 from horarium.operations.settling.settling import Settlement

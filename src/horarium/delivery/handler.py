@@ -314,10 +314,11 @@ _STOPPED = Cancelled("its handler stopped when asked to")
 def _returned(context: RunContext, answer: Any) -> Outcome:
     """What returning means. A handler that has seen that it should stop, and returns, has stopped: it is
     unknown how much of the work it has left out."""
-    return _STOPPED if context._saw_cancel else result_of(answer)
+    return _STOPPED if context._saw_cancel else result_of(answer, context)
 
 
-def result_of(answer: Any) -> Outcome:
+def result_of(answer: Any, context: RunContext | None = None) -> Outcome:
+    """The outcome of a handler that returned this. The log of its run says of a result that it is kept in part."""
     if answer is None:
         return _NO_RESULT
     try:
@@ -329,6 +330,9 @@ def result_of(answer: Any) -> Outcome:
         return Failed(f"its result can't be written as JSON: {where} is not a finite number", retryable=False)
     if len(result) > RESULT_BYTES_MAX:
         kept = result[: RESULT_BYTES_MAX // 4].decode(errors="replace")
+        if context is not None:
+            said = f"its result has {len(result):,} bytes, of {RESULT_BYTES_MAX:,} at most; only the beginning is kept"
+            context.log.warning(said)
         result = msgspec.json.encode({"truncated": True, "bytes": len(result), "begins": kept})
     return Succeeded(result)
 

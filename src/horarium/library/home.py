@@ -15,7 +15,8 @@ class Home:
     """The event loop of one scheduler. Between a close and the next open it has none, unless it was started: background
     loops stay on one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, must_open: bool = False) -> None:
+        self._must_open = must_open
         self.loop: asyncio.AbstractEventLoop | None = None
         self._started_on: asyncio.AbstractEventLoop | None = None
         self._process = 0
@@ -29,6 +30,12 @@ class Home:
                 "multiprocessing, or end a forked one with os._exit and open nothing in it"
             )
         _refuse_other(self.loop, "is open")
+
+    def check_open(self) -> None:
+        """Raises Conflict where it is not open here; a store in memory need not be."""
+        self.check()
+        if self.loop is None and self._must_open:
+            raise Conflict("this Scheduler is not open: use it within `async with scheduler:`, or await its open()")
 
     def enter(self) -> None:
         """It was opened here."""

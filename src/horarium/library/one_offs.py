@@ -67,12 +67,18 @@ class Wanted(NamedTuple):
     unique_key: str | None = None
 
 
+OF_ONE_RUN = ("unique_key", "unique", "debounce", "connection", "actor")
+"""Arguments of `enqueue` that are none of many runs alike."""
+
+
 def wanted(given: Mapping[str, Any], unique_key: str | None = None) -> Wanted:
     """The run that keyword arguments ask for. Raises UnknownArgument, which names the nearest."""
-    known = [*RunFields.__annotations__, "unique_key", "unique", "debounce", "connection", "actor"]
+    known = [*RunFields.__annotations__, *OF_ONE_RUN]
     faults = list(unknown_names(given, known, what="argument"))
     if faults:
         raise UnknownArgument(say_faults(faults), field=faults[0].field)
+    if alone := [name for name in OF_ONE_RUN if name in given]:
+        raise UnknownArgument(f"{alone[0]}: it is for one run; give it to `enqueue`", field=alone[0])
     return Wanted(**given, unique_key=unique_key)
 
 

@@ -7,6 +7,7 @@ are registered. A handler that is not registered here may be another process's: 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -36,6 +37,16 @@ async def call_hooks(hooks: Sequence[Hook]) -> None:
         answer = hook()
         if inspect.isawaitable(answer):
             await answer
+
+
+def _again(before: HandlerFunction, function: HandlerFunction) -> bool:
+    """Whether a function is defined again where there is no file: a cell of a notebook that is run twice."""
+    names = [(getattr(each, "__module__", ""), getattr(each, "__qualname__", "")) for each in (before, function)]
+    return names[0] == names[1] and names[0][0] == "__main__" and _is_interactive()
+
+
+def _is_interactive() -> bool:
+    return not hasattr(sys.modules["__main__"], "__file__")
 
 
 def _errors(given: type[BaseException] | Errors | None) -> Errors | None:
@@ -69,7 +80,7 @@ class Program:
         check_names(options, list(HandlerOptions.__annotations__), UnknownArgument)
         if self._running():
             raise InvalidJob(f"handler {name!r}: register handlers before the scheduler is started")
-        if name in self._handlers:
+        if name in self._handlers and not _again(self._handlers[name].function, function):
             raise InvalidJob(f"handler {name!r} is registered already")
         read_definition({"name": name, "trigger": {}, "target": {"type": "handler", "name": name}})
         defaults = {option: value for option, value in options.items() if option in RunFields.__annotations__}
@@ -138,7 +149,10 @@ class Program:
             handler = function.__name__
             self.add_handler(handler, function, {})
         given: Any = {"handler": handler, "args": args, **fields}
-        self.jobs.append(self.definition(JobSpec(name or handler, trigger, given)))
+        definition = self.definition(JobSpec(name or handler, trigger, given))
+        if _is_interactive():
+            self.jobs = [job for job in self.jobs if job.name != definition.name]
+        self.jobs.append(definition)
 
     def check_stopped(self, what: str) -> None:
         """Raises InvalidJob once the scheduler runs."""

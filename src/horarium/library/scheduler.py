@@ -49,6 +49,7 @@ from horarium.library.tasks import Decorator, Enqueued, HandlerOptions
 from horarium.library.values import Job, Page, Run, jobs_page, runs_page
 from horarium.model import Job as StoredJob
 from horarium.model import State, in_wall_time
+from horarium.model.identity import is_run_id
 from horarium.node.backends import backend_of, make_backend
 from horarium.node.runtime import Options, Runtime
 from horarium.operations.facade import Operations
@@ -106,7 +107,7 @@ class Scheduler(
             signal=backend.signal,
             parts=backend.parts,
         )
-        self._home = Home()
+        self._home = Home(isinstance(store, str) and not store.startswith("memory:"))
         self._stopped = asyncio.Event()
         self._program = Program(program, self._runtime.handlers, lambda: self._runtime.running)
         MADE.add(self)
@@ -129,7 +130,7 @@ class Scheduler(
 
     @property
     def _operations(self) -> Operations:
-        self._home.check()
+        self._home.check_open()
         return self._runtime.operations
 
     async def open(self) -> None:
@@ -415,6 +416,8 @@ class Scheduler(
             since=None if since is None else to_instant(since),
             until=None if until is None else to_instant(until),
         )
+        if after is not None and not is_run_id(after):
+            raise InvalidRequest("after: give the `next_after` of the page before", field="after")
         return runs_page(await self._operations.runs.list_runs(where, after, limit), self._operations.clock)
 
     @in_name_of_actor

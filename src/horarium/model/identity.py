@@ -13,6 +13,7 @@ KEY_BYTES_MAX = 200
 """The length of a caller's unique key."""
 _PLAIN_KEY = re.compile(rf"[\x21-\x7e]{{1,{KEY_BYTES_MAX}}}")
 """Those that are stored as they are."""
+_RUN_ID = re.compile(r"[0-9a-fA-F-]{1,64}", re.ASCII)
 
 _VARIANT = {digit: "89ab"[int(digit, 16) & 0b11] for digit in "0123456789abcdef"}
 """The digit that says which layout it is (0b10), with the two lower bits of the one that was there."""
@@ -100,6 +101,11 @@ def key_as_given(key: str | None) -> str | None:
 def run_id(job_id: str, fire_at: Instant, cause: str = "") -> str:
     """The id of the run that a job owes for a fire time: the same on every node, ordered by fire time."""
     return uuid7(fire_at, blake2b(f"{job_id}/{fire_at}/{cause}".encode(), digest_size=10).digest())
+
+
+def is_run_id(text: str) -> bool:
+    """Whether a run can have this id."""
+    return _RUN_ID.fullmatch(text) is not None
 
 
 def fraction(*parts: object) -> float:

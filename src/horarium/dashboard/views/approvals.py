@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from horarium.access.roles import Scope
-from horarium.api.reading import is_run_id
 from horarium.dashboard.formats import counted
 from horarium.dashboard.marks import first_line
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.errors import InvalidRequest, NotFound
 from horarium.model import Run
+from horarium.model.identity import is_run_id
 from horarium.operations.facade import Operations
 from horarium.wire.approvals import Decision, approval_view
 

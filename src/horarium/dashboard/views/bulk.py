@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from msgspec import Struct
 
 from horarium.access.roles import Scope
-from horarium.api.reading import is_name, is_run_id
+from horarium.api.reading import is_name
 from horarium.api.runs import shown_queue
 from horarium.clock import Instant
 from horarium.dashboard.formats import counted
@@ -16,6 +16,7 @@ from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.times import instant_of
 from horarium.errors import InvalidRequest
 from horarium.model import State
+from horarium.model.identity import is_run_id
 from horarium.operations.facade import Operations
 from horarium.operations.runs.bulk import CANCELLED, LOOKED_MAX, RETRIED_BEFORE, Batch, Selection
 from horarium.operations.runs.runs import RETRIED

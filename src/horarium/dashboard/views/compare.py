@@ -6,12 +6,12 @@ from itertools import zip_longest
 from typing import Any
 
 from horarium.access.roles import Scope
-from horarium.api.reading import is_run_id
 from horarium.dashboard.formats import duration, second_text
 from horarium.dashboard.marks import error_line, mark_of
 from horarium.dashboard.site import Answer, Page, Shown, Visit
 from horarium.errors import NotFound
 from horarium.model import Run
+from horarium.model.identity import is_run_id
 from horarium.operations.facade import Operations
 
 LINES_MAX = 200

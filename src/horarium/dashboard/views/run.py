@@ -12,7 +12,7 @@ import msgspec
 
 from horarium.access.roles import Scope
 from horarium.api.answers import Ready
-from horarium.api.reading import decode_any, is_run_id
+from horarium.api.reading import decode_any
 from horarium.clock import Instant
 from horarium.dashboard.charts import life_of
 from horarium.dashboard.formats import precise
@@ -21,6 +21,7 @@ from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.delivery.message import Reporting, build
 from horarium.errors import HorariumError, InvalidRequest, NotFound
 from horarium.model import Cause, Event, HttpTarget, Job, Occasion, Run, State, encode_payload, in_wall_time, timeline
+from horarium.model.identity import is_run_id
 from horarium.model.logs import LogLine
 from horarium.operations.facade import Operations
 from horarium.operations.runs.bulk import RETRY_KEY

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from horarium.access.roles import Scope
-from horarium.api.reading import is_name, is_run_id, read_cursor, write_cursor
+from horarium.api.reading import is_name, read_cursor, write_cursor
 from horarium.dashboard.marks import (
     CANCELLED,
     CANCELLING,
@@ -22,6 +22,7 @@ from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.views.bulk import REACH, VERBS, Filter, read_filter
 from horarium.dashboard.views.job import run_row
 from horarium.model import Run, State
+from horarium.model.identity import is_run_id
 from horarium.operations.facade import Operations
 from horarium.operations.looking.saved import SavedViews
 from horarium.operations.runs.bulk import RETRY_KEY

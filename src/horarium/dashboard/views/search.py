@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from msgspec import Struct
 
 from horarium.access.roles import Scope
-from horarium.api.reading import is_name, is_run_id
+from horarium.api.reading import is_name
 from horarium.dashboard.attention import Watching
 from horarium.dashboard.formats import counted
 from horarium.dashboard.frame import shown_pages
@@ -19,6 +19,7 @@ from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.views.jobs import Jobs, read_search
 from horarium.errors import NotFound
 from horarium.model import Job
+from horarium.model.identity import is_run_id
 from horarium.operations.facade import Operations
 from horarium.operations.looking.saved import SavedViews
 

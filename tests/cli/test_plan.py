@@ -126,6 +126,32 @@ def test_what_is_invalid_is_an_error_with_its_place(call: Call, tmp_path: Path) 
     assert "can't be read" in call("plan", str(tmp_path / "none.yaml"), status=1).stderr
 
 
+def test_an_export_holds_calendars_and_channels_that_jobs_use(call: Call, url: str, tmp_path: Path) -> None:
+    file, secret = tmp_path / "all.yaml", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+    trigger = {"type": "business_day", "trigger": {"type": "cron", "expression": "0 9 * * *"}, "calendar": "export"}
+    with Client(url) as client:
+        client.calendars.put("export", {"holidays": ["2027-01-01"]})
+        client.channels.put("export", {"type": "webhook", "url": "https://example.com/hook", "signing_secret": secret})
+        job = {"name": "export", "trigger": trigger, "target": {"type": "queue", "queue": "q"}}
+        client.put_job({**job, "on": {"failed": [{"notify": "export"}]}})
+    call("job", "export", "export", "--output", str(file))
+    assert "Nothing to change; 3 unchanged." in call("plan", str(file)).output
+    assert "1 runs of 1 jobs" in call("simulate", str(file), "--since", "2027-03-01T00:00Z", "--until", "1d").output
+    assert "0 created, 0 updated, 1 unchanged, 0 failed." in call("job", "import", str(file)).output
+    with live_server() as other:
+        shown = call("job", "import", str(file), "--url", other.url, "--dry-run")
+        assert "calendars: export would be written." in shown.output
+        assert "It would be: 1 created" in shown.output
+        shown = call("job", "import", str(file), "--url", other.url)
+        assert "channel export is left out: its secret is masked" in shown.stderr
+        assert "1 created, 0 updated, 0 unchanged, 0 failed." in shown.output
+        with Client(other.url) as client:
+            assert client.calendars.get("export")["holidays"] == ["2027-01-01"]
+            assert client.get_job("export").next_fire_at is not None
+        file.write_text("calendars: [{name: wrong, holidays: [never]}]")
+        assert "calendar wrong: holidays" in call("job", "import", str(file), "--url", other.url, status=1).stderr
+
+
 def test_definitions_are_carried_out_in_virtual_time(call: Call, url: str, tmp_path: Path) -> None:
     file = tmp_path / "jobs.yaml"
     hold = {

@@ -18,6 +18,8 @@ from horarium.cli.systemd import systemd_job
 from horarium.errors import InvalidJob
 from horarium.server.documents import line_of, read_yaml
 
+Beside = dict[str, list[dict[str, Any]]]
+"""Calendars and channels, by kind."""
 FORMATS = ("yaml", "json", "crontab", "system-crontab", "systemd", "kubernetes", "eventbridge", "healthchecks")
 
 
@@ -40,9 +42,11 @@ def read_entries(
     prefix: str = "",
     fields: Mapping[str, Any] | None = None,
     mail: bool = False,
+    beside: Beside | None = None,
 ) -> list[Entry]:
     """The jobs in a file (`-`: the standard input). YAML and JSON hold one job, a list of jobs, or `jobs:` with a list;
     JSON may also hold one job a line. `queue`, `timezone`, `prefix`, `fields` and `mail` are for files of others.
+    `beside`: takes the calendars and channels in it; without it, they are refused.
     Raises InvalidJob for a file that can't be read."""
     text = read_text(path)
     source = "the standard input" if path == "-" else path
@@ -50,10 +54,10 @@ def read_entries(
     if not text.strip() and format != "json":
         raise InvalidJob(f"{source} is empty (`jobs: []` says that no job is meant)")
     if format == "json":
-        return list(_json_entries(text, source))
+        return list(_json_entries(text, source, beside))
     if format == "yaml":
         documents = read_yaml(text, source, InvalidJob)
-        return [entry for document in documents for entry in _entries(document, source)]
+        return [entry for document in documents for entry in _entries(document, source, beside=beside)]
     common = Common(source, queue, prefix, fields or {})
     if format == "kubernetes":
         return list(kubernetes_entries(read_yaml(text, source, InvalidJob), common))
@@ -101,7 +105,7 @@ def _looks_like_json(text: str) -> bool:
 # ---- JSON -------------------------------------------------------------------------------------------------------
 
 
-def _json_entries(text: str, source: str) -> Iterator[Entry]:
+def _json_entries(text: str, source: str, beside: Beside | None) -> Iterator[Entry]:
     """Each job as it is decoded, so that its line is known."""
     decoder = json.JSONDecoder()
     line, seen = 1, 0
@@ -119,7 +123,7 @@ def _json_entries(text: str, source: str) -> Iterator[Entry]:
         except (ValueError, RecursionError) as error:
             raise InvalidJob(f"{source}: not JSON: {error}") from None
         at = _next(text, at)
-        yield from _entries(value, source, line) if not in_list else [_entry(value, f"{source}:{line}")]
+        yield from _entries(value, source, line, beside) if not in_list else [_entry(value, f"{source}:{line}")]
         if in_list:
             at = _after_item(text, at, source)
     if text[at + in_list :].strip():
@@ -148,8 +152,14 @@ def _next(text: str, at: int) -> int:
 # ---- what a document holds --------------------------------------------------------------------------------------
 
 
-def _entries(document: Any, source: str, line: int | None = None) -> Iterator[Entry]:
-    if isinstance(document, dict) and "jobs" in document:
+def _entries(document: Any, source: str, line: int | None = None, beside: Beside | None = None) -> Iterator[Entry]:
+    if isinstance(document, dict) and (document.keys() & ({"jobs"} if beside is None else {"jobs", *beside})):
+        document = {"jobs": [], **document}
+        for kind in document.keys() & (beside or {}):
+            if not isinstance(document[kind], list) or not all(isinstance(each, dict) for each in document[kind]):
+                raise InvalidJob(f"{source}: `{kind}` is no list of definitions")
+            assert beside is not None
+            beside[kind] += document.pop(kind)
         others = ", ".join(sorted(str(key) for key in document if key != "jobs"))
         if others:
             raise InvalidJob(f"{source}: unknown beside `jobs`: {others}")

@@ -16,18 +16,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from horarium.cli.crontab import addresses_in, host_zone, is_of_crontab, mail_channel
-from horarium.cli.documents import FORMATS, read_entries
+from horarium.cli.documents import FORMATS, Beside, read_entries
 from horarium.cli.entry import Entry
 from horarium.cli.fields import CATCH_UPS, OVERLAPS, pairs
 from horarium.cli.job_overrides import overrides_of, set_overrides, without_overrides
 from horarium.cli.output import print_json, say
 from horarium.cli.shell import FAILED, Server, on_server
+from horarium.errors import Forbidden, InvalidJob, NotFound
 
 if TYPE_CHECKING:
     from horarium.client import Client
     from horarium.wire.views import JobView
 
 ERRORS_SHOWN_MAX = 20
+READ_ONLY = ("undelivered",)
+"""Fields of a channel that none is defined by."""
 SOURCE_LABEL = "crontab-source"
 HERD_JOBS = 100
 """From this number of jobs on, one cron expression that all of them have is worth a remark."""
@@ -119,7 +122,10 @@ def import_jobs(
     fields |= {"overlap": overlap} if overlap else {}
     fields |= {"catch_up": {"policy": catch_up}} if catch_up else {}
     zone, prefix = timezone or host_zone() or "UTC", prefix or (f"{source}-" if source else "")
-    entries = read_entries(file, format, queue=queue, timezone=zone, prefix=prefix, fields=fields, mail=mailto)
+    beside: Beside = {"calendars": [], "channels": []}
+    entries = read_entries(
+        file, format, queue=queue, timezone=zone, prefix=prefix, fields=fields, mail=mailto, beside=beside
+    )
     entries, overridden = without_overrides([labelled(entry, owned) for entry in entries])
     with_labels = ", ".join(f"{name}={value}" for name, value in owned.items())
     if prune and not entries and not allow_empty:
@@ -128,8 +134,9 @@ def import_jobs(
         )
     if mailto and not dry_run:
         make_channels(server.client, entries)
+    others = put_beside(server.client, beside, dry_run)
     with _progress(len(entries), server.as_json) as advance:
-        names, errors = _import(server.client, entries, dry_run, {} if take_over else owned, advance)
+        names, errors = _import(server.client, entries, dry_run, {} if take_over else owned, advance, beside)
     if not dry_run:
         failed = {error["job"] for error in errors}
         set_overrides(server.client, {name: each for name, each in overridden.items() if name not in failed})
@@ -138,8 +145,10 @@ def import_jobs(
     if server.as_json:
         counts = {outcome: len(those) for outcome, those in names.items()} | {"failed": len(errors)}
         pruned = {} if gone is None else {"deleted": gone}
-        print_json({**counts, **pruned, "dry_run": dry_run, "errors": errors, "notes": found})
+        print_json({**counts, **pruned, **others, "dry_run": dry_run, "errors": errors, "notes": found})
     else:
+        for kind, listed in others.items():
+            say(f"{kind}: {', '.join(listed)} {'would be' if dry_run else 'were'} written.")
         _print_summary(names, gone, errors, found, dry_run)
         if gone:
             again = "" if dry_run else "; `horarium job revert NAME` makes one again"
@@ -153,6 +162,52 @@ def make_channels(client: Client, entries: Iterable[Entry]) -> None:
     """A channel of type email for each MAILTO of a crontab."""
     for addresses in {tuple(addresses_in(_env_of(entry).get("MAILTO", ""))) for entry in entries} - {()}:
         client.channels.put(mail_channel(addresses), {"type": "email", "to": addresses})
+
+
+def put_beside(client: Client, beside: Beside, dry_run: bool) -> dict[str, list[str]]:
+    """Write the calendars and channels of a file, all or none: the names of those that changed, by kind. A new channel
+    with a masked secret is left out, with a warning. Raises InvalidJob."""
+    from horarium.wire.masking import SECRET_SHOWN
+
+    if not any(beside.values()):
+        return {}
+    plan = client.plans.make(beside)
+    wrong = [change for change in plan["changes"] if change["action"] == "invalid"]
+    refused = {change["name"] for change in wrong if change["kind"] == "channel"}
+    if masked := [each for each in beside["channels"] if each.get("name") in refused and SECRET_SHOWN in each.values()]:
+        for each in masked:
+            say(
+                f"Warning: channel {each['name']} is left out: its secret is masked, and none is stored for it",
+                err=True,
+            )
+        beside["channels"] = [each for each in beside["channels"] if each not in masked]
+        return put_beside(client, beside, dry_run)
+    if wrong:
+        raise InvalidJob(f"{wrong[0]['kind']} {wrong[0]['name']}: {wrong[0]['problem']['detail']}")
+    changed = [change for change in plan["changes"] if change["action"] != "unchanged"]
+    if changed and not dry_run:
+        client.plans.apply(plan["id"])
+    return {
+        kind: names for kind in beside if (names := [each["name"] for each in changed if kind.startswith(each["kind"])])
+    }
+
+
+def _planned(
+    client: Client, beside: Beside, entries: Sequence[Entry]
+) -> tuple[dict[str, list[str]], list[dict[str, str]]]:
+    """What becomes of jobs beside calendars and channels that are not written yet, as `_import` says it."""
+    good = [entry for entry in entries if entry.definition is not None]
+    plan = client.plans.make({**beside, "jobs": [entry.definition or {} for entry in good]})
+    changes = [change for change in plan["changes"] if change["kind"] == "job"]
+    errors = [_failed(entry, entry.error) for entry in entries if entry.error is not None]
+    names: dict[str, list[str]] = {"created": [], "updated": [], "unchanged": []}
+    words = {"create": "created", "update": "updated", "unchanged": "unchanged"}
+    for entry, change in zip(good, changes, strict=True):
+        if change["action"] == "invalid":
+            errors.append(_failed(entry, change["problem"]["detail"]))
+        else:
+            names[words[change["action"]]].append(change["name"])
+    return names, errors
 
 
 def _env_of(entry: Entry) -> dict[str, str]:
@@ -185,9 +240,16 @@ def _prune(
 
 
 def _import(
-    client: Client, entries: Sequence[Entry], dry_run: bool, owned: dict[str, str], advance: Callable[[], None]
+    client: Client,
+    entries: Sequence[Entry],
+    dry_run: bool,
+    owned: dict[str, str],
+    advance: Callable[[], None],
+    beside: Beside,
 ) -> tuple[dict[str, list[str]], list[dict[str, str]]]:
     """The names of the jobs by what became of them, and the errors."""
+    if dry_run and any(beside.values()):
+        return _planned(client, beside, entries)
     names: dict[str, list[str]] = {"created": [], "updated": [], "unchanged": []}
     errors: list[dict[str, str]] = []
     good: list[Entry] = []
@@ -288,8 +350,9 @@ def _print_summary(
 
 @click.command(
     "export",
-    help="""Write jobs as YAML (or JSON) that `horarium job import` takes back. Secrets are masked; importing over the
-same job keeps the one that is stored.
+    help="""Write jobs as YAML (or JSON) that `horarium job import` and `horarium plan` take back: a list of jobs, or,
+where they use calendars or channels, these beside `jobs:` (channels take a key that may read them). Secrets are masked;
+importing over the same job or channel keeps the one that is stored.
 
 \b
 Examples:
@@ -314,10 +377,37 @@ def export_jobs(
     wanted = pairs("--label", labels, "=")
     jobs = [server.client.get_job(name) for name in names] if names else server.client.list_jobs(labels=wanted)
     fields = [definition_of_view(job) for job in jobs]
+    beside = used_beside(server.client, fields)
     if overrides:
         fields = [{**job, "overrides": overrides_of(server.client, job["name"])} for job in fields]
     wants_json = server.as_json or format == "json" or (format is None and (output or "").endswith(".json"))
-    _write(_text(fields, wants_json), output)
+    _write(_text({**beside, "jobs": fields} if beside else fields, wants_json), output)
+
+
+def used_beside(client: Client, jobs: Sequence[dict[str, Any]]) -> Beside:
+    """The calendars and channels that these jobs use, as far as the caller may read them."""
+    from horarium.rules.calendars import calendars_in
+
+    calendars = sorted({name for job in jobs for name in calendars_in(job["trigger"])})
+    followed = [each for job in jobs for some in job.get("on", {}).values() for each in some]
+    channels = sorted({each["notify"] for each in followed if "notify" in each})
+    found: Beside = {"calendars": _each(client.calendars.get, calendars, "calendars")}
+    found["channels"] = _each(client.channels.get, channels, "channels")
+    return {kind: listed for kind, listed in found.items() if listed}
+
+
+def _each(get: Callable[[str], dict[str, Any]], names: Sequence[str], kind: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for name in names:
+        try:
+            shown = get(name)
+        except Forbidden:
+            say(f"Note: {kind} are left out: this key may not read them", err=True)
+            return []
+        except NotFound:
+            continue
+        found.append({field: value for field, value in shown.items() if field not in READ_ONLY and value is not None})
+    return found
 
 
 def definition_of_view(job: JobView) -> dict[str, Any]:
@@ -331,7 +421,7 @@ def definition_of_view(job: JobView) -> dict[str, Any]:
     return fields
 
 
-def _text(fields: list[dict[str, Any]], as_json: bool) -> str:
+def _text(fields: Any, as_json: bool) -> str:
     if as_json:
         import msgspec
 

@@ -7,7 +7,7 @@
 # make proof   real processes against real time: killed, paused and cut off for minutes; wants a quiet machine
 # make mutants breaks triggers/ and rules/ at random places: the tests must see each break
 # make dist    a release in dist/: source distribution, wheel, bill of materials, checksums
-# make docs    the site of the documentation in site/; SITE_URL=https://... where it will be
+# make docs    the site of the documentation in site/, with pictures of the dashboard; SITE_URL=https://... where it will be
 # make bench   the benchmarks, beside their raw drivers
 
 PYTHON ?= python3
@@ -65,7 +65,9 @@ mutants: $(STAMP)
 dist: $(STAMP)
 	$(BIN)/python tools/dist.py
 
+# Without Chromium there are no pictures, and the pages leave their places out.
 docs: $(STAMP)
+	-$(BIN)/python tools/pictures.py --only overview,jobs,run-failed,calendar --looks light,dark
 	$(BIN)/python tools/docs_site.py $(if $(SITE_URL),--url $(SITE_URL))
 
 bench: $(STAMP)

@@ -111,6 +111,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("About", ("about/*", "performance", "changelog", "contributing", "vulnerabilities", "releasing", "adr/README")),
 )
 MORE = "More"
+PICTURES = "pictures"
 LINK = re.compile(r"(\]\()([^)#:\s]+)((?:#[^)\s]*)?\))")
 COMMENT = re.compile(r"<!--.*?-->|\A---\n.*?\n---\n", re.DOTALL)
 
@@ -128,9 +129,11 @@ class Page:
     summary: str
 
 
-def gather(source: Path) -> None:
+def gather(source: Path, pictures: Path) -> None:
     """Every page and every file that Sphinx reads, in one folder; links that leave docs/ lead to copies."""
-    shutil.copytree(DOCS, source, ignore=shutil.ignore_patterns("site", "__pycache__"))
+    shutil.copytree(DOCS, source, ignore=shutil.ignore_patterns("site", "__pycache__", PICTURES))
+    if pictures.is_dir():
+        shutil.copytree(pictures, source / PICTURES)
     shutil.copytree(DOCS / "site", source, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     for page in sorted(source.rglob("*.md")):
         original = DOCS / page.relative_to(source)
@@ -154,7 +157,7 @@ def relinked(text: str, original: Path, page: Path, source: Path) -> str:
 
     text = re.sub(
         r'^<img src="(pictures/[^"]+)".*\n',
-        lambda match: match[0] if (DOCS / match[1]).exists() else "",
+        lambda match: match[0] if (source / match[1]).exists() else "",
         text,
         flags=re.M,
     )
@@ -328,15 +331,17 @@ def dead_links(target: Path) -> Iterator[str]:
                 yield f"{named} (no such heading)"
 
 
-def build(target: Path, url: str) -> int:
+def build(target: Path, url: str, pictures: Path) -> int:
     """Make the site in `target`, fresh. Returns its number of pages. Raises BadSite."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "pages"
-        gather(source)
+        gather(source, pictures)
         groups = grouped(pages_in(source))
         (source / "contents.md").write_text(contents(groups))
         shutil.rmtree(target, ignore_errors=True)
         run_sphinx(source, target)
+        if (source / PICTURES).is_dir():
+            shutil.copytree(source / PICTURES, target / PICTURES)
         add_front(target, url)
         add_lists(source, target, groups, url)
     if dead := sorted(set(dead_links(target))):
@@ -349,9 +354,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Builds the site of the documentation.")
     parser.add_argument("--outdir", type=Path, default=ROOT / "site")
     parser.add_argument("--url", default=LOCAL, help="the address at which it will be")
+    parser.add_argument("--pictures", type=Path, default=DOCS / PICTURES, help="of tools/pictures.py")
     given = parser.parse_args()
     try:
-        count = build(given.outdir.resolve(), given.url.rstrip("/") + "/")
+        count = build(given.outdir.resolve(), given.url.rstrip("/") + "/", given.pictures)
     except BadSite as why:
         print(f"docs: {why}", file=sys.stderr)
         return 1

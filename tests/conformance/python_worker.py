@@ -23,5 +23,6 @@ def perform(run: ClaimedRun) -> Any:
 
 
 if __name__ == "__main__":
+    slots = int(os.environ.get("HORARIUM_SLOTS", "2"))
     with Client(os.environ["HORARIUM_URL"], os.environ["HORARIUM_KEY"]) as client:
-        Worker(client, [os.environ["HORARIUM_QUEUE"]], perform, slots=2).run_until_signal()
+        Worker(client, [os.environ["HORARIUM_QUEUE"]], perform, slots=slots).run_until_signal()

@@ -22,17 +22,26 @@ BUILD_SECONDS = 600
 LANDING = (DOCS / "site" / "landing.html").read_text()
 
 
-def build(target: Path) -> subprocess.CompletedProcess[str]:
+def build(target: Path, pictures: Path) -> subprocess.CompletedProcess[str]:
+    url, tool = "https://docs.example.com/1", ROOT / "tools" / "docs_site.py"
     return subprocess.run(
-        [sys.executable, ROOT / "tools" / "docs_site.py", "--outdir", target, "--url", "https://docs.example.com/1"],
+        [sys.executable, tool, "--outdir", target, "--url", url, "--pictures", pictures],
         env=environment(), capture_output=True, text=True, timeout=BUILD_SECONDS, check=False,
     )  # fmt: skip
 
 
 def test_the_site_is_built_whole(tmp_path: Path) -> None:
-    done = build(tmp_path / "site")
+    pictures = re.findall(r'^<img src="pictures/([^"]+)"', (DOCS / "dashboard.md").read_text(), re.M)
+    (tmp_path / "pictures").mkdir()
+    for name in pictures[1:]:
+        (tmp_path / "pictures" / name).write_bytes(b"picture")
+    done = build(tmp_path / "site", tmp_path / "pictures")
     assert done.returncode == 0, done.stderr
     site = tmp_path / "site"
+    shown = re.findall(r'<img src="pictures/([^"]+)"', (site / "dashboard.html").read_text())
+    assert len(pictures) > 1
+    assert shown == pictures[1:], "those that were made, and no other"
+    assert all((site / "pictures" / name).exists() for name in shown)
     for page in DOCS.rglob("*.md"):
         if "pictures" not in page.parts:
             assert (site / page.relative_to(DOCS)).with_suffix(".html").exists(), page

@@ -2,11 +2,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -56,7 +58,11 @@ func main() {
 		log.Fatal(err)
 	}
 	queues := map[string]horarium.Handler{os.Getenv("HORARIUM_QUEUE"): perform}
-	worker, err := horarium.NewWorker(client, queues, horarium.WorkerOptions{Concurrency: 2})
+	slots, err := strconv.Atoi(cmp.Or(os.Getenv("HORARIUM_SLOTS"), "2"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	worker, err := horarium.NewWorker(client, queues, horarium.WorkerOptions{Concurrency: slots})
 	if err != nil {
 		log.Fatal(err)
 	}

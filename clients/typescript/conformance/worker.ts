@@ -24,4 +24,5 @@ async function perform(run: ClaimedRun<Asked>, signal: AbortSignal): Promise<unk
 
 const client = new Horarium({ url: process.env["HORARIUM_URL"], key: process.env["HORARIUM_KEY"] });
 const queue = process.env["HORARIUM_QUEUE"] ?? "";
-await new Worker(client, { queues: { [queue]: perform }, concurrency: 2 }).runUntilSignal();
+const concurrency = Number(process.env["HORARIUM_SLOTS"] ?? 2);
+await new Worker(client, { queues: { [queue]: perform }, concurrency }).runUntilSignal();

@@ -147,9 +147,7 @@ def import_jobs(
         pruned = {} if gone is None else {"deleted": gone}
         print_json({**counts, **pruned, **others, "dry_run": dry_run, "errors": errors, "notes": found})
     else:
-        for kind, listed in others.items():
-            say(f"{kind}: {', '.join(listed)} {'would be' if dry_run else 'were'} written.")
-        _print_summary(names, gone, errors, found, dry_run)
+        _print_summary(names, gone, errors, found, others, dry_run)
         if gone:
             again = "" if dry_run else "; `horarium job revert NAME` makes one again"
             said = "would be" if dry_run else "were"
@@ -325,8 +323,11 @@ def _print_summary(
     gone: list[str] | None,
     errors: list[dict[str, str]],
     notes: list[str],
+    others: dict[str, list[str]],
     dry_run: bool,
 ) -> None:
+    for kind, listed in others.items():
+        say(f"{kind}: {', '.join(listed)} {'would be' if dry_run else 'were'} written.")
     for error in errors[:ERRORS_SHOWN_MAX]:
         if error["job"]:
             say(f"Error: {error['job']}: {error['error']} ({error['place']})", err=True)

@@ -48,9 +48,10 @@ def test_a_cell_that_is_run_again_replaces_its_handler_and_job(monkeypatch: pyte
         report.__module__ = "__main__"
         scheduler.job(every(f"{hours}h"))(report)
 
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "program.py", raising=False)
     define(1)
     with pytest.raises(InvalidJob, match="registered already"):
         define(2)
-    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    monkeypatch.delattr(sys.modules["__main__"], "__file__")
     define(3)
     assert [job.trigger["every_seconds"] for job in scheduler._program.jobs] == [10_800]

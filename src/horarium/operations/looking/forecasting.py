@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from heapq import nlargest
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -75,8 +75,9 @@ class Forecast(Struct, frozen=True):
     left_out: list[str]
 
 
-class Weighed(NamedTuple):
-    """A job, as far as a forecast goes on with it: all of them are held at once."""
+class Weighed(Struct, frozen=True, gc=False):
+    """A job, as far as a forecast goes on with it: all of them are held at once, so the collector of garbage, which
+    would hold up the event loop, does not know them."""
 
     name: str
     label: str

@@ -186,6 +186,8 @@ def test_what_waits_for_a_breaker_waits_for_its_next_probe() -> None:
     held = InForce(hold, Stretch(NOW, FOREVER))
     assert kept_back(claimed(), held, NOW).due_at == NOW + 60 * SECOND
     assert kept_back(claimed(), held, NOW + 61 * SECOND).due_at == NOW + 121 * SECOND
+    assert kept_back(claimed(), held, NOW, 2).due_at == NOW + 180 * SECOND
+    assert kept_back(claimed(), held, NOW, 61).due_at == NOW + 120 * SECOND
 
 
 # ---- plans

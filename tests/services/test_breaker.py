@@ -155,8 +155,23 @@ async def test_one_run_at_a_time_is_let_through_and_an_answer_lifts_it(hosts: Ho
     setting.clock.advance(2)
     told = (await setting.store.list_runs(RunFilter(queue="notify"), None, 9)).items
     assert len(told) == 2
-    setting.clock.advance(65)
+    setting.clock.advance(5 * 60)
     assert len(await hosts.claimed()) == 3, "what waited for it goes on, also if nobody carries the change"
+
+
+async def test_of_those_that_wait_a_few_are_looked_at_with_each_probe(hosts: Hosts) -> None:
+    setting, node = hosts.setting, hosts.node("a")
+    await hosts.asked(node, DEAD, NO_ANSWER, 20)
+    await hosts.add(DEAD, 90)
+    assert await hosts.claimed() == []
+    probes = []
+    for _ in range(60):
+        setting.clock.advance(61)
+        waiting = (await setting.store.list_runs(RunFilter(job=DEAD), None, 100)).items
+        assert len([run for run in waiting if run.state is State.PENDING and run.due_at <= setting.now]) <= 15
+        probes += await hosts.claimed()
+        await hosts.asked(node, DEAD, NO_ANSWER)
+    assert len(set(probes)) == len(probes) == 60, "none is left out"
 
 
 async def test_a_probe_that_fails_is_no_free_pass_for_its_next_attempt(hosts: Hosts) -> None:

@@ -27,6 +27,8 @@ from horarium.triggers import Trigger
 FOREVER: Instant = INSTANT_MAX
 LOOK_AGAIN = DAY
 """After this a run or a job that waits is looked at again, though its hold goes on."""
+PROBES_AHEAD = 60
+"""Over so many probes of a circuit breaker those runs are spread that are kept back together."""
 STRETCHES_MAX = 1_000
 """Stretches of one hold that are looked at together."""
 PULLED = "pull/"
@@ -220,10 +222,13 @@ def hold_on(holds: Iterable[Hold], run: Run, job: Job | None, at: Instant) -> In
     return max(found, key=lambda each: each.stretch.ends_at, default=None)
 
 
-def kept_back(run: Run, held: InForce, now: Instant) -> Run:
+def kept_back(run: Run, held: InForce, now: Instant, place: int = 0) -> Run:
     """The run, claimed or not, as it waits for the end of a hold: at no cost of an attempt. The limit for starting in
-    time counts from there."""
+    time counts from there. `place`: which it is of those that this claim keeps back, from 0. Each waits for another
+    probe of the circuit breaker: all would be claimed and put back again with each probe, and others wait meanwhile."""
     until = wakes_at(held, now)
+    if held.hold.probing is not None:
+        until += to_micros(held.hold.probing.seconds) * (place % PROBES_AHEAD)
     if run.history and run.history[-1].kind is EventKind.HELD and run.history[-1].state is State.PENDING:
         run = replace(run, history=run.history[:-1])
     waiting = replace(

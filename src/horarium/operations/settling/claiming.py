@@ -8,6 +8,7 @@ hold covers: it waits, and costs no attempt. One that waited for want of a worke
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
@@ -96,6 +97,7 @@ class Claiming:
         if not self.holding.known:
             return []
         changes = []
+        places: Counter[str] = Counter()
         for run in claimed.runs:
             job = claimed.jobs.get(run.job_id or "")
             skipped = skipped_at_claim(run, job, self.holding.known, now)
@@ -106,7 +108,9 @@ class Claiming:
             if held is not None and await self.holding.lets_through(held.hold, run, job, now):
                 held = hold_on(self.holding.known, run, job, max(now, run.due_at))
             if held is not None:
-                changes.append(RunChange(kept_back(run, held, now), run.token, run.state))
+                waiting = kept_back(run, held, now, places[held.hold.id])
+                changes.append(RunChange(waiting, run.token, run.state))
+                places[held.hold.id] += 1
         return changes
 
     async def _put_back(self, claimed: Claimed, afters: Sequence[RunChange], now: Instant, which: str) -> Claimed:

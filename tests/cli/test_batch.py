@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from horarium.cli import cli
 from horarium.client import Client
 from tests.servers.live import live_server
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +52,8 @@ def test_a_file_of_runs_is_a_batch_that_is_waited_for(url: str, tmp_path: Path) 
     work(url, 3, fail=True)
     done = asked(url, "show", made["id"], "--wait", exit_code=1)
     assert (done["state"], done["completed"], done["failed"]) == ("finished", 1_000, 3)
-    assert asked(url, "retry", made["id"])["unfinished"] == 3
+    assert asked(url, "retry", made["id"])["state"] == "closed"
+    eventually(lambda: asked(url, "show", made["id"])["unfinished"] == 3, what="the last page is done again")
     work(url, 3)
     assert asked(url, "show", made["id"], "--wait")["completed"] == 1_003
     assert made["id"] in [each["id"] for each in asked(url, "list", "--state", "finished")]

@@ -164,7 +164,6 @@ def bodies(what: str, name: str, run: str, by: str) -> list[Any]:
         "POST /jobs/{name}/trigger": [{}],
         "POST /jobs/{name}/backfill": [{"start": "2026-01-01T00:00:00Z", "end": "2030-01-01T00:00:00Z"}],
         "POST /jobs/{name}/pause": [{"reason": "x"}], "POST /jobs/{name}/resume": [None],
-        "POST /attention/acknowledge": [{"cause": f"failing/{name}", "reason": "x"}],
         "POST /approvals/{id}": [{"decision": "approve"}, {"decision": "reject"}],
         "POST /jobs/{name}/fires/{instant}/skip": [{"reason": "x"}],
         "POST /jobs/{name}/fires/{instant}/move": [{"to": "2030-01-01T00:00:00Z"}],
@@ -203,8 +202,8 @@ def bodies(what: str, name: str, run: str, by: str) -> list[Any]:
         "DELETE /holds/{id}": [None],
         "PUT /rates/{key}": [{"max": 5, "per_seconds": 1}], "PUT /queues/{queue}": [{"fair_weights": {"a": 2}}],
         "PUT /channels/{name}": [{"type": "webhook", "url": "https://example.org/"}],
-        "DELETE /channels/{name}": [None],
-        "POST /channels/{name}/test": [None],
+        "DELETE /channels/{name}": [None], "POST /channels/{name}/test": [None],
+        "POST /attention/acknowledge": [{"cause": f"failing/{name}", "reason": "x"}],
         "POST /jobs/{name}/history": [{"system": "x", "runs": [PAST]}],
     }  # fmt: skip
     return sent[what]

@@ -28,7 +28,7 @@ FOREVER: Instant = INSTANT_MAX
 LOOK_AGAIN = DAY
 """After this a run or a job that waits is looked at again, though its hold goes on."""
 PROBES_AHEAD = 60
-"""Over so many probes of a circuit breaker those runs are spread that are kept back together."""
+"""Runs kept back together are spread over this number of probes of a circuit breaker."""
 STRETCHES_MAX = 1_000
 """Stretches of one hold that are looked at together."""
 PULLED = "pull/"

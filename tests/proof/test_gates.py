@@ -21,8 +21,9 @@ KILLED_AT = 1_500
 DAY = timedelta(days=1)
 
 
-def tomorrow() -> datetime:
-    return (datetime.now(UTC) + DAY).replace(hour=12, minute=0, second=0, microsecond=0)
+def in_half_a_day() -> datetime:
+    """A full hour that comes first tomorrow, or late today, whatever time it is now."""
+    return (datetime.now(UTC) + DAY / 2).replace(minute=0, second=0, microsecond=0)
 
 
 def defined(api: Api, count: int, **fields: Any) -> None:
@@ -67,10 +68,10 @@ def fires_then(api: Api, number: int) -> str:
 def test_a_change_of_a_calendar_survives_kill_9(kind: str, tmp_path: Path) -> None:
     with ExitStack() as stack:
         world = stack.enter_context(World(start_backend(kind, tmp_path, stack).url))
-        node, day = world.node(), tomorrow()
+        node, day = world.node(), in_half_a_day()
         free: dict[str, Any] = {"weekend": [], "holidays": []}
         node.api.must("PUT", "/calendars/town", free)
-        cron = {"type": "cron", "expression": "0 12 * * *", "timezone": "UTC"}
+        cron = {"type": "cron", "expression": f"0 {day.hour} * * *", "timezone": "UTC"}
         rule = {"type": "business_day", "trigger": cron, "calendar": "town", "convention": "following"}
         defined(node.api, JOBS, trigger=rule, target={"type": "queue", "queue": "q"})
         before, after = (f"{at:%Y-%m-%dT%H:%M:%SZ}" for at in (day, day + DAY))

@@ -29,8 +29,9 @@ STALLED_SECONDS = 30.0
 CUT_SECONDS = 3.0
 MARGIN_SECONDS = 9.0
 """How long jobs fire before and after an outage, together."""
-LINES_MAX = 30
-"""From the beginning of an outage to the end of its experiment: some parts say so, and that they work again."""
+LINES_MAX = 50
+"""From the beginning of an outage to the end of its experiment: each of some twenty parts may say so once, and that it
+works again."""
 FULL_SECONDS = 3.0
 RESUME_SECONDS = 5.0
 LINES_PER_SECOND_MAX = 10

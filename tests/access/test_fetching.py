@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from horarium.access.fetching import BYTES_MAX, fetch
 from tests.servers.certificate import make_certificate
@@ -31,6 +32,11 @@ async def answering(answer: bytes, tls: ssl.SSLContext | None = None) -> AsyncIt
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
     async with server:
         yield f"{'https' if tls else 'http'}://127.0.0.1:{server.sockets[0].getsockname()[1]}", heard
+
+
+def test_a_request_is_made_on_the_event_loop_of_a_server() -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(test_a_request_says_little())
 
 
 async def test_a_request_says_little() -> None:

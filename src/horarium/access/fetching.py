@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Mapping
 from urllib.parse import quote, urlencode, urlsplit
 
 import httptools
+from aiohappyeyeballs import start_connection
 
 BYTES_MAX = 256 * 1024
 """Of an answer's body, and of all else that comes with it."""
@@ -45,9 +47,16 @@ async def fetch(
         raise ValueError(f"{url[:200]!r} is no URL of a web server")
     context = await asyncio.to_thread(ssl.create_default_context) if parts.scheme == "https" else None
     port = parts.port or (80 if context is None else 443)
-    reader, writer = await asyncio.open_connection(
-        parts.hostname, port, ssl=context, happy_eyeballs_delay=NEXT_ADDRESS_SECONDS
-    )
+    loop = asyncio.get_running_loop()
+    addresses = await loop.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
+    # Not by open_connection alone: uvloop's knows nothing of RFC 8305.
+    opened = await start_connection(addresses, happy_eyeballs_delay=NEXT_ADDRESS_SECONDS, interleave=1, loop=loop)
+    try:
+        name = None if context is None else parts.hostname
+        reader, writer = await asyncio.open_connection(sock=opened, ssl=context, server_hostname=name)
+    except BaseException:
+        opened.close()
+        raise
     try:
         writer.write(_request(url, form, headers or {}))
         return await _read(reader, url)

@@ -86,7 +86,7 @@ class AttentionApi:
         return [
             Endpoint(
                 method="GET", path="/attention", name="listAttention", costly=True, bound=True, tag="attention",
-                handle=self.list_all, scope=Scope.JOBS_READ, summary="What is wrong, worst first",
+                handle=self.list_all, scope=Scope.JOBS_READ, summary="Faults, worst first",
                 description="Jobs that fail or are late, queues without workers, lost nodes, channels that take no "
                 "messages; and who took note of it.",
                 answers={200: (AttentionView, "The faults")},

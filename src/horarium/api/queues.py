@@ -23,7 +23,7 @@ class QueueBody(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class QueueSettingsView(Struct):
-    """What is set for a queue. `hold`: a hold lies over it."""
+    """The settings of a queue. `hold`: a hold lies over it."""
 
     queue: str
     fair_weights: dict[str, int]
@@ -80,7 +80,7 @@ class QueuesApi:
         return [
             Endpoint(
                 method="GET", path="/queues", name="listQueues", tag="queues", handle=self.list_all, query=PageQuery,
-                scope=Scope.JOBS_READ, summary="Queues: where runs wait, what is held or set", bound=True,
+                scope=Scope.JOBS_READ, summary="Queues: waiting runs, holds and weights", bound=True,
                 answers={200: (QueuePage, "One page")}, problems=("invalid_cursor",),
             ),
             Endpoint(

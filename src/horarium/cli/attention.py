@@ -1,4 +1,4 @@
-"""`horarium attention`: what is wrong, and who took note of it."""
+"""`horarium attention`: faults and their acknowledgements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from horarium.cli.output import Column
 from horarium.cli.shell import Lazy, Server, on_server
 from horarium.clock import SystemClock, to_datetime
 
-attention = Lazy(name="attention", help="What is wrong, and who took note of it.")
+attention = Lazy(name="attention", help="Faults and their acknowledgements.")
 COLUMNS = (
     Column("cause", whole=True), Column("since", when=True), Column("acknowledged"), Column("what"),
 )  # fmt: skip

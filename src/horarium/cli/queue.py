@@ -16,7 +16,7 @@ COLUMNS = (Column("queue", whole=True), Column("hold"), Column("weights", whole=
 
 @queue.command(
     "list",
-    help="List queues: where runs wait, what is held, and weights.\n\n\b\nExample:\n  horarium queue list",
+    help="List queues: waiting runs, holds and weights.\n\n\b\nExample:\n  horarium queue list",
 )
 @on_server
 def list_queues(server: Server) -> None:

@@ -30,7 +30,7 @@ COMMANDS = {
     "simulate": ("horarium.cli.simulate:simulate", "Carry out definitions in virtual time: what would run, and when."),
     "forecast": ("horarium.cli.forecast:forecast", "How much will run, and when, as a map of the hours."),
     "feed": ("horarium.cli.feed:feed", "Make, list and revoke addresses for calendar programs."),
-    "attention": ("horarium.cli.attention:attention", "What is wrong, and who took note of it."),
+    "attention": ("horarium.cli.attention:attention", "Faults and their acknowledgements."),
     "status": ("horarium.cli.status:status", "Is all well? Nodes, queues, failures."),
     "login": ("horarium.cli.login:login", "Sign in, to act in your own name."),
     "logout": ("horarium.cli.login:logout", "Forget a sign-in."),

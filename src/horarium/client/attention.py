@@ -9,7 +9,7 @@ from horarium.client.transport import API, Transport
 
 
 class Attention:
-    """What is wrong, and who took note of it."""
+    """Faults and their acknowledgements."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport

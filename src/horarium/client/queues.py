@@ -19,7 +19,7 @@ class Queues:
         return self._transport.items("/queues", dict[str, Any])
 
     def get(self, queue: str) -> dict[str, Any]:
-        """What is set for a queue."""
+        """The settings of a queue."""
         return self._transport.call("GET", f"/queues/{segment(queue)}", dict[str, Any])
 
     def set(self, queue: str, fair_weights: Mapping[str, int]) -> dict[str, Any]:

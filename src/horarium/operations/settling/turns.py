@@ -25,7 +25,7 @@ QUEUES = "queue/"
 
 
 class QueueSettings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is set for a queue."""
+    """The settings of a queue."""
 
     fair_weights: FairWeights = {}
 

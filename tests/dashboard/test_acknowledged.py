@@ -14,16 +14,6 @@ from tests.dashboard.visitor import Visitor
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def api() -> Api:
-    return Api(pages=True)
-
-
-@pytest.fixture
-def visitor(api: Api) -> Visitor:
-    return Visitor(api)
-
-
 async def overview(api: Api, visitor: Visitor) -> str:
     api.clock.advance(2)
     await visitor.open("/")

@@ -17,16 +17,6 @@ pytestmark = pytest.mark.slow
 DAILY = {"type": "cron", "expression": "30 5 * * *"}
 
 
-@pytest.fixture
-def api() -> Api:
-    return Api(pages=True)
-
-
-@pytest.fixture
-def visitor(api: Api) -> Visitor:
-    return Visitor(api)
-
-
 async def many(api: Api, count: int) -> None:
     for number in range(count):
         await api.add_job(f"job-{number:03}", trigger=DAILY)

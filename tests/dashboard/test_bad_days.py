@@ -18,16 +18,6 @@ from tests.dashboard.visitor import Visitor
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def api() -> Api:
-    return Api(pages=True)
-
-
-@pytest.fixture
-def visitor(api: Api) -> Visitor:
-    return Visitor(api)
-
-
 async def fail(api: Api, names: list[str], streak: int = 3, error: str = "no") -> None:
     """As if the last runs of these jobs had failed."""
     now = api.clock.now()

@@ -21,16 +21,6 @@ from tests.dashboard.visitor import Visitor
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def api() -> Api:
-    return Api(pages=True)
-
-
-@pytest.fixture
-def visitor(api: Api) -> Visitor:
-    return Visitor(api)
-
-
 async def made(api: Api, runs: int = 0, **fields: Any) -> str:
     api.clock.advance(1)
     reply = await api.post("/batches", {"runs": [ROW] * runs, **fields})

@@ -16,16 +16,6 @@ from tests.dashboard.visitor import Visitor
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def api() -> Api:
-    return Api(pages=True)
-
-
-@pytest.fixture
-def visitor(api: Api) -> Visitor:
-    return Visitor(api)
-
-
 async def ended(
     api: Api, job: str, number: int, at: Instant, state: State = State.FAILED, error: str | None = None
 ) -> Run:

@@ -14,16 +14,6 @@ from tests.dashboard.visitor import Visitor
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def api() -> Api:
-    return Api(pages=True)
-
-
-@pytest.fixture
-def visitor(api: Api) -> Visitor:
-    return Visitor(api)
-
-
 async def paused(api: Api) -> dict[str, str | None]:
     """The reason of each paused job."""
     jobs = (await api.get("/jobs?limit=200")).json["items"]

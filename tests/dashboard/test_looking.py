@@ -13,16 +13,6 @@ from tests.dashboard.visitor import Visitor
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def api() -> Api:
-    return Api(pages=True)
-
-
-@pytest.fixture
-def visitor(api: Api) -> Visitor:
-    return Visitor(api)
-
-
 async def test_a_search_finds_any_part_of_a_name(api: Api, visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("sync-orders", "Orders-export", "orders-import", "report"):
         await api.add_job(name, labels={"team": "shop"})

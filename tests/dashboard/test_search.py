@@ -14,16 +14,6 @@ from tests.dashboard.visitor import Visitor
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def api() -> Api:
-    return Api(pages=True)
-
-
-@pytest.fixture
-def visitor(api: Api) -> Visitor:
-    return Visitor(api)
-
-
 def links(visitor: Visitor) -> list[str]:
     """Where the results lead."""
     _, _, found = visitor.page.partition('id="found"')

@@ -1,0 +1,18 @@
+"""Pages without a server, and one who visits them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.api.conftest import Api
+from tests.dashboard.visitor import Visitor
+
+
+@pytest.fixture
+def api() -> Api:
+    return Api(pages=True)
+
+
+@pytest.fixture
+def visitor(api: Api) -> Visitor:
+    return Visitor(api)

@@ -43,6 +43,17 @@ async def test_one_key_opens_the_palette_and_a_verb_does_it(page: Page, server: 
     await expect(page).to_have_url(f"{server.url}/runs/{run}")
 
 
+async def test_a_key_pressed_in_the_frame_that_hides_the_palette_opens_it_again(page: Page) -> None:
+    await page.goto("/calendar")
+    await page.keyboard.press("Control+k")
+    await expect(page.get_by_label("Search or command")).to_be_focused()
+    await page.evaluate("""() => {
+        document.getElementById("palette").hidePopover();
+        document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: "/", bubbles: true }));
+    }""")
+    await expect(page.get_by_label("Search or command")).to_be_focused()
+
+
 async def test_a_filter_is_kept_by_name(page: Page, server: LiveServer) -> None:
     add_job(server, "viewed")
     fail_a_run(server, "viewed", "no")

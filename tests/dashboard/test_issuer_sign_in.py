@@ -5,6 +5,7 @@ The dashboard is addressed as `localhost` and the provider as `127.0.0.1`: two s
 
 from __future__ import annotations
 
+import asyncio
 import json
 import urllib.error
 import urllib.request
@@ -14,7 +15,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from horarium.access.people import Attempt
 from tests.dashboard.browsing import PATIENCE_MS, browser
@@ -268,6 +269,17 @@ async def test_a_browser_goes_to_the_issuer_and_comes_back(
     await page.evaluate(f"location.href = '{server.url}/runs'")
     await page.wait_for_url("**/runs")
     await expect(page.get_by_role("heading", level=1)).to_have_text("Runs")
+
+    # The page finds its session ended before the answer to the form has come.
+    async def late(route: Route) -> None:
+        await asyncio.sleep(0.5)
+        await route.continue_()
+
+    await page.route("**/sign-out", late)
+    await page.evaluate("""() => addEventListener("beforeunload", () => {
+        window.fetch = async () => ({ ok: false, type: "opaqueredirect", status: 0 });
+        setInterval(() => look(true), 50);
+    })""")
     await page.get_by_role("button", name="Sign out").first.click()
     await page.wait_for_url("**/sign-in")
     await page.goto("/runs")

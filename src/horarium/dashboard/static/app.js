@@ -155,6 +155,14 @@ function sayLive() {
   say("Live", false);
 }
 
+// A form or a link that is on its way is not to be overtaken by a reload: a sign-out ends on the page that it leads to.
+let left = -Infinity;
+addEventListener("beforeunload", () => { left = Date.now(); });
+function reload() {
+  if (Date.now() - left > 10000) location.reload();
+  else stale = true;
+}
+
 async function look(asked) {
   if (looking || document.hidden || !regions().length) return;
   const leave = !asked && reading();
@@ -173,7 +181,7 @@ async function look(asked) {
       if (news) news.hidden = true;
       for (const region of regions()) {
         const fresh = page.getElementById(region.id);
-        if (fresh && "empty" in region.dataset && !("empty" in fresh.dataset)) { location.reload(); return; }
+        if (fresh && "empty" in region.dataset && !("empty" in fresh.dataset)) { reload(); return; }
         const log = region.querySelector("[data-log]");
         const newer = fresh && log && fresh.querySelector("#log");
         if (newer) newer.replaceWith(log);
@@ -185,7 +193,7 @@ async function look(asked) {
           prepare(region);
         }
       }
-    } else if (answer.type === "opaqueredirect") location.reload();
+    } else if (answer.type === "opaqueredirect") reload();
     else if (answer.status === 503) { stale = true; sayStale("the store does not answer"); }
     else { stale = true; sayStale("the server answered " + answer.status); }
   } catch { stale = true; } finally { looking = false; looked = Date.now(); }
@@ -583,7 +591,8 @@ document.addEventListener("keydown", (event) => {
   const strip = event.target.closest("[data-strip]");
   if (strip && along(strip, event)) { event.preventDefault(); return; }
   if (event.target.matches("[data-chart]") && alongChart(event.target, event)) { event.preventDefault(); return; }
-  if (event.target.matches("input:not([type=checkbox], [type=radio]), textarea, select")) {
+  // The focus leaves a field that was hidden only with the next frame.
+  if (event.target.matches("input:not([type=checkbox], [type=radio]), textarea, select") && event.target.checkVisibility()) {
     if (event.key === "Escape" && event.target.type === "search") event.target.value = "";
     return;
   }

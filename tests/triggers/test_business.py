@@ -120,8 +120,10 @@ RULES = (
 )  # fmt: skip
 
 
-def made(chance: random.Random) -> tuple[BusinessDay, Oracle, ZoneInfo, tuple[str, str]]:
-    zone = chance.choice(ZONES)
+def made(
+    chance: random.Random, zones: tuple[str, ...] = ZONES
+) -> tuple[BusinessDay, Oracle, ZoneInfo, tuple[str, str]]:
+    zone = chance.choice(zones)
     first = date(1998, 1, 1)
     some = [str(first + timedelta(days=chance.randrange(30 * 366))) for _ in range(chance.randrange(300))]
     for _ in range(chance.randrange(4)):  # long breaks
@@ -148,9 +150,9 @@ def made(chance: random.Random) -> tuple[BusinessDay, Oracle, ZoneInfo, tuple[st
     return trigger, Oracle(content), ZoneInfo(zone), (gap, repeat)
 
 
-def check(seed: int, years: int) -> None:
+def check(seed: int, years: int, zones: tuple[str, ...] = ZONES) -> None:
     chance = random.Random(seed)
-    trigger, oracle, zone, policies = made(chance)
+    trigger, oracle, zone, policies = made(chance, zones)
     begin = datetime(1998 + chance.randrange(31 - years), 1, 1, tzinfo=UTC)
     until = begin.replace(year=begin.year + years)
     want = expected(trigger, oracle, zone, policies, begin, until)
@@ -174,6 +176,33 @@ def check(seed: int, years: int) -> None:
 def test_every_fire_time_is_the_one_that_the_conventions_give(cases: int, years: int) -> None:
     for seed in range(cases):
         check(seed, years)
+
+
+@pytest.mark.parametrize("convention", list(Convention))
+@pytest.mark.parametrize("repeat", ["first", "second", "both"])
+def test_the_end_of_a_day_that_is_shown_again_after_midnight_is_found_once(convention: Convention, repeat: str) -> None:
+    # At 00:01 on 29 October 2006 the clock of St John's went back to 23:01 of the day before.
+    saturday_off = Content(weekend=(), dates=("2006-10-28",))
+    for minute in ("15 23 * * *", "*/20 * * * *"):
+        inner = cron(minute, "America/St_Johns", repeat=repeat)
+        trigger = business_day(inner, "c", convention=convention, content=saturday_off)
+        begin, until = (to_instant(datetime(2006, 10, day, 12, tzinfo=UTC)) for day in (26, 31))
+        want = expected(
+            trigger,
+            Oracle(saturday_off),
+            ZoneInfo("America/St_Johns"),
+            ("shift", repeat),
+            *map(to_datetime, (begin, until)),
+        )
+        assert trigger.list_fires(begin, until, 10**4) == want
+
+
+@pytest.mark.slow
+def test_zones_that_change_at_midnight_change_nothing_else() -> None:
+    for seed in (*range(60), 668):
+        check(seed, 1, ("America/St_Johns",))
+        check(seed, 1, ("America/Havana", "America/Asuncion", "Asia/Amman", "America/Scoresbysund"))
+    check(668, 3)
 
 
 # ---- in phrases

@@ -227,7 +227,16 @@ class BusinessDay(Trigger):
 
     def _on_or_after(self, day: int) -> Instant | None:
         """The first fire time of the trigger on this day or later that does not fall away."""
-        return None if day > LAST_DAY else self._kept_of(self.trigger.next_fire(_start_of(self._zone, day) - 1))
+        return self._kept_of(self._first_since(day))
+
+    def _first_since(self, day: int) -> Instant | None:
+        """The first fire time of the trigger on this day or later. Where the clock goes back over midnight, the end of
+        the day before is shown again once this day has begun: that is no fire time of this day."""
+        fire = None if day > LAST_DAY else self.trigger.next_fire(_start_of(self._zone, day) - 1)
+        while fire is not None and _day_of(self._zone, fire) < day:
+            spend()
+            fire = self.trigger.next_fire(fire)
+        return fire
 
     def _kept_of(self, fire: Instant | None) -> Instant | None:
         """This fire time, or the first after it that does not fall away."""
@@ -236,8 +245,7 @@ class BusinessDay(Trigger):
             day = _day_of(self._zone, fire)
             if self._days().is_business(day):
                 break
-            day = self._days().move(day, Convention.FOLLOWING, 0)
-            fire = None if day > LAST_DAY else self.trigger.next_fire(_start_of(self._zone, day) - 1)
+            fire = self._first_since(self._days().move(day, Convention.FOLLOWING, 0))
         return fire
 
     def _goes_to(self, fire: Instant) -> int:

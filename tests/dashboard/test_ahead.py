@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from horarium.clock import DAY, HOUR, MINUTE
+from horarium.clock import DAY, HOUR, MINUTE, to_datetime
 from horarium.model import Run, State, uuid7
 from tests.api.conftest import Api, a_definition
 from tests.dashboard.visitor import Visitor
@@ -52,6 +52,27 @@ async def test_failures_of_jobs_that_fire_often_are_drawn(api: Api, visitor: Vis
     assert "1 failed" in visitor.page
     await visitor.open("/calendar?often=1")
     assert "Leave out jobs that fire hourly" in visitor.text
+
+
+async def test_hours_with_more_failures_than_are_read_are_hatched_not_blank(api: Api, visitor: Visitor) -> None:
+    await api.add_job("often", trigger={"type": "cron", "expression": "*/2 * * * *"})
+    (job,) = await api.store.get_jobs(["often"])
+    assert job is not None
+    now = api.clock.now()
+    runs = []
+    for number in range(1_400):
+        at = now - number * 2 * MINUTE - MINUTE
+        state = State.FAILED if number >= 650 else State.COMPLETED
+        runs.append(Run(
+            id=uuid7(at, number.to_bytes(10, "big")), queue=job.queue, job="often", job_id=job.id, fire_at=at,
+            due_at=at, created_at=at, state=state, attempt=1, token=1, started_at=at, finished_at=at, error="no",
+        ))  # fmt: skip
+    await api.store.add_runs(runs)
+    beyond = to_datetime(runs[-1].fire_at)
+    for span, place in (("month", "li"), ("week", "td")):
+        await visitor.open(f"/calendar?span={span}&day={beyond:%Y-%m-%d}")
+        assert re.search(rf'<{place} class="[^"]*partly', visitor.page), span
+    assert "Not known." in visitor.text, "in the list of a day on a phone too"
 
 
 async def test_the_forecast_counts_each_hour_and_names_its_jobs(api: Api, visitor: Visitor) -> None:

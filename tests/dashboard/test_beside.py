@@ -49,7 +49,7 @@ async def test_many_failures_of_few_errors_are_few_rows(api: Api, visitor: Visit
     compare = re.search(r'href="(/compare[^"]+)"', visitor.page)
     assert compare is not None
     await visitor.open(compare[1].replace("&amp;", "&"))
-    assert "outcome" in visitor.text
+    assert "Outcome, fire time, error differ." in visitor.text
     assert well.id in visitor.page
     assert (await visitor.open("/compare?run=x&with=y")).status == 404
     await visitor.open("/failures?q=nothing-of-it")

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from tests.dashboard.browsing import PATIENCE_MS, WIDE, chromium
+from tests.dashboard.browsing import NARROW, PATIENCE_MS, WIDE, chromium
 from tests.dashboard.test_browser import add_job, call, fail_a_run
 from tests.servers.live import LiveServer, live_server
 from tests.servers.redis import Redis
@@ -49,6 +49,10 @@ async def test_a_store_that_stops_is_said_on_every_page_until_it_answers(browser
         await form.get_by_label("Queue", exact=True).last.fill("work")
         redis.kill()
         await expect(page.get_by_text(re.compile("Stale since .*: the store does not answer"))).to_be_visible()
+        await page.set_viewport_size(NARROW)
+        narrow = page.get_by_role("banner").get_by_role("status")
+        await expect(narrow).to_have_text(re.compile("Stale since .*: the store does not answer"))
+        await page.set_viewport_size(WIDE)
         broken = await page.context.new_page()
         await broken.goto("/jobs")
         await expect(broken.get_by_role("heading", name="The store does not answer")).to_be_visible()
@@ -100,6 +104,9 @@ async def test_typed_text_outlives_a_session_and_a_server(browser: Browser) -> N
         await expect(page.get_by_label("Rule", exact=True)).to_have_value("every day at 9am")
         await expect(page.get_by_text("the text that you had typed", exact=False)).to_be_visible()
         server.stop()
+        await page.get_by_label("Rule", exact=True).fill("every day at 10am")
+        await expect(page.get_by_text("Not asked again yet", exact=False)).to_be_visible()
+        await expect(page.get_by_role("button", name="Copy command")).to_be_disabled()
         await page.get_by_role("button", name="Create job").click()
         await expect(page.get_by_text("the server does not answer", exact=False)).to_be_visible()
         await expect(page.get_by_label("Name", exact=True)).to_have_value("kept")
@@ -109,6 +116,7 @@ async def test_typed_text_outlives_a_session_and_a_server(browser: Browser) -> N
         await expect(page.get_by_label("Name", exact=True)).to_have_value("kept")
         await page.get_by_role("button", name="Create job").click()
         await expect(page.get_by_role("heading", name="kept")).to_be_visible()
+        await expect(page.get_by_text("10:00").first).to_be_visible()
         await page.goto("/new-job")
         await expect(page.get_by_label("Name", exact=True)).to_have_value("")
         await page.context.close()
@@ -136,6 +144,31 @@ async def test_a_refused_form_puts_the_focus_on_its_first_fault(browser: Browser
         await page.context.close()
 
 
+async def test_what_is_heard_while_one_types_is_the_rule_alone(browser: Browser) -> None:
+    with live_server(pages=True) as server:
+        page = await opened(browser, server.url)
+        await page.goto("/new-job")
+        await page.evaluate("""() => {
+            const place = document.querySelector("main [aria-live=polite]");
+            window.heard = [];
+            new MutationObserver(() => heard.push(place.textContent)).observe(place, { childList: true });
+        }""")
+        rule = page.get_by_label("Rule", exact=True)
+        await rule.press_sequentially("tusday at 9", delay=20)
+        await expect(page.get_by_text("Not understood yet")).to_be_visible()
+        await rule.fill("every weekday at 6pm")
+        await expect(page.locator("main [aria-live=polite]")).to_have_text(
+            re.compile("every weekday .* at 18:00", re.I)
+        )
+        await page.get_by_label("Labels", exact=True).fill("team=ops")
+        await expect(page.get_by_text("--label team=ops", exact=False)).to_be_visible()
+        heard = await page.evaluate("heard")
+        assert heard[-1].lower().startswith("every weekday"), heard
+        assert len(heard) == len(set(heard)), "each once, though the preview was put in anew"
+        assert not [text for text in heard if "needed" in text or "expected str" in text], heard
+        await page.context.close()
+
+
 async def test_no_page_scrolls_sideways_whatever_stands_on_it(browser: Browser) -> None:
     name = "a" * 190
     with live_server(pages=True) as server:
@@ -160,7 +193,7 @@ async def test_no_page_scrolls_sideways_whatever_stands_on_it(browser: Browser) 
             "/plans",
             f"/compare?run={run}&with={run}",
         )
-        for width in (1_440, 1_366, 1_280, 1_024, 390, 320):
+        for width in (1_440, 1_366, 1_280, 1_024, 768, 390, 320):
             await page.set_viewport_size({"width": width, "height": 900})
             for path in paths:
                 await page.goto(path)

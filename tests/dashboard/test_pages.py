@@ -269,6 +269,7 @@ async def test_a_change_is_audited_and_can_be_gone_back_on(api: Api, visitor: Vi
     assert changed["priority"] == 1, "what the form does not show is kept"
     await visitor.open("/jobs/job")
     assert "retry.attempts_max: 4" in visitor.text
+    assert re.findall(r"Version \d+(, in force)?", visitor.text) == [", in force", ""]
     assert (await visitor.post("/jobs/job/revert", version="1")).status == 303
     assert (await api.get("/jobs/job")).json["trigger"]["every_seconds"] == 60
     await visitor.open("/audit")

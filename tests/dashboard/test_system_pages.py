@@ -44,7 +44,7 @@ async def test_a_limit_is_set_shown_and_taken_back(api: Api, visitor: Visitor) -
     assert (await visitor.post("/rates", key="api:<x>", limit="5/1m", burst="2")).status == 303
     assert (await api.get("/rates")).json["items"][0]["max"] == 5
     await visitor.open("/rates")
-    assert "api:<x> 5 in 1 m 2 open yes" in visitor.text, visitor.text
+    assert "api:<x> 5 in 1 m 2 0 open yes" in visitor.text, visitor.text
     assert "api:<x> allows 5/1m" in visitor.text
     await visitor.post("/rates/reset?key=api:%3Cx%3E")
     assert (await api.get("/rates")).json["items"][0]["overridden"] is False
@@ -57,7 +57,27 @@ async def test_a_key_that_is_shut_says_when_it_opens(api: Api, visitor: Visitor)
     assert len(await api.claim(2)) == 1
     await visitor.open("/rates")
     assert "1 key is shut" in visitor.text
-    assert "slow 1 in 1 m 1 in 2 m" in visitor.text, "after the run that waits in line"
+    assert "slow 1 in 1 m 1 1 in 2 m" in visitor.text, "one waits, and a third would begin after it"
+
+
+async def test_who_waits_under_a_limit_and_who_began_is_told_by_fairness_key(api: Api, visitor: Visitor) -> None:
+    for tenant in ("gold", "tin"):
+        target = {"type": "queue", "queue": "work", "payload": {"tenant": tenant}}
+        rate = [{"key": "api", "max": 3, "per_seconds": 600, "burst": 3}]
+        await api.add_job(tenant, target=target, fair="{payload.tenant}", rate=rate)
+    for tenant in ("gold", "tin", "gold", "gold", "tin", "tin", "tin"):
+        await api.post(f"/jobs/{tenant}/trigger")
+    began = [run["job"] for run in await api.claim(7)]
+    assert len(began) == 3
+    await visitor.open("/rates")
+    assert "api 3 in 10 m 3 4" in visitor.text, visitor.text
+    told = {
+        key: tuple(map(int, rest)) for key, *rest in re.findall(r"(gold|tin) api (\d+) (\d+) (\d+) %", visitor.text)
+    }
+    made = {"gold": 3, "tin": 4}
+    assert told == {
+        key: (made[key] - began.count(key), began.count(key), round(100 * began.count(key) / 3)) for key in made
+    }
 
 
 async def test_a_feed_shows_its_address_once(api: Api, visitor: Visitor) -> None:
@@ -98,7 +118,9 @@ async def test_an_admin_makes_a_key_and_ends_what_it_opened(locked: Api) -> None
     await admin.open("/access")
     assert made[0] not in admin.page
     assert "ci viewer, operator team=a" in admin.text, admin.text
-    ends = re.findall(r'name="session" value="(\w+)"><button class="btn" aria-label="End the session of ci', admin.page)
+    ends = re.findall(
+        r'name="session" value="(\w+)"><button class="btn" aria-label="End it: the session of ci', admin.page
+    )
     assert (await admin.post("/access/end", session=ends[0])).status == 303
     locked.clock.advance(5)
     assert (await bearer.open("/jobs")).status == 303, "signed out"
@@ -145,7 +167,7 @@ async def test_a_queue_says_who_waits_whose_turn_it_is_and_is_held(api: Api, vis
         await api.post(f"/jobs/{name}/trigger")
     await visitor.open("/queue?name=work")
     assert "3 runs due, 0 running, 0 later" in visitor.text
-    assert "tin 2 1 50 %" in visitor.text, visitor.text
+    assert "tin 2 1 50 % 0" in visitor.text, visitor.text
     for wrong in ("gold", "gold=much", "gold=0", "=3"):
         assert (await visitor.post("/queue", name="work", weights=wrong)).status == 422, wrong
     assert (await visitor.post("/queue", name="work", weights="gold=3\n")).status == 303
@@ -162,6 +184,7 @@ async def test_a_queue_says_who_waits_whose_turn_it_is_and_is_held(api: Api, vis
     await visitor.open("/queue?name=work")
     assert "Ended in a minute 2" in visitor.text, visitor.text
     assert "A run takes 30 s" in visitor.text
+    assert re.search(r"gold 0 3 – 1 17 %", visitor.text), visitor.text
     await visitor.open("/holds")
     held = {"scope": "queue", "what": "work", "length": "1h", "reason": "the <move>"}
     assert (await visitor.post("/holds", **held)).status == 303

@@ -135,7 +135,9 @@ if (news) news.addEventListener("click", () => {
   look(true);
 });
 
+const narrow = document.getElementById("live-narrow");
 function say(text, away) {
+  if (narrow) narrow.textContent = away && narrow.parentElement.checkVisibility() ? text : "";
   if (!live || live.textContent === text) return;
   live.textContent = text;
   live.classList.toggle("away", away);
@@ -500,7 +502,14 @@ document.addEventListener("click", (event) => { if (event.target.closest("[data-
 document.addEventListener("input", (event) => { if (form && form.contains(event.target)) keepDraft(); });
 document.addEventListener("htmx:sendError", askAgain);
 document.addEventListener("htmx:responseError", (event) => { askAgain(); if (event.detail.xhr.status === 401) notSaved("Your session has ended.", true); });
-document.addEventListener("htmx:afterSwap", () => { document.getElementById("preview")?.classList.remove("unasked"); });
+document.addEventListener("htmx:afterSwap", () => { document.getElementById("preview")?.classList.remove("unasked"); sayRule(); });
+
+// A screen reader hears the rule, once: the place that is heard stays while the preview is put in anew.
+function sayRule() {
+  const heard = document.getElementById("rule-said");
+  const text = document.querySelector("#preview [data-said]")?.dataset.said;
+  if (heard && text !== undefined && heard.textContent !== text) heard.textContent = text;
+}
 
 // ---- the palette: the list of the search page, while one types
 

@@ -147,7 +147,7 @@ class Calendar:
                 "left_out": drawn.often,
                 "draw_all": bool(visit.text("often")),
                 "draw_them": f"{_link(span, _day(visit))}&often=1",
-                "partly": any(cell.partly for row in cells for cell in row),
+                "partly": {day for row in cells for day, cell in zip(days, row, strict=True) if cell.partly},
                 "chosen_day": _day(visit),
                 "day_links": [(day, _link(span, day)) for day in days],
                 "listed": _listed(cells, _day(visit) if _day(visit) in days else days[0]),
@@ -192,7 +192,7 @@ class Calendar:
     async def _past(self, since: Instant, until: Instant, now: Instant, days: int, every: bool) -> Drawn:
         runs, cut = await self._newest(since, until)
         often: list[str] = []
-        known_from = runs[-1].fire_at if cut else 0
+        known_from, failed_from = runs[-1].fire_at if cut else 0, 0
         found = {run.id: run for run in runs}
         if cut:
             seldom, often, cut = await self._by_how_often(now)
@@ -201,12 +201,13 @@ class Calendar:
             of_jobs = await last_runs_of(self._operations, seldom, each, since, until)
             found.update((run.id, run) for of_job in of_jobs.values() for run in of_job)
             cut = cut or (each < OFTEN * days and any(len(of_job) == each for of_job in of_jobs.values()))
-            failed, _ = await self._newest(since, until, frozenset({State.FAILED}), FAILED_MAX)
+            failed, beyond = await self._newest(since, until, frozenset({State.FAILED}), FAILED_MAX)
             found.update((run.id, run) for run in failed)
+            failed_from = failed[-1].fire_at if beyond and failed else 0
         counts = Counter(run.job for run in found.values())
         often += [job for job, count in counts.items() if job is not None and count >= OFTEN * days]
         fires = [Fire(run.fire_at, run.job, mark_of(run, now), f"/runs/{run.id}") for run in found.values() if run.job]
-        return Drawn(fires, [] if every else often, {}, known_from if cut or (every and often) else 0)
+        return Drawn(fires, [] if every else often, {}, known_from if cut or (every and often) else failed_from)
 
     async def _newest(
         self, since: Instant, until: Instant, states: frozenset[State] = frozenset(), most: int = PAST_MAX
@@ -332,7 +333,7 @@ def _busiest(cells: list[list[Cell]]) -> str:
 
 
 def _listed(cells: list[list[Cell]], day: date) -> list[Cell]:
-    return [cell for row in cells for cell in row if cell.at.date() == day and cell.count]
+    return [cell for row in cells for cell in row if cell.at.date() == day and (cell.count or cell.partly)]
 
 
 def _heading(days: list[date], span: str) -> str:

@@ -36,6 +36,7 @@ class Comparing:
         lines = list(zip_longest(*([line.text for line in log] for log in logs), fillvalue=""))
         first = next((place for place, (one, other) in enumerate(lines) if one != other), None)
         values: dict[str, Any] = {"runs": runs, "rows": rows, "lines": lines, "first": first,
+                                  "logged": [bool(log) for log in logs],
                                   "marks": [mark_of(run, visit.now) for run in runs]}  # fmt: skip
         return Shown("compare.html", values)
 

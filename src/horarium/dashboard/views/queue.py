@@ -17,6 +17,7 @@ from horarium.dashboard.attention import Watching
 from horarium.dashboard.backlog import backlog, bars_of, longest_wait, moments_of
 from horarium.dashboard.charts import bar_chart
 from horarium.dashboard.formats import counted, duration, span
+from horarium.dashboard.shares import shares_of, some_runs
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.errors import Forbidden, InvalidRequest, NotFound
 from horarium.model import CLAIMED, Run, State
@@ -31,7 +32,6 @@ from horarium.wire.queues import named_queue
 WAITING = frozenset({State.PENDING})
 ENDED = frozenset({State.COMPLETED, State.FAILED})
 KEYS_SHOWN = 20
-READ_MAX = 1_000
 READ_SPAN = 3 * HOUR
 """How far back runs are read for what an hour ago waited."""
 RUNS_NEEDED = 5
@@ -65,8 +65,8 @@ class QueuePage:
         ]
         if visit.principal.bound and not (ended or waiting or held or known.due or known.running or known.scheduled):
             raise NotFound(f"there is no queue {queue!r}")
-        over_time = await self._over_time(visit, known, [*waiting, *held])
         weights = await self._weights(queue)
+        over_time = await self._over_time(visit, known, waiting, held, weights or {})
         values: dict[str, Any] = {
             "queue": known,
             **over_time,
@@ -76,7 +76,6 @@ class QueuePage:
             "holds": [] if visit.principal.bound else self._holds(queue, visit.now),
             "workers": Counter(run.worker for run in held if run.worker is not None).most_common(KEYS_SHOWN),
             "idle": 0 if visit.principal.bound else await self._idle(queue),
-            "turns": _turns(waiting, weights or {}),
             "looked": len(waiting),
             "settable": weights is not None,
             "weights": _text(weights or {}) if given is None else given,
@@ -87,23 +86,22 @@ class QueuePage:
         where = RunFilter(queue=queue, states=states, since=since)
         return (await self._operations.store.list_runs(where, None, PAGE_MAX)).items
 
-    async def _over_time(self, visit: Visit, known: QueueStats, going: Sequence[Run]) -> dict[str, Any]:
+    async def _over_time(
+        self, visit: Visit, known: QueueStats, waiting: Sequence[Run], held: Sequence[Run], weights: FairWeights
+    ) -> dict[str, Any]:
         """Its last hour: of the runs of the last hours, and of those that wait or are held now."""
         end = visit.now - visit.now % MINUTE + MINUTE
         starts, since = range(max(end - HOUR, 0), end, MINUTE), max(visit.now - READ_SPAN, 0)
-        where, found, after = RunFilter(queue=known.queue, since=since, until=visit.now + 1), list[Run](), None
-        while len(found) < READ_MAX:
-            page = await self._operations.store.list_runs(where, after, PAGE_MAX)
-            found += page.items
-            if (after := page.next_after) is None:
-                break
-        known_since = since if after is None else found[-1].fire_at
-        runs = list({run.id: run for run in (*found, *going)}.values())
+        where = RunFilter(queue=known.queue, since=since, until=visit.now + 1)
+        found, more = await some_runs(self._operations.store, where)
+        known_since = found[-1].fire_at if more else since
+        runs = list({run.id: run for run in (*found, *waiting, *held)}.values())
         moments = moments_of(runs, starts, visit.now)
         now = moments[-1]
         now.waiting, now.held, now.oldest = known.due, known.running, known.oldest_due_at
         bars = bars_of(runs, starts, known_since)
         return {
+            "turns": shares_of(waiting, runs, weights, visit.now)[:KEYS_SHOWN],
             "ended": bar_chart(bars, MINUTE, visit.zone),
             "ends": over_all(bars),
             "backlog": backlog(moments, bars, known_since, visit.zone, visit.now),
@@ -172,14 +170,6 @@ def _read(text: str) -> dict[str, int]:
 
 def _text(weights: FairWeights) -> str:
     return "\n".join(f"{key}={weight}" for key, weight in sorted(weights.items()))
-
-
-def _turns(waiting: Sequence[Run], weights: FairWeights) -> list[tuple[str, int, int, int]]:
-    """The fairness keys that wait: key, runs, weight, and the share of the turns in percent while all of them wait."""
-    counts = Counter(run.fair for run in waiting if run.fair is not None)
-    total = sum(weights.get(key, 1) for key in counts)
-    return [(key, count, weights.get(key, 1), round(100 * weights.get(key, 1) / total))
-            for key, count in counts.most_common(KEYS_SHOWN)]  # fmt: skip
 
 
 def _pace(queue: QueueStats, ended: Sequence[Run], now: Instant) -> tuple[str, str]:

@@ -7,16 +7,21 @@ from urllib.parse import urlencode
 
 from horarium.access.roles import Scope
 from horarium.api.reading import read_cursor, write_cursor
-from horarium.clock import to_datetime, to_instant, to_micros
+from horarium.clock import HOUR, SECOND, to_datetime, to_instant, to_micros
 from horarium.dashboard.formats import counted, duration
+from horarium.dashboard.shares import Share, shares_of, some_runs
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.times import instant_of
 from horarium.errors import InvalidRequest
+from horarium.model import State
 from horarium.operations.facade import Operations
 from horarium.policies import KEY_LENGTH_MAX, RATE_MAX, SECONDS_MAX
+from horarium.ports import RunFilter
+from horarium.rules.rates import rates_of, waits_for
 from horarium.wire.rates import RateView, is_key, override_of, rate_view, read_limit
 
 SHOWN = 100
+SHARES_SHOWN = 20
 FIELDS = ("key", "limit", "burst", "until")
 
 
@@ -45,9 +50,16 @@ class Rates:
         page = await self._operations.rates.page(prefix, after, SHOWN)
         rows = [_row(rate_view(key, bucket, self._operations.clock)) for key, bucket in page.items]
         rows.sort(key=lambda row: (row["opens"] is None, not row["view"].overridden, row["view"].key))
+        counts, shares = (
+            await self._shares([row["view"].key for row in rows], visit)
+            if rows and visit.may(Scope.RUNS_READ)
+            else ({}, [])
+        )
         shut, more = sum(row["opens"] is not None for row in rows), write_cursor("rates", page.next_after)
         values = {
             "rows": rows,
+            "waits": counts,
+            "shares": shares,
             "heading": f"{counted(shut, 'key')} {'is' if shut == 1 else 'are'} shut" if shut else "No key is shut",
             "prefix": prefix,
             "more": "/rates?" + urlencode({"prefix": prefix, "cursor": more}) if more else None,
@@ -55,6 +67,20 @@ class Rates:
             "problem": problem,
         }
         return Shown("rates.html", values, 422 if problem else 200)
+
+    async def _shares(self, keys: list[str], visit: Visit) -> tuple[dict[str, int], list[tuple[str, Share]]]:
+        """How many runs wait in the line of each key, and which fairness keys these and those that began have."""
+        store, since = self._operations.store, max(visit.now - HOUR, 0)
+        waiting, _ = await some_runs(store, RunFilter(states=frozenset({State.PENDING})))
+        ran, _ = await some_runs(store, RunFilter(since=since, until=visit.now + SECOND))
+        ran = list({run.id: run for run in (*ran, *waiting)}.values())
+        lines = {key: [run for run in waiting if waits_for(run) == key] for key in keys}
+        shares = [
+            (key, share)
+            for key, line in lines.items()
+            for share in shares_of(line, [run for run in ran if key in rates_of([run])], {}, visit.now)[:SHARES_SHOWN]
+        ]
+        return {key: len(line) for key, line in lines.items()}, shares
 
     async def set(self, visit: Visit) -> Answer:
         form = {name: visit.text(name).strip() for name in FIELDS}

@@ -97,11 +97,16 @@ async def test_the_timeline_says_what_runs_what_waits_and_what_comes(api: Api, v
     assert "usually 5 m" in visitor.page
     assert "no price" in visitor.text
     await api.add_job("asks", approval={})
-    await api.post("/jobs/asks/trigger", {"payload": {"amount": 1250}})
+    asks = (await api.post("/jobs/asks/trigger", {"payload": {"amount": 1250}})).json["id"]
     await visitor.open("/timeline")
     assert "asks asks a person" in visitor.text, "it begins when somebody says so, not soon"
     await visitor.open("/approvals")
     assert '{"amount":1250}' in visitor.text
+    await visitor.open(f"/runs/{asks}")
+    assert "Waits for a decision . It waits for a decision until" in visitor.text.replace("decision.", "decision .")
+    assert "To run again" not in visitor.text, "it never ran"
+    assert not re.search(r"\d{4}-\d\d-\d\dT[\d:]+Z", visitor.text), "times of the reader's clocks"
+    assert ">Decide</a>" in visitor.page
     for query in ("span=7d&by=job", "by=worker", "by=label:team", "span=24h&at=2027-01-01T00:00:00Z"):
         assert (await visitor.open(f"/timeline?{query}")).status == 200
     assert "Nothing ran and nothing comes" in visitor.text

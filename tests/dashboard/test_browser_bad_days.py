@@ -103,6 +103,7 @@ async def test_typed_text_outlives_a_session_and_a_server(browser: Browser) -> N
         await sign_in(page)
         await expect(page.get_by_label("Rule", exact=True)).to_have_value("every day at 9am")
         await expect(page.get_by_text("the text that you had typed", exact=False)).to_be_visible()
+        await expect(page.get_by_role("region", name="Preview").get_by_text("Every day at 09:00")).to_be_visible()
         server.stop()
         await page.get_by_label("Rule", exact=True).fill("every day at 10am")
         await expect(page.get_by_text("Not asked again yet", exact=False)).to_be_visible()
@@ -119,6 +120,32 @@ async def test_typed_text_outlives_a_session_and_a_server(browser: Browser) -> N
         await expect(page.get_by_text("10:00").first).to_be_visible()
         await page.goto("/new-job")
         await expect(page.get_by_label("Name", exact=True)).to_have_value("")
+        await page.context.close()
+
+
+async def test_no_form_with_text_is_sent_where_it_would_be_lost(browser: Browser) -> None:
+    with live_server(["first-key-1234"], pages=True) as server:
+        page = await opened(browser, server.url)
+        await sign_in(page, "/plans")
+        text = page.get_by_label("Definitions, as JSON")
+        await text.fill('{"jobs": [')
+        await page.context.clear_cookies()
+        await page.get_by_role("button", name="Plan it").click()
+        await expect(page.get_by_text("Your session has ended.", exact=False)).to_be_visible()
+        await expect(text).to_have_value('{"jobs": [')
+        async with page.context.expect_page() as tab:
+            await page.get_by_role("link", name="Sign in").click()
+        await sign_in(await tab.value)
+        await expect((await tab.value).get_by_role("button", name="Sign out")).to_be_visible()
+        await page.get_by_role("button", name="Plan it").click()
+        await expect(page.get_by_text("is not JSON", exact=False)).to_be_visible()
+        await expect(text).to_have_value('{"jobs": [')
+        await text.fill('{"jobs": []}')
+        server.stop()
+        await page.get_by_role("button", name="Plan it").click()
+        await expect(page.get_by_text("Not sent: the server does not answer.", exact=False)).to_be_visible()
+        await expect(text).to_have_value('{"jobs": []}')
+        server.start_again()
         await page.context.close()
 
 

@@ -127,6 +127,7 @@ async def test_a_queue_is_steered_and_a_page_hangs_on_the_wall(page: Page, serve
     await page.get_by_role("link", name="Hold it").click()
     await page.get_by_label("Held because").fill("moving")
     await page.get_by_role("button", name="Hold it").click()
+    await expect(page.get_by_role("heading", name="1 hold in force")).to_be_visible()
     await page.goto("/queue?name=q-steered")
     await page.get_by_role("button", name="Lift the hold").click()
     await expect(page.get_by_text("What waited goes on")).to_be_visible()

@@ -436,6 +436,8 @@ function putDraft() {
   note.hidden = false;
   note.querySelector("button").onclick = () => { sessionStorage.removeItem(draftKey); location.reload(); };
   fitTarget();
+  // htmx listens from the end of the page's making on: the preview is that of this text.
+  document.addEventListener("DOMContentLoaded", () => form.dispatchEvent(new Event("change", { bubbles: true })));
 }
 
 function askAgain() {
@@ -510,6 +512,35 @@ function sayRule() {
   const text = document.querySelector("#preview [data-said]")?.dataset.said;
   if (heard && text !== undefined && heard.textContent !== text) heard.textContent = text;
 }
+
+// ---- every other form with text: it goes only where it arrives, so that no error page takes the place of what was typed
+
+const isTyped = (field) => field.matches("textarea, input:not([type=hidden], [type=radio], [type=checkbox])") && field.value !== "" && field.value !== field.defaultValue;
+
+function stays(one, text, link) {
+  const line = one.querySelector("[data-stays]") || one.appendChild(document.createElement("p"));
+  line.dataset.stays = "";
+  line.className = "error";
+  line.setAttribute("role", "alert");
+  line.textContent = text + " Your text is kept. ";
+  if (link) line.append(Object.assign(document.createElement("a"), { href: "/sign-in", target: "_blank", className: "link", textContent: "Sign in, and try again here" }));
+}
+
+document.addEventListener("submit", async (event) => {
+  const one = event.target;
+  if (one === form || one.method !== "post" || "sure" in one.dataset || ![...one.elements].some(isTyped)) return;
+  event.preventDefault();
+  try {
+    const answer = await fetch(location.href, { headers: { "HX-Request": "true", "X-Form": "1" }, redirect: "manual" });
+    if (answer.status === 401) { stays(one, "Your session has ended.", true); return; }
+    if (answer.status === 503) { stays(one, "Not sent: the store does not answer. Try again in a moment."); return; }
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("[name=csrf]");
+    if (fresh && one.elements.csrf) one.elements.csrf.value = fresh.value;
+  } catch { stays(one, "Not sent: the server does not answer. Try again in a moment."); return; }
+  one.dataset.sure = "";
+  one.requestSubmit(event.submitter);
+  delete one.dataset.sure;
+});
 
 // ---- the palette: the list of the search page, while one types
 

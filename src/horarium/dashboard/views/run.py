@@ -15,8 +15,8 @@ from horarium.api.answers import Ready
 from horarium.api.reading import decode_any
 from horarium.clock import Instant
 from horarium.dashboard.charts import life_of
-from horarium.dashboard.formats import precise
-from horarium.dashboard.marks import FAILED, LOST, Mark, first_line, mark_of, why
+from horarium.dashboard.formats import localized, precise
+from horarium.dashboard.marks import ASKED, FAILED, LOST, Mark, first_line, mark_of, why
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.delivery.message import Reporting, build
 from horarium.errors import HorariumError, InvalidRequest, NotFound
@@ -27,6 +27,7 @@ from horarium.operations.facade import Operations
 from horarium.operations.runs.bulk import RETRY_KEY
 from horarium.operations.runs.logs import WAIT_SECONDS_MAX
 from horarium.operations.runs.runs import RETRIED
+from horarium.rules.approving import is_waiting
 from horarium.rules.batches import batch_behind, batch_of
 from horarium.rules.chains import chain_key, depth_of, step_of
 from horarium.wire.masking import SECRET_SHOWN, is_secret_header, shown_target
@@ -45,7 +46,15 @@ _AGAIN = {
     "deferred": Mark("retrying", "Deferred"),
     "released": Mark("retrying", "Released"),
     "refused": Mark("retrying", "Put back for another worker"),
+    "limited": Mark("pending", "In line"),
+    "throttled": Mark("pending", "In line"),
+    "asked": ASKED,
+    "decided": Mark("asked", "Decided"),
+    "expired": Mark("asked", "Not decided in time"),
+    "held": Mark("held", "Held"),
+    "moved": Mark("changed", "Moved"),
 }
+"""What an entry of a run that is pending says, by its kind."""
 _WRONG = frozenset({"failed", "timed_out", "lost"})
 
 
@@ -77,9 +86,10 @@ class RunPages:
                 "run": run,
                 "job": job,
                 "state_mark": mark_of(run, visit.now),
-                "sentence": why(run, visit.now),
+                "sentence": localized(why(run, visit.now), visit.zone),
+                "can_decide": is_waiting(run) and visit.may(Scope.RUNS_WRITE),
                 "life": life_of(in_wall_time(run, self._operations.clock), attempts, visit.now, visit.zone),
-                "history": history_rows(run, events),
+                "history": history_rows(run, events, visit.zone),
                 "errors": errors_of(events),
                 "payload": _shown(run_view(run).payload),
                 "result": _shown(run_view(run).result),
@@ -241,13 +251,14 @@ def _how(state: State) -> str:
     return "failed" if state is State.PENDING else state.value
 
 
-def history_rows(run: Run, events: Sequence[Event]) -> list[dict[str, Any]]:
+def history_rows(run: Run, events: Sequence[Event], zone: str) -> list[dict[str, Any]]:
     """The history as a list: instant, time since the row before, mark, sentence."""
     rows: list[dict[str, Any]] = []
     before: Instant | None = None
     for event in events:
         planned = before is None and event.state is State.PENDING
         text = f"Cause: {run.cause.value.replace('_', ' ')}" if planned else first_line(event.message, 400)
+        text = localized(text, zone)
         rows.append(
             {
                 "at": event.at,

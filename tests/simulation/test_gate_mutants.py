@@ -135,7 +135,8 @@ MUTANTS: dict[str, tuple[Patch, int, str]] = {
 
 
 def test_worlds_with_gates_hold_every_invariant() -> None:
-    assert sum(simulate(seed).runs for seed in range(9)) > 300
+    # 143: a node that stood still, and then took back what others had planned since into a hold that was over.
+    assert sum(simulate(seed).runs for seed in (*range(9), 143)) > 300
 
 
 @pytest.mark.proof

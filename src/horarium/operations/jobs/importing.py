@@ -78,9 +78,10 @@ class Importing:
         interval that are new, or get a new trigger, begin spread over it. Rules that are expensive to evaluate are
         refused once all of them together took too much. `dry_run`: says so, and writes nothing. `owned_by`: a job
         that has another value of one of these labels is refused."""
-        now = self._clock.now()
+        stored = await self._store.get_jobs([definition.name for definition in definitions])
+        now = self._clock.now()  # after the read: a process that stood still meanwhile would change jobs in the past
         with limited(PLAN_STEPS_MAX):
-            todo = await self._sort(definitions, now, owned_by)
+            todo = await self._sort(definitions, stored, now, owned_by)
         answers: list[Put | HorariumError] = [Put.UNCHANGED] * len(definitions)
         for index, error in todo.refused.items():
             answers[index] = error
@@ -120,8 +121,13 @@ class Importing:
         """For each of them the channels that are to come yet, in words: a file may bring them after its jobs."""
         return await channel_warnings(self._store, [definition.on for definition in definitions])
 
-    async def _sort(self, definitions: Sequence[JobDefinition], now: Instant, owned_by: Mapping[str, str]) -> _Sorted:
-        stored = await self._store.get_jobs([definition.name for definition in definitions])
+    async def _sort(
+        self,
+        definitions: Sequence[JobDefinition],
+        stored: Sequence[Job | None],
+        now: Instant,
+        owned_by: Mapping[str, str],
+    ) -> _Sorted:
         todo, names, slices, beside = _Sorted(), set[str](), Slices(), dict[str, Job]()
         for index, (definition, job) in enumerate(zip(definitions, stored, strict=True)):
             await slices.give_way()

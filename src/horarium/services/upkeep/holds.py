@@ -71,6 +71,11 @@ class HoldReader(Service):
         return None
 
 
+def _begins(hold: Hold, now: Instant) -> Instant | None:
+    """The first instant from `now` on that the hold covers."""
+    return now if stretch_at(hold, now) is not None else next_begin(hold, now)
+
+
 Step = Callable[[Hold, str | None], Awaitable[str | None]]
 """Looks at one page of what a hold covers. Where the next one begins; None: that was the last."""
 
@@ -117,14 +122,18 @@ class HoldApplier(Applier):
 
     async def _withdraw(self, hold: Hold, after: str | None) -> str | None:
         """Take back runs that were planned ahead into the hold: they are planned again once it has ended."""
-        now = self._clock.now()
-        begins_at = now if stretch_at(hold, now) is not None else next_begin(hold, now)
+        begins_at = _begins(hold, self._clock.now())
         if begins_at is None:
             return None
         page = await self._store.jobs_ahead(begins_at, after, PAGE)
         jobs = [job for job in page.items if job.enabled and covers_job(hold.scope, job)]
         unfinished = await self._store.unfinished_runs([job.id for job in jobs]) if jobs else {}
-        await self._commit([withdraw_ahead(job, unfinished[job.id], begins_at - 1, now) for job in jobs])
+        # Read after the jobs: a process that stood still meanwhile would take back what others have planned since.
+        now = self._clock.now()
+        begins_at = _begins(hold, now)
+        if begins_at is not None:
+            ahead = [job for job in jobs if job.planned_until > begins_at]
+            await self._commit([withdraw_ahead(job, unfinished[job.id], begins_at - 1, now) for job in ahead])
         return page.next_after
 
     async def _look_at_jobs(self, hold: Hold, after: str | None) -> str | None:

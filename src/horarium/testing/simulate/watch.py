@@ -221,7 +221,8 @@ class Books:
         if run is None or confirmed is None or run.cause not in PLANNED or self.trace.clock_went_back:
             return
         paused_at, acknowledged = self.jobs.paused_at.get(run.job_id or "", (run.fire_at, confirmed))
-        if confirmed > acknowledged and run.fire_at > paused_at:
+        # One that was moved to an earlier instant was planned, and due, before the pause.
+        if confirmed > acknowledged and min(run.fire_at, due_at) > paused_at:
             self.trace.fail(f"run {run_id} for {run.fire_at} begins though its job was paused at {paused_at}")
 
     def misplaced(self) -> list[Run]:

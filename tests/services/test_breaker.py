@@ -94,6 +94,17 @@ def test_a_host_fails_where_it_does_not_answer(outcome: Outcome | None, answered
     assert answers(outcome) is answered
 
 
+async def test_a_streak_goes_on_after_a_success_of_another_node_in_the_middle_of_it(hosts: Hosts) -> None:
+    one, other = hosts.node("a", 4), hosts.node("b", 4)
+    await hosts.asked(one, DEAD, NO_ANSWER, 2)
+    await hosts.asked(other, DEAD, NO_ANSWER)
+    await hosts.asked(other, DEAD, Succeeded())
+    for failed in range(4):
+        assert await hosts.held() == [], f"{failed} failures since"
+        await hosts.asked(one, DEAD, NO_ANSWER)
+    assert await hosts.held() == [f"{DEAD}:443"]
+
+
 async def test_so_many_failures_in_a_row_hold_the_host_and_no_other(hosts: Hosts) -> None:
     node = hosts.node("a")
     await hosts.asked(node, DEAD, NO_ANSWER, 19)

@@ -52,6 +52,12 @@ def after(streak: Streak, answered: bool, now: Instant) -> Streak:
     return replace(streak, failures=streak.failures + 1, since=streak.since if streak.failures else now, at=now)
 
 
+def going_on(streak: Streak, others: Iterable[Streak]) -> Streak:
+    """The streak, from its last failure on where another node has had a success in the middle of it."""
+    succeeded_at = max((other.succeeded_at for other in others), default=0)
+    return replace(streak, failures=1, since=streak.at) if streak.since <= succeeded_at < streak.at else streak
+
+
 def failures_in_a_row(streaks: Iterable[Streak], now: Instant) -> int:
     """Over all nodes, since the last success of any."""
     known = [streak for streak in streaks if now - streak.at < FORGOTTEN]

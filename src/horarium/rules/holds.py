@@ -202,6 +202,11 @@ def _is_whole(scope: HoldScope) -> bool:
     return scope.all or scope.queue is not None
 
 
+def is_probing(holds: Iterable[Hold], at: Instant) -> bool:
+    """Whether a circuit breaker is open."""
+    return any(hold.probing is not None and stretch_at(hold, at) is not None for hold in holds)
+
+
 def everything_until(holds: Iterable[Hold], at: Instant) -> Instant | None:
     """Until when everything is held, or None."""
     found = [stretch for hold in holds if hold.scope.all and (stretch := stretch_at(hold, at))]

@@ -24,7 +24,7 @@ from horarium.operations.settling.settling import Settling
 from horarium.operations.writing.context import Context
 from horarium.ports import Claimed
 from horarium.rules.approving import expired, is_waiting
-from horarium.rules.holds import held_queues, hold_on, kept_back, skipped_at_claim
+from horarium.rules.holds import held_queues, hold_on, is_probing, kept_back, skipped_at_claim
 from horarium.rules.rates import Admitted, given_back
 from horarium.rules.reconciling import belongs
 from horarium.rules.settling import settle
@@ -53,6 +53,8 @@ class Claiming:
         free, held_until = held_queues(holds, queues, now) if holds else (queues, None)
         if not free:
             return Claimed(next_due_at=held_until)
+        if holds and is_probing(holds, now):
+            until = now  # what is claimed ahead of its probe would be put back until then, and claimed again
         for _ in range(ROUNDS_MAX):
             claimed = await self._store.claim_runs(free, limit, worker, now, until, self._clock.steady())
             if not claimed.runs:

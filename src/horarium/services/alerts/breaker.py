@@ -23,7 +23,7 @@ from horarium.operations.holds import HoldOperations
 from horarium.operations.settling.holding import PREFIX as HOLD
 from horarium.operations.settling.holding import Holding, decode_hold
 from horarium.ports import PAGE_MAX, Assignment, Control, Delivery, Signal, Store, Topic
-from horarium.rules.breaking import PREFIX, Streak, after, answers, failures_in_a_row, opened, probe_failed
+from horarium.rules.breaking import PREFIX, Streak, after, answers, failures_in_a_row, going_on, opened, probe_failed
 from horarium.rules.holds import end_of, host_of
 from horarium.services.alerts.troubles import tell_system
 from horarium.services.loop.service import Service, Wake
@@ -99,6 +99,7 @@ class Breaker(Service):
         for host, why in list(self._news.items()):
             streak = self._streaks.get(host)
             if streak is not None and streak.failures:
+                streak = self._streaks[host] = going_on(streak, self._others(shared[host]))
                 await self._failed(host, why, streak, shared[host], now)
             elif streak is not None:
                 await self._answered(host, streak, shared[host], now)
@@ -109,8 +110,7 @@ class Breaker(Service):
     async def _failed(self, host: str, why: str, streak: Streak, shared: dict[str, Record], now: Instant) -> None:
         mine = self._record(host, streak, shared)
         await self._store.put_records([RecordChange(mine, mine.version - 1)])
-        others = [_streak(record.body) for node, record in shared.items() if node != self._node]
-        failures = failures_in_a_row([*others, streak], now)
+        failures = failures_in_a_row([*self._others(shared), streak], now)
         if failures < self._limits.failures and not self._is_held(host):
             return
         stored, hold = await self._stored(host)
@@ -127,7 +127,7 @@ class Breaker(Service):
             await self._tell("breaker_open", host, made.reason, now)
 
     async def _answered(self, host: str, streak: Streak, shared: dict[str, Record], now: Instant) -> None:
-        if any(_streak(record.body).failures for node, record in shared.items() if node != self._node):
+        if any(other.failures for other in self._others(shared)):
             mine = self._record(host, streak, shared)
             await self._store.put_records([RecordChange(mine, mine.version - 1)])
         else:
@@ -147,6 +147,9 @@ class Breaker(Service):
                 host, _, node = record.name.removeprefix(SHARED).partition("/")
                 found[host][node] = record
         return found
+
+    def _others(self, shared: dict[str, Record]) -> list[Streak]:
+        return [_streak(record.body) for node, record in shared.items() if node != self._node]
 
     def _record(self, host: str, streak: Streak, shared: dict[str, Record]) -> Record:
         before = shared.get(self._node)

@@ -12,6 +12,7 @@ from horarium.errors import StoreUnavailable
 from horarium.testing.simulate import Violation, simulate
 from horarium.testing.simulate.chances import Chances
 from horarium.testing.simulate.cluster import Cluster
+from horarium.testing.simulate.hosts import Hosts
 from horarium.testing.simulate.node import SimulatedNode
 from tests.simulation.test_simulate import LosesRuns
 
@@ -54,8 +55,8 @@ def test_what_a_seed_found_it_finds_again_after_an_unrelated_change(monkeypatch:
                 await node.runtime.store.stats(node.clock.now())
             await asyncio.sleep(LOOKS_EVERY_SECONDS)
 
-    async def start_with_one_more(node: SimulatedNode) -> None:
-        await start(node)
+    async def start_with_one_more(node: SimulatedNode, hosts: Hosts) -> None:
+        await start(node, hosts)
         looking.append(asyncio.ensure_future(look(node)))
 
     def make_with_one_more(cluster: Cluster, *given: object) -> None:

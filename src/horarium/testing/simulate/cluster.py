@@ -59,6 +59,8 @@ class Cluster:
         chaos.plans_wait = PLANS_WAIT_SECONDS if has_races() else 0.0
         if SHARES["twice"]:
             chaos.faults = chaos.lag = 0.0  # what these cost a node would be its excuse
+        if SHARES["away"] or SHARES["hosts"]:
+            chaos.faults = chaos.lag = chaos.stepped = 0.0  # what comes of these says nothing of the rule
         self._count = 0
         self._skewed = trace.skewed = self._chances.of("skew").random() < 0.2
         self._steps_clock = self._chances.of("clock").random() < 1 / 3
@@ -67,6 +69,7 @@ class Cluster:
             "execution_window_seconds": self._option("execution_window_seconds").choice((0.0, 0.0, 1.0)),
             "handler_concurrency": self._option("handler_concurrency").choice((1, 4, 4, 20)),
             "ahead": 0,
+            "hosts": SHARES["hosts"],
         }
         # In some worlds, a change of a job leaves nearly all of its runs for later.
         self._options["looked_at"] = 1 if self._options["plan_ahead_seconds"] == 5.0 else LOOKED_AT
@@ -96,6 +99,10 @@ class Cluster:
         if node is None or node.dead or name in self.frozen or self._skewed:
             return 0.0
         return node.clock.monotonic() - node.trouble_at
+
+    def steady_seconds(self) -> float:
+        """For how long some node has been well."""
+        return max(map(self.healthy_for, self.nodes), default=0.0)
 
     @property
     def calm(self) -> tuple[int, float]:
@@ -129,7 +136,7 @@ class Cluster:
         if SHARES["twice"] and chance.random() < SHARES["twice"]:
             self._step_twice(chance)
             return
-        kind = chance.randrange(6)
+        kind = chance.randrange(4 if SHARES["away"] or SHARES["hosts"] else 6)
         names = sorted(self.nodes)
         if kind <= 1 and len(names) < NODES_MAX:
             await self.start()
@@ -158,7 +165,7 @@ class Cluster:
         node.killed = lambda: self.kill(name)
         self.nodes[name] = node
         self._trace.note(f"start {name}")
-        await node.call(node.start())
+        await node.call(node.start(self.behaviour.hosts))
 
     async def _start_ahead(self, chance: Random) -> None:
         """A node that starts while the clock is ten years ahead; it goes back with the next occasion. All may start

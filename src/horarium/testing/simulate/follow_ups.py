@@ -240,6 +240,8 @@ def _happened(old: Run | None, new: Run) -> dict[Occasion, str]:
             return {Occasion.FAILED: "failed", **attempt}
         case State.PENDING if old.state in CLAIMED and new.attempt == old.attempt:
             return attempt
+        case State.SKIPPED if new.disposition is Disposition.MISSED:
+            return {Occasion.MISSED: "missed"}
         case _:
             return {}
 

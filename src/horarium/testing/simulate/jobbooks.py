@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from horarium.clock import SECOND, Instant
-from horarium.model import Job
+from horarium.model import Job, Run
 from horarium.model.jobs import OWNED
+from horarium.testing.simulate.absent import Absences
 from horarium.testing.simulate.held import Held
+from horarium.testing.simulate.hosts import Hosts
 from horarium.testing.simulate.trace import Trace
 
 EDITED = (*OWNED, "deleted_at")
@@ -18,12 +21,20 @@ SKEW_MAX = 2 * SECOND
 class JobBooks:
     """The books of jobs. `paused_at`: from when on a job is paused, and the write before which that was answered."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, runs: Mapping[str, Run]) -> None:
         self.versions: dict[str, list[Job]] = defaultdict(list)
         self.attempts_max: dict[str, int] = {}
         self.paused_at: dict[str, tuple[Instant, int]] = {}
         self.gates = Held(trace, self.versions)
+        self.absences = Absences(trace, runs, self.versions)
+        self.hosts: Hosts | None = None
         self._trace = trace
+
+    def run_changed(self, old: Run, new: Run) -> None:
+        """A run was written."""
+        self.absences.changed(old, new)
+        if self.hosts is not None and new.state is not old.state:
+            self.hosts.changed(new, self.versions.get(new.job_id or "", [None])[-1])
 
     def written(self, old: Job | None, new: Job) -> None:
         """A job was written."""

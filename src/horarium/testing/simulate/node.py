@@ -19,10 +19,12 @@ from horarium.delivery.handler import Handler, HandlerFunction
 from horarium.errors import StoreUnavailable
 from horarium.node.runtime import Options, Runtime
 from horarium.ports import CANCEL, Bus, Claimed, Store, Topic
+from horarium.services.alerts.breaker import Counted
 from horarium.services.performing.performing import Pace
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing.simulate.chances import Chances
 from horarium.testing.simulate.hands import Hands
+from horarium.testing.simulate.hosts import FAILURES, PROBE_SECONDS, Asking, Hosts
 from horarium.testing.simulate.keeping import AUDIT_SECONDS
 from horarium.testing.simulate.loop import NodeClock
 
@@ -204,7 +206,7 @@ class SimulatedNode:
         self._tasks: dict[asyncio.Task[Any], None] = {}
         store = cast(Store, UnreliableStore(inner, self, chaos, note))
         made = Options(
-            roles=(*ROLES, "dispatcher") if buses else ROLES,
+            roles=(*ROLES, "dispatcher") if buses or options["hosts"] else ROLES,
             buses=buses,
             node_name=name,
             plan_ahead_seconds=options["plan_ahead_seconds"],
@@ -212,6 +214,8 @@ class SimulatedNode:
             handler_concurrency=int(options["handler_concurrency"]),
             grace_seconds=2.0,
             audit_retention_seconds=AUDIT_SECONDS,
+            http_breaker_failures=FAILURES,
+            http_breaker_seconds=PROBE_SECONDS,
         )
         self.runtime = Runtime(
             store, made, clock=clock, signal=self._signal,
@@ -220,11 +224,15 @@ class SimulatedNode:
         self.runtime._shared.operations.jobs.changes.looked_at = int(options["looked_at"])
         self.hands = Hands(name, clock, self.runtime._shared.collector, fail, int(options["ahead"]))
 
-    async def start(self) -> None:
-        """Set it going, once it has heard of the steady scale."""
+    async def start(self, hosts: Hosts) -> None:
+        """Set it going, once it has heard of the steady scale. `hosts`: those that it asks over HTTP."""
         await asyncio.get_running_loop().create_task(self._open())  # whose chance is its own
         await self.runtime.start()
         assert self.runtime._assembly is not None
+        for dispatcher in self.runtime._assembly.dispatchers:
+            counted = dispatcher._performing._deliveries.get("http")
+            if isinstance(counted, Counted):
+                counted._delivery = Asking(self.name, hosts)
         self.hands.watch(self.runtime._assembly.dispatchers)
         for dispatcher in self.runtime._assembly.dispatchers if self.hands.ahead else ():
             dispatcher._performing.pace = _GivenPace(self.clock, self.hands.ahead)

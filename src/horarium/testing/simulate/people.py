@@ -147,6 +147,8 @@ class People(RunPeople):
             self._delete, self._delete_and_die, self._move, self._ping, self._ping, self._retry_many,
             self._cancel_many,
         )  # fmt: skip
+        if SHARES["away"] or SHARES["hosts"]:
+            self._acts = (self._put, self._trigger, self._trigger, self._cancel, self._retry)
         self._crowding = (self._burst, self._trigger, self._cancel) if is_crowded else ()
         gates = GatePeople(chance, books)
         self._calendar = gates.calendar

@@ -35,6 +35,11 @@ class Trace:
         return self._time.elapsed
 
     @property
+    def start(self) -> Instant:
+        """When it began."""
+        return self._time.start
+
+    @property
     def wall(self) -> Instant:
         """What the wall clock shows."""
         return self._time.wall

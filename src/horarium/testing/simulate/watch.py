@@ -57,13 +57,13 @@ class Books:
         calm: Calm = lambda: (0, 0.0),
     ) -> None:
         self.trace = trace
-        self.jobs = JobBooks(trace)
+        self.runs: dict[str, Run] = {}
+        self.jobs = JobBooks(trace, self.runs)
         self.answers = Answers(trace)
         self.said = Said(trace)
         self._healthy_for = healthy_for
         self.rescuing = False
         self._renewed: dict[str, tuple[Instant | None, int]] = {}
-        self.runs: dict[str, Run] = {}
         self.fires: dict[tuple[str, Instant], str] = {}
         self.tokens: dict[str, int] = defaultdict(int)
         self.pruned: set[str] = set()
@@ -122,6 +122,7 @@ class Books:
         elif old.state not in UNFINISHED and (new.result, new.error, new.token) != (old.result, old.error, old.token):
             self.trace.fail(f"run {new.id} was {old.state} and was written again")
         self.gates.changed(new)
+        self.jobs.run_changed(old, new)
         if new.disposition is Disposition.NOT_STARTED and old.disposition is None and _had_begun(old):
             self.trace.fail(f"run {new.id}: ends as never started, though work on this attempt had begun")
         if awaits_worker(new) and old.token == new.token and old.state is State.RUNNING and not awaits_worker(old):

@@ -21,8 +21,10 @@ from horarium.model import Cancelled, Deferred, Failed, Outcome, Released, Run, 
 from horarium.model.logs import LogLine
 from horarium.operations.settling.settling import Settlement
 from horarium.policies import Overlap
+from horarium.testing.simulate.absent import Timetable
 from horarium.testing.simulate.chances import Chances
 from horarium.testing.simulate.follow_ups import ON
+from horarium.testing.simulate.hosts import DEAD, WELL, Hosts
 from horarium.testing.simulate.node import NODE, SimulatedNode
 from horarium.testing.simulate.watch import Books
 from horarium.wire.definitions import JobDefinition, read_definition
@@ -59,12 +61,16 @@ SHARES = {
     "twice": 0.0,
     "gates": 0.0,
     "joins": 0.0,
+    "away": 0.0,
+    "hosts": 0.0,
 }
 """How many of the jobs that could count from the end of their last run, or have a `buffer_max`; how many of the
 attempts say something; how many triggers come as many at once, and how many jobs end the runs before; how often it is
 triggers that people ask for, one after the other on several nodes, and how many handlers go on until they are told to
 stop; how often, where something goes wrong, a node starts while the clock is ahead, or the clock steps twice within a
-moment; how often it is when not to run that people say; how many jobs follow from runs of others. Raised in worlds of
+moment; how often it is when not to run that people say; how many jobs follow from runs of others; how many of the
+jobs are done by workers who are away for minutes, and how many by hosts over
+HTTP. Raised in worlds of
 their own, so that the worlds of all other seeds stay as they are."""
 
 
@@ -159,7 +165,38 @@ def a_definition(chance: Random, name: str, now: Instant, on_bus: float = 0.0) -
         fields["ends_at"] = to_datetime(now + chance.randrange(40, 60) * SECOND)
     if chance.random() < 0.15:
         fields["starts_at"] = to_datetime(now + chance.randrange(1, 10) * SECOND)
+    if SHARES["away"] and chance.random() < SHARES["away"]:
+        fields |= _for_workers(chance)
+    if SHARES["hosts"] and chance.random() < SHARES["hosts"]:
+        fields |= _over_http(chance)
     return read_definition(fields)
+
+
+def _for_workers(chance: Random) -> dict[str, Any]:
+    """A job of a remote worker, who may be away for minutes."""
+    return {
+        "trigger": {"type": "interval", "every_seconds": chance.choice((7, 10, 15, 20, 40))},
+        "target": {"type": "queue", "queue": chance.choice(QUEUES).removeprefix("pull/")},
+        "catch_up": {
+            "policy": chance.choice(("none", "latest", "latest", "all")),
+            "window_seconds": chance.choice((None, None, 50)),
+        },
+        "overlap": chance.choice(("allow", "allow", "allow", "queue")),
+        "timeouts": {"heartbeat_seconds": 5},
+        "ends_at": None,
+        "fires_max": None,
+    }
+
+
+def _over_http(chance: Random) -> dict[str, Any]:
+    """A job of one of the two hosts."""
+    return {
+        "trigger": {"type": "interval", "every_seconds": chance.choice((1, 2, 3))},
+        "target": {"type": "http", "url": f"http://{chance.choice((DEAD, DEAD, WELL))}/"},
+        "overlap": chance.choice(("allow", "allow", "allow", "queue")),
+        "timeouts": {"heartbeat_seconds": 5},
+        "approval": None,
+    }
 
 
 def a_target(chance: Random, on_bus: float = 0.0, elsewhere: float = 0.0) -> dict[str, Any]:
@@ -184,7 +221,7 @@ def _limits(chance: Random) -> dict[str, Any]:
 
 def is_crowded(seed: int) -> bool:
     """Whether the world of this seed is a crowded one."""
-    return fraction(seed, "crowded") < CROWDED_WORLDS
+    return fraction(seed, "crowded") < CROWDED_WORLDS and not SHARES["away"]
 
 
 class Behaviour:
@@ -199,6 +236,9 @@ class Behaviour:
         self.calm: asyncio.Event = asyncio.Event()
         self.broker = MemoryBroker()
         self.said = books.said
+        self.absences = books.jobs.absences
+        self.hosts = books.jobs.hosts = Hosts(books.trace, chances, books.runs)
+        self.timetable = Timetable(chances, books.trace)
 
     def handler(self, clock: Clock) -> Callable[[RunContext], Any]:
         """The handler of one node."""
@@ -269,6 +309,7 @@ class Behaviour:
         """A remote worker was given this run."""
         self._books.answers.handed_out(run.id, run.token)
         self._books.gates.begins(run)
+        self.absences.begins(run)
 
     def outcome(self, run: Run, now: Instant) -> Outcome | None:
         """What a remote worker reports; None: nothing, ever."""
@@ -307,7 +348,12 @@ class RemoteWorker:
             await asyncio.sleep(0.05 + self._chance.random() * 0.3)
 
     async def _round(self, node: SimulatedNode) -> None:
-        queues = QUEUES if self._chance.random() < 0.5 else (self._chance.choice(QUEUES),)
+        queues: tuple[str, ...] = QUEUES if self._chance.random() < 0.5 else (self._chance.choice(QUEUES),)
+        if SHARES["away"] and not self._behaviour.calm.is_set():
+            queues = tuple(queue for queue in queues if self._behaviour.timetable.serves(queue))
+            if not queues:
+                return
+        self._behaviour.absences.asked(queues)
         poll = node.call(node.runtime.claims.claim(queues, self._chance.randint(1, 3), self._name, 2.0))
         if self._chance.random() < 0.1:
             poll = asyncio.wait_for(poll, self._chance.random() * 2)
@@ -315,6 +361,7 @@ class RemoteWorker:
             claimed = await poll
         except TimeoutError:
             return
+        self._behaviour.absences.answered(queues, claimed.runs)
         for run in claimed.runs:
             self._behaviour.handed_out(run)
         for run in claimed.runs:

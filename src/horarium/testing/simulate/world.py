@@ -36,6 +36,8 @@ from horarium.testing.simulate.workload import NAMES, SHARES, Behaviour, RemoteW
 START: Instant = 1_767_571_200 * SECOND
 """2026-01-05T00:00:00Z."""
 STEPS = 30
+SLOWER = 10
+"""How much longer the steps of a world take in which workers are away for minutes."""
 REST_SECONDS_MAX = 120
 """How long the calm lasts while no run comes to its end."""
 CALLS_MAX = 3
@@ -119,6 +121,9 @@ class World:
 
     async def _live(self) -> int:
         self.behaviour = self.cluster.behaviour = Behaviour(self.seed, self.chances, self.books)
+        cluster, hosts = self.cluster, self.behaviour.hosts
+        self.books.jobs.absences.steady = hosts.steady = cluster.steady_seconds
+        hosts.well_for, hosts.died_at = cluster.healthy_for, lambda: self.chaos.last_death
         for _ in range(self.chances.of("nodes").randint(1, NODES_MAX)):
             await self.cluster.start()
         workers = []
@@ -168,7 +173,7 @@ class World:
         await self._people(self.chances.of("people")).define(chance.randint(1, len(NAMES)))
         for step in range(1, self._steps + 1):
             self._step = step
-            await asyncio.sleep(chance.random() * 2)
+            await asyncio.sleep(chance.random() * 2 * (SLOWER if SHARES["away"] else 1))
             if self.trace.violation is not None:
                 return
             if chance.random() < 0.7:
@@ -184,11 +189,13 @@ class World:
         await self.cluster.recover()  # the last deed of the storm may have killed the last node meanwhile
         await self._expect_in_place()
         self.behaviour.calm.set()
+        self.behaviour.hosts.calm = True
         await asyncio.sleep(5)
         await self._pause_all()
         waited, left = 0, len(self._left())
         while left and waited < REST_SECONDS_MAX:
             await asyncio.sleep(1)
+            self.behaviour.hosts.look(self.books.jobs.versions)
             if not self.trace.clock_stepped:
                 self.books.overlaps.look_for_late(self.time.wall)
             before, left = left, len(self._left())

@@ -219,6 +219,13 @@ async def test_no_page_scrolls_sideways_whatever_stands_on_it(browser: Browser) 
             "/holds",
             "/plans",
             f"/compare?run={run}&with={run}",
+            "/rates",
+            "/feeds",
+            "/access",
+            "/deleted-jobs",
+            "/queue?name=q-billing",
+            "/bulk-jobs?action=pause",
+            "/search?q=a",
         )
         for width in (1_440, 1_366, 1_280, 1_024, 768, 390, 320):
             await page.set_viewport_size({"width": width, "height": 900})

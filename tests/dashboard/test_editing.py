@@ -146,10 +146,27 @@ async def test_the_form_makes_the_whole_of_a_job(api: Api) -> None:
     assert job["on"]["failed"][0]["trigger"] == "check"
     await visitor.open("/jobs/whole/edit")
     kept = fields_of(visitor.page)
-    assert '"jitter_seconds": 10' in kept["more"]
-    assert (await visitor.post("/jobs/whole/edit", **{**kept, "more": '{"priority": 7}'})).status == 303
+    assert (kept["priority"], kept["jitter"], kept["start_by"], kept["lease"]) == ("5", "10", "1m", "")
+    assert (kept["then_run"], "trigger" in kept["more"]) == ("", True), "after a failure: for the JSON"
+    fields = {"priority": "", "jitter": "2m", "tell": "ops, on-call", "then_run": "check", "lease": "90"}
+    await api.send("PUT", "/channels/ops", b'{"type": "webhook", "url": "https://example.org/a"}')
+    await api.send("PUT", "/channels/on-call", b'{"type": "webhook", "url": "https://example.org/b"}')
+    assert (await visitor.post("/jobs/whole/edit", **{**kept, **fields, "more": '{"priority": 7}'})).status == 303
     job = (await api.get("/jobs/whole")).json
-    assert (job["priority"], job["jitter_seconds"], job["timeouts"]["execution_seconds"]) == (7, 0, 30)
+    assert (job["priority"], job["jitter_seconds"], job["timeouts"]["execution_seconds"]) == (7, 120, 30)
+    assert (job["timeouts"]["start_seconds"], job["timeouts"]["heartbeat_seconds"]) == (60, 90)
+    assert [one["notify"] for one in job["on"]["failed"]] == ["ops", "on-call"]
+    assert [one["trigger"] for one in job["on"]["completed"]] == ["check"]
+    await visitor.open("/jobs/whole/edit")
+    again = fields_of(visitor.page)
+    assert {name: again[name] for name in fields} == {**fields, "priority": "7", "lease": "90"}
+    assert again["more"] == ""
+    for field, wrong in (("priority", "high"), ("jitter", "soon"), ("lease", "10d")):
+        assert (await visitor.post("/jobs/whole/edit", **{**again, field: wrong})).status == 422, field
+        assert f'id="{field}-error"' in visitor.page
+    reply = await visitor.post("/jobs/whole/edit", **{**again, "more": '{"priority": 8}'})
+    assert reply.status == 422
+    assert "Stands here and in the JSON below" in visitor.text
     reply = await visitor.post("/jobs/whole/edit", **{**kept, "more": '{"priority": "much"}'})
     assert reply.status == 422
     assert "priority" in visitor.text

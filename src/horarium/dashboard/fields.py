@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from horarium.dashboard.optional import PLACES as OPTIONAL_PLACES
+from horarium.dashboard.optional import lay_over, length_text, read_length, taken_from
 from horarium.model import Job
 from horarium.policies import CatchUpPolicy, Overlap
-from horarium.triggers import every
 from horarium.triggers.join import JoinOutcome
 from horarium.wire.definitions import definition_of
 from horarium.wire.faults import Fault
@@ -30,7 +31,6 @@ ZONED = frozenset({"phrase", "cron", "rrule"})
 FLAG = {"phrase": "--when", "cron": "--cron", "rrule": "--rrule", "interval": "--every", "once": "--at",
         "after": "--after"}  # fmt: skip
 OUTCOMES = ((JoinOutcome.COMPLETED.value, "Completed"), (JoinOutcome.FINISHED.value, "Ended, however"))
-UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 TARGETS = (("queue", "Queue"), ("http", "HTTP"), ("handler", "Handler"), ("bus", "Bus"), ("external", "Elsewhere"))
 PAYLOAD_FIELD = {"queue": "payload", "http": "body", "handler": "args", "bus": "payload"}
 OVERLAPS = (
@@ -59,7 +59,7 @@ PLACES = {
     "target.queue": "queue", "target.bus": "bus", "target.payload": "payload",
     "target.body": "payload", "target.args": "payload", "overlap": "overlap",
     "retry.attempts_max": "attempts", "retry.backoff_seconds": "backoff", "timeouts.execution_seconds": "time_limit",
-    "catch_up": "catch_up", "target": "target",
+    "catch_up": "catch_up", "target": "target", **OPTIONAL_PLACES,
 }  # fmt: skip
 """Where a fault of the definition is shown in the form."""
 IN_TRIGGER = {"timezone": "timezone", "within": "within", "outcome": "outcome", "deadline_seconds": "deadline"}
@@ -103,6 +103,7 @@ def form_of(job: Job) -> dict[str, str]:
     payload = target.get(PAYLOAD_FIELD.get(target["type"], "payload"))
     limit = shown.get("timeouts", {}).get("execution_seconds")
     others = _others(shown)
+    optional = taken_from(others)
     return {
         **NEW,
         "name": job.name,
@@ -129,21 +130,17 @@ def form_of(job: Job) -> dict[str, str]:
         "backoff": f"{job.retry.backoff_seconds:.15g}",
         "time_limit": "" if limit is None else f"{limit:.15g}",
         "catch_up": job.catch_up.policy.value,
+        **optional,
     }
 
 
 def _join_form(trigger: Mapping[str, Any]) -> dict[str, str]:
     within, deadline = trigger["within"], trigger.get("deadline_seconds")
     return {
-        "within": within if isinstance(within, str) else _length(within["seconds"]),
+        "within": within if isinstance(within, str) else length_text(within["seconds"]),
         "outcome": trigger["outcome"],
-        "deadline": "" if deadline is None else _length(deadline),
+        "deadline": "" if deadline is None else length_text(deadline),
     }
-
-
-def _length(seconds: float) -> str:
-    unit, letter = next((each for each in UNITS if seconds % each[0] == 0), (1, ""))
-    return f"{seconds / unit:.15g}{letter}"
 
 
 def _others(shown: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,6 +171,8 @@ def typed(form: Mapping[str, str], base: Mapping[str, Any] | None = None) -> Typ
     _number(made, "retry", "backoff_seconds", form["backoff"], "backoff", faults)
     _number(made, "timeouts", "execution_seconds", form["time_limit"], "time_limit", faults)
     made["catch_up"] = {**made.get("catch_up", {}), "policy": form["catch_up"]}
+    if OTHERS in form:
+        lay_over(made, form, faults)
     return Typed({name: value for name, value in made.items() if value not in ({}, None)}, tuple(faults))
 
 
@@ -195,7 +194,7 @@ def _trigger(form: Mapping[str, str], base: Mapping[str, Any], faults: list[Faul
         RULE_FIELD.get(kind, "text"): rule,
     }
     if kind == "interval":
-        made["every_seconds"] = _seconds(rule, faults)
+        made["every_seconds"] = read_length(rule, faults)
     if zone and kind in ZONED:
         made["timezone"] = zone
     return made
@@ -211,10 +210,10 @@ def _join(form: Mapping[str, str], rule: str, zone: str, faults: list[Fault]) ->
         "within": within,
     }
     if within[0].isdigit():
-        made["within"] = {"seconds": _seconds(within, faults, "within")}
+        made["within"] = {"seconds": read_length(within, faults, "within")}
     elif zone:
         made["timezone"] = zone
-    return made | ({"deadline_seconds": _seconds(deadline, faults, "deadline")} if deadline else {})
+    return made | ({"deadline_seconds": read_length(deadline, faults, "deadline")} if deadline else {})
 
 
 def _target(form: Mapping[str, str], base: Mapping[str, Any], faults: list[Fault]) -> dict[str, Any]:
@@ -262,15 +261,6 @@ def _object(text: str, field: str, faults: list[Fault]) -> dict[str, Any]:
         return value
     faults.append(Fault(field, "expected an object"))
     return {}
-
-
-def _seconds(text: str, faults: list[Fault], field: str = "rule") -> float | str:
-    """An interval as people type it: `90`, `90s`, `5m`, `1h30m`. One that can't be read stays as it is."""
-    try:
-        return float(every(float(text) if text.replace(".", "", 1).isdigit() else text).spec()["every_seconds"])
-    except ValueError as error:
-        faults.append(Fault(field, str(error)))
-        return text
 
 
 def _number(

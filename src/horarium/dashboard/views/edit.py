@@ -28,6 +28,7 @@ from horarium.dashboard.fields import (
     place_of,
     typed,
 )
+from horarium.dashboard.optional import OPTIONAL
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.strips import clock_changes
 from horarium.errors import AlreadyExists, CallerError, InvalidTrigger
@@ -188,7 +189,7 @@ class Editing:
     ) -> Shown:
         kinds = [*KINDS, *([OTHER] if form["kind"] == "json" else [])]
         values = {
-            "form": {OTHERS: "", **form},
+            "form": dict.fromkeys((OTHERS, *OPTIONAL), "") | form,
             "job": job,
             "problems": problems,
             "kinds": kinds,
@@ -250,7 +251,7 @@ def _was(visit: Visit) -> dict[str, str] | None:
 def _form(visit: Visit) -> dict[str, str]:
     """The fields of the form; those that were not sent are as for a new job, and all others as stored."""
     form = {name: visit.form[name][0] if name in visit.form else NEW[name] for name in FIELDS}
-    return {**form, OTHERS: visit.text(OTHERS)} if OTHERS in visit.form else form
+    return form | {name: visit.text(name) for name in (OTHERS, *OPTIONAL) if name in visit.form}
 
 
 def _base(job: Job) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.dashboard import test_browser as daily
 from tests.dashboard.test_browser import add_job, call, fail_a_run, violations
@@ -52,6 +54,30 @@ async def test_a_key_pressed_in_the_frame_that_hides_the_palette_opens_it_again(
         document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: "/", bubbles: true }));
     }""")
     await expect(page.get_by_label("Search or command")).to_be_focused()
+
+
+async def test_an_answer_that_comes_late_takes_no_focus_from_the_list(page: Page, server: LiveServer) -> None:
+    add_job(server, "pal-late")
+    await page.goto("/calendar")
+    await page.keyboard.press("Control+k")
+    await page.keyboard.type("pause pal-late")
+    link = page.get_by_role("link", name="Pause pal-late")
+    await expect(link).to_be_visible()
+    asked = asyncio.Event()
+
+    async def late(route: Route) -> None:
+        await asked.wait()
+        await route.continue_()
+
+    await page.route("**/search?*", late)
+    async with page.expect_response("**/search?*"):
+        await page.keyboard.type("  ")
+        await page.keyboard.press("ArrowDown")
+        await expect(link).to_be_focused()
+        await page.evaluate("document.querySelector('#palette-list a').dataset.old = ''")
+        asked.set()
+    await expect(page.locator("#palette-list a[data-old]")).to_have_count(0)
+    await expect(link).to_be_focused()
 
 
 async def test_a_filter_is_kept_by_name(page: Page, server: LiveServer) -> None:

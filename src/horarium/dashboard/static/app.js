@@ -556,6 +556,7 @@ async function fillPalette() {
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const found = page.getElementById("found");
     const list = document.getElementById("palette-list");
+    const at = [...list.querySelectorAll("a")].indexOf(document.activeElement);
     if (found) list.replaceChildren(...found.childNodes);
     else {
       const to = document.createElement("a");
@@ -565,6 +566,7 @@ async function fillPalette() {
     }
     for (const one of list.querySelectorAll("[id]")) { one.id = "p-" + one.id; }
     for (const one of list.querySelectorAll("[aria-labelledby]")) one.setAttribute("aria-labelledby", "p-" + one.getAttribute("aria-labelledby"));
+    if (at >= 0) ([...list.querySelectorAll("a")].slice(0, at + 1).pop() || paletteText).focus();
   } catch { /* the server is away: the line at the bottom says so */ }
 }
 

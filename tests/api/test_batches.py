@@ -70,6 +70,7 @@ async def test_a_wrong_run_or_action_is_refused_by_its_place(api: Api) -> None:
         ({"runs": [{**ROW, "debounce": {"key": "k", "seconds": 1}}]}, "runs[0].debounce"),
         ({"on": {"finished": [{"notify": "a", "trigger": "b"}]}}, "on.finished[0]"),
         ({"on": {"failed": [{"trigger": "b"}, {"trigger": "b"}]}}, "on.failed[1]"),
+        ({"runs": [ROW], "on": {"failed": [{"notify": "opps"}]}}, "there is no channel 'opps'"),
     ]
     for body, place in cases:
         reply = await api.post("/batches", body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -87,6 +88,24 @@ async def test_a_bound_key_replaces_no_run_of_others(api: Api) -> None:
     refused = await api.post("/runs", {"target": QUEUE, "payload": 2, **rule}, **bound)
     assert refused.code == "forbidden"
     assert (await api.get("/runs")).json["items"][0]["payload"] == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "rule"),
+    [(path, rule) for path in ("/runs", "/runs/batch", "/batches") for rule in ({}, {"unique_key": "k1"})]
+    + [(path, rule) for path in ("/runs", "/runs/batch")
+       for rule in ({"unique": {"key": "k1", "on_conflict": "replace"}}, {"debounce": {"key": "k1", "seconds": 9}})],
+)  # fmt: skip
+async def test_a_run_in_another_queue_is_no_answer(api: Api, path: str, rule: dict[str, Any]) -> None:
+    """Nobody is told of a run that is to do other work, and no payload goes to the workers of others."""
+    mine = {"target": QUEUE, "payload": 1, **rule}
+    theirs = {"target": {**QUEUE, "queue": "theirs"}, "payload": 2, **rule}
+    for asked in (mine, theirs):
+        reply = await api.post(path, asked if path == "/runs" else {"runs": [asked]}, **TRIGGERED)
+    problem = reply.json[0]["problem"] if path == "/runs/batch" else reply.json
+    assert (problem["status"], problem["code"]) == (409, "conflict"), reply.body
+    runs = (await api.get("/runs")).json["items"]
+    assert [(run["queue"], run["payload"]) for run in runs] == [("pull/mine", 1)]
 
 
 @pytest.mark.parametrize("key", ["Kim Müller", "日本 \n", "a%20b", "%", "=", " ", "a 2", "ä" * 100])

@@ -14,7 +14,8 @@ from horarium.errors import Conflict, Forbidden, NotFound, StateConflict
 from horarium.model import Run, State, uuid7, uuid7s
 from horarium.model.batches import BATCH, BATCH_ENDS, BATCH_KEYS, BATCH_OWED, Batch, BatchOn, BatchOwed, BatchState
 from horarium.model.records import Record, RecordChange, RecordFilter
-from horarium.operations.bounds.reaching import may_reach_job, require_run, within_reach
+from horarium.operations.bounds.reaching import may_reach_job, require_holder, within_reach
+from horarium.operations.bounds.telling import require_batch_channels
 from horarium.operations.runs.bulk import CANCELLED, Bulk, Selection
 from horarium.operations.runs.runs import RunOperations, fresh_run
 from horarium.operations.settling.batching import BATCHES, BATCHES_FINISHED, Batching
@@ -70,6 +71,7 @@ class Batches:
             return await self.get(made.body.decode()), [held.get(run.id, run) for run in runs]
         origin, now = who_acts(), self._clock.now()
         await self._require_followed(on)
+        await require_batch_channels(self._store, on)
         batch = Batch(
             id=uuid7(now, self._entropy(10)),
             created_at=now,
@@ -126,10 +128,10 @@ class Batches:
         if len({run.unique_key for run in keyed}) < len(keyed):
             raise Conflict("unique_key: two of these runs have the same", field="unique_key")
         found = [(run, await self._store.get_run_by_key(run.unique_key or "")) for run in keyed]
-        holders = {run.id: holder for run, holder in found if holder is not None}
-        for holder in holders.values():
-            await require_run(self._store, holder)
-        return holders
+        for run, holder in found:
+            if holder is not None:
+                await require_holder(self._store, holder, run)
+        return {run.id: holder for run, holder in found if holder is not None}
 
     # ---- shown
 

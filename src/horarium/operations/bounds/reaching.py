@@ -21,8 +21,8 @@ from msgspec.structs import replace
 from horarium.access.acting import bound_caller, who_reads
 from horarium.access.roles import Principal
 from horarium.clock import Instant
-from horarium.errors import Forbidden
-from horarium.model import UNFINISHED, Health, Job, Node, Run, State, own_labels, queue_of
+from horarium.errors import Conflict, Forbidden
+from horarium.model import UNFINISHED, Health, Job, Node, Run, State, key_as_given, own_labels, queue_of
 from horarium.model.records import Record, RecordChange
 from horarium.operations.bounds.circles import NONE_BESIDE, require_no_circle
 from horarium.operations.bounds.listing import Slices
@@ -80,6 +80,15 @@ async def require_run(store: Store, run: Run) -> None:
     caller = bound_caller()
     if caller is not None and not await reached(store, caller, [run]):
         raise refusal_of(caller)
+
+
+async def require_holder(store: Store, holder: Run, wanted: Run) -> None:
+    """Raises Forbidden if who acts may not touch the run that holds the unique key of the wanted one; Conflict if it is
+    of another queue: it would do other work, or bring the payload to others."""
+    await require_run(store, holder)
+    if holder.queue != wanted.queue:
+        key = key_as_given(wanted.unique_key)
+        raise Conflict(f"unique_key: {key!r} is held by a run in {holder.queue}", field="unique_key")
 
 
 async def within_reach(store: Store, runs: Sequence[Run]) -> Sequence[Run]:

@@ -1,15 +1,16 @@
-"""Channels that jobs name are there, so that an alert finds its way."""
+"""Channels that jobs and batches name are there, so that an alert finds its way."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from horarium.errors import InvalidJob
+from horarium.errors import InvalidJob, InvalidRequest
 from horarium.model import Follow, Job, Occasion
+from horarium.model.batches import BatchOn
 from horarium.model.channels import CHANNEL
 from horarium.ports import Store
 
-On = Mapping[Occasion, Sequence[Follow]]
+On = Mapping[Occasion, Sequence[Follow]] | BatchOn
 
 
 async def require_channels(store: Store, after: Job, before: Job | None = None) -> None:
@@ -17,6 +18,12 @@ async def require_channels(store: Store, after: Job, before: Job | None = None) 
     names = _told(after.on) - (frozenset() if before is None else _told(before.on))
     if missing := await _missing(store, names):
         raise InvalidJob(f"on: {_say(missing)}", field="on")
+
+
+async def require_batch_channels(store: Store, on: BatchOn) -> None:
+    """Raises InvalidRequest if a batch is to tell a channel that is not there."""
+    if missing := await _missing(store, _told(on)):
+        raise InvalidRequest(f"on: {_say(missing)}", field="on")
 
 
 async def channel_warnings(store: Store, followed: Sequence[On], known: Collection[str] = ()) -> list[str]:

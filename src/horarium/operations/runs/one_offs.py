@@ -12,7 +12,7 @@ from horarium.access.acting import bound_caller
 from horarium.errors import CallerError, Conflict, Forbidden, InvalidRequest
 from horarium.model import Run, key_as_given, request_key, uuid7
 from horarium.model.records import Record, RecordChange, RecordFilter
-from horarium.operations.bounds.reaching import require_run
+from horarium.operations.bounds.reaching import require_holder
 from horarium.operations.runs.runs import RunOperations
 from horarium.operations.settling.holding import Holding
 from horarium.operations.writing.auditing import require_reach
@@ -138,7 +138,7 @@ class OneOffs:
                 if record.version > 1:  # it may have been forgotten meanwhile
                     await self._store.put_records([RecordChange(record, 0)])
                 return Added(wanted, "created")
-            await require_run(self._store, holder)
+            await require_holder(self._store, holder, wanted)
             now = self._clock.now()
             if not holds(holder, rule, now):
                 following = replace(record, version=record.version + 1)
@@ -188,14 +188,14 @@ class OneOffs:
                 answers[index] = found
         return left
 
-    async def _holder(self, run: Run) -> Added | Forbidden | None:
-        """The run that holds this one's unique key, if it is to be found and may be seen."""
+    async def _holder(self, run: Run) -> Added | Forbidden | Conflict | None:
+        """The run that holds this one's unique key, if it is to be found, and may be the answer."""
         holder = None if run.unique_key is None else await self._store.get_run_by_key(run.unique_key)
         if holder is None:
             return None
         try:
-            await require_run(self._store, holder)
-        except Forbidden as refusal:
+            await require_holder(self._store, holder, run)
+        except (Forbidden, Conflict) as refusal:
             return refusal
         return Added(holder, "exists")
 

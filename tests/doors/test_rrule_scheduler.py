@@ -98,9 +98,14 @@ async def test_what_is_wrong_is_refused_as_it_was(house: House, body: Any, answe
 
 
 OVER = "DTSTART:20250101T083000Z\nRRULE:FREQ=DAILY;COUNT=3"
+ENDED = "FREQ=WEEKLY;BYDAY=MO,WE,FR;UNTIL=20251231T235959Z"
 
 
-@pytest.mark.parametrize("rrule", [OVER, "DTSTART:20250101T083000Z\nRRULE:FREQ=DAILY;UNTIL=20250201T000000Z"])
+@pytest.mark.parametrize(
+    "rrule",
+    [OVER, "DTSTART:20250101T083000Z\nRRULE:FREQ=DAILY;UNTIL=20250201T000000Z", ENDED, f"RRULE:{ENDED}",
+     "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=29;UNTIL=20250101"],
+)  # fmt: skip
 async def test_a_rule_that_is_over_is_taken_and_shown_and_calls_nothing(house: House, rrule: str) -> None:
     """Two of the system's own examples are over by now."""
     id = await create(house, rrule=rrule)
@@ -115,7 +120,14 @@ async def test_a_rule_that_is_over_is_taken_and_shown_and_calls_nothing(house: H
 async def test_a_rule_may_be_changed_to_one_that_is_over_and_back(house: House) -> None:
     id = await create(house)
     path = f"/api/schedules/{id}"
-    for rrule, fires in ((OVER, False), ("FREQ=HOURLY", True), (OVER, False), ("FREQ=DAILY;COUNT=2", True)):
+    for rrule, fires in (
+        (OVER, False),
+        ("FREQ=HOURLY", True),
+        (ENDED, False),
+        ("FREQ=HOURLY", True),
+        (OVER, False),
+        ("FREQ=DAILY;COUNT=2", True),
+    ):
         assert (await house.ask("PUT", path, {"rrule": rrule})).status == 200
         assert (await house.ask("GET", path)).json["rrule"] == rrule
         assert ((await house.runtime.operations.jobs.get_job(id)).next_fire_at is not None) == fires, rrule

@@ -30,6 +30,8 @@ SENT = "door-sent"
 `over` (paused by the door, since its rule fires no more)."""
 CALLS_MAX = 3
 """Calls of one event in all, at once after each other."""
+YEARS_BEFORE_END = 10
+"""A rule that ended before its creation has so long before that to have fired in."""
 LINE = re.compile(r"(DTSTART[:;]|RRULE:|FREQ=)\S+")
 NOT_SENT = frozenset(
     {"accept-encoding", "connection", "content-length", "expect", "host", "keep-alive", "trailer", "transfer-encoding"}
@@ -126,7 +128,7 @@ def definition(id: str, fields: Mapping[str, Any], start: str) -> JobDefinition:
     if "DTSTART" not in text:
         bare = not text.startswith("RRULE:")
         sent += ["start", "bare"] if bare else ["start"]
-        text = f"{start}\n{'RRULE:' if bare else ''}{text}"
+        text = f"{_before_end(start, text)}\n{'RRULE:' if bare else ''}{text}"
     if not fields.get("method"):
         sent.append("get")
     method = fields.get("method") or "GET"
@@ -151,6 +153,14 @@ def definition(id: str, fields: Mapping[str, Any], start: str) -> JobDefinition:
         )
     except CallerError as error:
         raise refused(error) from None
+
+
+def _before_end(start: str, rule: str) -> str:
+    """The start; of a rule that ended before it one at which it had some years to fire."""
+    end = re.search(r"UNTIL=((\d{4})\d{4}(T\d{6})?)", rule)
+    if end is None or end[1] >= start.removeprefix("DTSTART:")[: len(end[1])]:
+        return start
+    return f"DTSTART:{max(int(end[2]) - YEARS_BEFORE_END, 1):04}0101T000000Z"
 
 
 def over(wanted: JobDefinition) -> JobDefinition:
@@ -185,7 +195,7 @@ def start_of(job: Job, rule: Any, now: Instant) -> str:
     """The DTSTART that the schedule was given at its creation; a new rule that counts begins now."""
     if isinstance(rule, str) and "COUNT=" in rule and rule != fields_of(job)["rrule"]:
         return start_at(now, rule)
-    if "start" in job.labels[SENT]:
+    if "start" in job.labels[SENT] and not (is_over(job) and rule != fields_of(job)["rrule"]):
         return str(job.trigger["rrule"]).partition("\n")[0]
     return start_at(job.created_at, rule)
 

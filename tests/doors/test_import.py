@@ -92,12 +92,13 @@ async def test_what_a_schedule_had_not_come_to_is_called_once(house: House, mong
     house.token = house.sign()
     minute = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(hours=2)
     rule = f"DTSTART:{minute:%Y%m%dT%H%M%SZ}\nRRULE:FREQ=HOURLY"
-    hourly, over, plain = ObjectId(), ObjectId(), ObjectId(SCHEDULE_ID)
+    hourly, over, ended, plain = ObjectId(), ObjectId(), ObjectId(), ObjectId(SCHEDULE_ID)
     call = {"name": "n", "callback_url": "http://127.0.0.1:9/"}
     before.schedules.insert_many(
         [
             {"_id": hourly, "rrule": rule, **call},
             {"_id": over, "rrule": "DTSTART:20200101T000000Z\nRRULE:FREQ=DAILY;COUNT=3", **call},
+            {"_id": ended, "rrule": "FREQ=WEEKLY;BYDAY=MO,WE,FR;UNTIL=20251231T235959Z", **call},
             {"_id": plain, "rrule": "FREQ=DAILY", **call},
         ]
     )
@@ -106,15 +107,16 @@ async def test_what_a_schedule_had_not_come_to_is_called_once(house: House, mong
     before.events.insert_many([{"schedule_id": str(hourly), "run_time": at, "status": status} for at in times])
     kept = dump(before)
     done = await command(house, "door", "import", "rrule-scheduler", url_of(mongo))
-    assert (done["created"], done["runs"], done["failed"]) == (3, 1, 0), "one is over: it is shown, and calls nothing"
-    assert (await house.ask("GET", f"/api/schedules/{over}")).status == 200
-    assert (await house.runtime.operations.jobs.get_job(str(over))).next_fire_at is None
+    assert (done["created"], done["runs"], done["failed"]) == (4, 1, 0), "two are over: they are shown, and call nothing"
+    for each in (over, ended):
+        assert (await house.ask("GET", f"/api/schedules/{each}")).status == 200
+        assert (await house.runtime.operations.jobs.get_job(str(each))).next_fire_at is None
     runs = (await house.runtime.operations.store.list_runs(RunFilter(job=str(hourly)), None, 10)).items
     assert [to_datetime(run.fire_at) for run in runs if run.cause is Cause.BACKFILL] == [times[0]]
     (first,), _ = await house.runtime.operations.jobs.fires(SCHEDULE_ID, 1)
     assert f"{first:%H%M%S}" == f"{plain.generation_time:%H%M%S}", "in the phase of its id"
     again = await command(house, "door", "import", "rrule-scheduler", url_of(mongo))
-    assert (again["created"], again["updated"], again["unchanged"], again["runs"]) == (0, 0, 3, 0)
+    assert (again["created"], again["updated"], again["unchanged"], again["runs"]) == (0, 0, 4, 0)
     assert dump(before) == kept, "it is only read"
 
 
@@ -163,7 +165,7 @@ async def test_what_a_job_of_a_bus_had_not_come_to_runs_once(house: House, mongo
     assert once.next_fire_at is not None
     assert to_datetime(once.next_fire_at) < datetime.now(UTC) + timedelta(minutes=1)
     again = await command(house, "door", "import", "simple-scheduler", url_of(mongo))
-    assert (again["created"], again["updated"], again["unchanged"], again["runs"]) == (0, 0, 3, 0)
+    assert (again["created"], again["updated"], again["unchanged"], again["runs"]) == (0, 0, 4, 0)
     assert (await house.runtime.operations.jobs.get_job("once")).next_fire_at in (once.next_fire_at, None)
     (run,) = [run for run in (await house.ask("GET", "/api/runs")).json if run["jobName"] == "late"]
     assert datetime.fromisoformat(run["createdTime"]) == missed, "it bears the instant at which it was due"

@@ -107,7 +107,9 @@ async def test_what_a_schedule_had_not_come_to_is_called_once(house: House, mong
     before.events.insert_many([{"schedule_id": str(hourly), "run_time": at, "status": status} for at in times])
     kept = dump(before)
     done = await command(house, "door", "import", "rrule-scheduler", url_of(mongo))
-    assert (done["created"], done["runs"], done["failed"]) == (4, 1, 0), "two are over: they are shown, and call nothing"
+    assert (done["created"], done["runs"], done["failed"]) == (4, 1, 0), (
+        "two are over: they are shown, and call nothing"
+    )
     for each in (over, ended):
         assert (await house.ask("GET", f"/api/schedules/{each}")).status == 200
         assert (await house.runtime.operations.jobs.get_job(str(each))).next_fire_at is None

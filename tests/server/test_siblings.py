@@ -367,14 +367,18 @@ async def test_a_client_that_left_before_it_was_taken_harms_nothing() -> None:
         each.close()
 
 
-def test_a_process_that_dies_again_and_again_is_started_more_and_more_slowly() -> None:
+def test_only_a_process_that_fails_at_its_start_is_started_more_and_more_slowly() -> None:
     process = Process("web-1")
     process.begin(0.0)
     pauses = [process.pause(1.0) for _ in range(12)]
     assert pauses[:3] == [0.2, 0.4, 0.8]
     assert pauses[-1] == AGAIN_SECONDS_MAX
-    assert process.pause(STEADY_SECONDS) == 0.0
-    assert process.pause(1.0) == 0.2
+    for lived, pause in ((1.0, 0.2), (2.0, 0.2), (STEADY_SECONDS, 0.0), (1.0, 0.2)):
+        process.begin(0.0)
+        process.ready = True
+        assert process.pause(lived) == pause, "killed while it worked: its place does not stay empty"
+    process.begin(0.0)
+    assert process.pause(1.0) == 0.2, "that it worked before counts"
 
 
 @pytest.mark.parametrize(

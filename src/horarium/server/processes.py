@@ -28,7 +28,7 @@ class Process:
         self.failure: Failure | None = None
         self.failed_starts = 0
         self._began_at = 0.0
-        self._short_lives = 0
+        self._failed_in_a_row = 0
 
     def begin(self, now: float) -> None:
         """It is about to be started."""
@@ -37,12 +37,12 @@ class Process:
         self._began_at = now
 
     def pause(self, now: float) -> float:
-        """Seconds until it is started again: longer each time that it does not live long."""
-        if now - self._began_at >= STEADY_SECONDS:
-            self._short_lives = 0
-            return 0.0
-        self._short_lives += 1
-        return min(AGAIN_SECONDS_MIN * 2.0 ** min(self._short_lives - 1, 16), AGAIN_SECONDS_MAX)
+        """Seconds until it is started again: longer each time that it ends before it is ready."""
+        if self.ready:
+            self._failed_in_a_row = 0
+            return 0.0 if now - self._began_at >= STEADY_SECONDS else AGAIN_SECONDS_MIN
+        self._failed_in_a_row += 1
+        return min(AGAIN_SECONDS_MIN * 2.0 ** min(self._failed_in_a_row - 1, 16), AGAIN_SECONDS_MAX)
 
     def send(self, kind: Kind) -> None:
         """Say it, if there is one that hears."""

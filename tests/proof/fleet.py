@@ -129,6 +129,7 @@ class Fleet:
             list(self._observer.seen.values()),
             {"worker-1": nodes, "worker-2": nodes},
             self.plan.lease_seconds,
+            self.backend.url.startswith("sqlite"),
         ).judge()
 
     def _nobody_reports(self) -> bool:

@@ -59,7 +59,8 @@ class Promise:
 class Ledger:
     """Everything that was written down. `owed`: job name to its fire times. `acknowledged`: run ids that the API
     promised. `seen`: rows that an observer saw final. `relies_on`: the nodes without which a worker can
-    neither renew a lease nor report."""
+    neither renew a lease nor report. `one_file`: all nodes share one file, so that one which is paused within a write
+    stops them all."""
 
     owed: Mapping[str, Sequence[int]]
     runs: Sequence[Mapping[str, Any]]
@@ -70,6 +71,7 @@ class Ledger:
     seen: Sequence[Mapping[str, Any]] = ()
     relies_on: Mapping[str, frozenset[str]] = field(default_factory=dict)
     lease_seconds: float = 2.0
+    one_file: bool = False
 
     def judge(self) -> Verdict:
         verdict = Verdict()
@@ -188,17 +190,29 @@ class Ledger:
                 f" hit until {(before.answered_at or 0) / SECOND:.2f}"
             )
             return
+        if self._had_done_it(run, owner, before, again) and all(hit.node != owner for hit in hits) and not forgot:
+            verdict.dup_start.append(
+                f"{run['id']} ({run['job']}) was performed by {owner} in attempt {before.attempt}, and again by it in"
+                f" attempt {again.attempt}: {', '.join(sorted({hit.kind for hit in hits}))} is no reason"
+            )
         released = any(fault.kind == "terminate" for fault in hits)
         if again.attempt <= before.attempt and not released and not forgot:
             verdict.dup_start.append(f"{run['id']}: attempt {again.attempt} came after attempt {before.attempt}")
         verdict.again[next((f"{hit.kind} of its owner" for hit in hits if hit.node == owner), hits[0].kind)] += 1
         verdict.recovery_seconds.append((again.at - hits[0].at) / SECOND)
 
+    def _had_done_it(self, run: Mapping[str, Any], owner: str | None, before: Arrival, again: Arrival) -> bool:
+        """Whether a node performed it twice that knew of its end: an outage of the store is no reason for that."""
+        ended = before.status is not None and before.status < 300 and before.status != 202
+        known = owner is not None and owner not in self.relies_on
+        return ended and known and _owner(run, again.attempt) == owner
+
     def _hits(self, fault: Fault, owner: str | None, arrival: Arrival) -> bool:
         """Whether the fault may have cut off this attempt: it hit the owner (or everybody, or a node that the owner
         relies on) between the arrival and the moment at which the outcome must have been written."""
         struck = {None, owner, *self.relies_on.get(owner or "", frozenset())}
-        if owner is not None and fault.node not in struck:
+        of_all = self.one_file and fault.kind == "pause"
+        if owner is not None and fault.node not in struck and not of_all:
             return False
         settled_by = float("inf") if arrival.answered_at is None else arrival.answered_at + SETTLE_SECONDS * SECOND
         # Who was paused between the claim and the delivery makes it as soon as it wakes up.

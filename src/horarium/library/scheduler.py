@@ -27,6 +27,7 @@ from horarium.delivery.handler import HandlerFunction
 from horarium.errors import InvalidRequest
 from horarium.interrupts import on_signals
 from horarium.library.approvals import ApprovalMethods
+from horarium.library.attention import AttentionMethods
 from horarium.library.batches import BatchMethods
 from horarium.library.calendars import CalendarMethods
 from horarium.library.channels import ChannelMethods
@@ -78,6 +79,7 @@ class Scheduler(
     PlanMethods,
     FeedMethods,
     Looking,
+    AttentionMethods,
     BatchMethods,
     ManyRuns,
 ):

@@ -293,6 +293,10 @@ LIBRARY: list[tuple[Case, Step]] = [
     (Case("cancel_runs", "run.cancel", "run/{run}", before=True),
      lambda s, who, run: s.cancel_runs(ids=[run], actor=who)),
     (Case("retry_runs", "run.retry", "run/{run}"), lambda s, who, run: s.retry_runs(ids=[run], actor=who)),
+    (Case("acknowledge_cause", "attention.acknowledge", "attention/unserved/pull/q"),
+     lambda s, who, run: s.acknowledge_cause("unserved/pull/q", "known", actor=who)),
+    (Case("reopen_cause", "attention.open", "attention/unserved/pull/q", before=True, after=False),
+     lambda s, who, run: s.reopen_cause("unserved/pull/q", actor=who)),
     (Case("put_channel", "channel.create", "channel/a"), lambda s, who, run: s.put_channel("a", CHANNEL, actor=who)),
     (Case("test_channel", "channel.test", "channel/a"), lambda s, who, run: s.test_channel("a", actor=who)),
     (Case("delete_channel", "channel.delete", "channel/a", before=True, after=False),
@@ -332,8 +336,8 @@ LIBRARY: list[tuple[Case, Step]] = [
 
 LOOKING = {"wait_for", 
     "configure", "explain", "fires", "get_channel", "get_job", "get_run", "list_channels", "list_jobs", "list_runs",
-    "run_log", "stats", "compare_calendar", "get_calendar", "list_calendars", "list_rates", "list_overrides",
-    "fair_weights",
+    "run_log", "stats", "attention", "compare_calendar", "get_calendar", "list_calendars", "list_rates",
+    "fair_weights", "list_overrides",
     "add_handler", "handler", "job", "around", "on_shutdown", "on_startup", "result", "get_hold", "list_holds",
     "list_approvals",
     "forecast", "list_feeds", "list_plans", "batch", "get_batch", "list_batches", "wait_for_batch",
@@ -349,7 +353,7 @@ async def test_each_change_through_the_library_leaves_one_entry(store: Store, us
     clock = ManualClock(NOW)
     async with Scheduler(store, clock=clock, actor=usual) as scheduler:
         for number, (case, step) in enumerate(LIBRARY):
-            clock.advance(1)
+            clock.advance(61 if "acknowledge" in case.what else 1)
             # Without a name of its own, a call is in the name of the scheduler, if that has one.
             given = None if usual and number % 2 else f"who-{number}"
             run = await the_run(store, case)
@@ -358,8 +362,10 @@ async def test_each_change_through_the_library_leaves_one_entry(store: Store, us
 
 
 async def test_without_an_actor_there_is_no_entry(store: Store) -> None:
-    async with Scheduler(store, clock=ManualClock(NOW)) as scheduler:
+    clock = ManualClock(NOW)
+    async with Scheduler(store, clock=clock) as scheduler:
         for case, step in LIBRARY:
+            clock.advance(61 if "acknowledge" in case.what else 1)
             await step(scheduler, None, await the_run(store, case))
         assert await entries(store) == []
         for wrong in ("", "x" * 256, 7):

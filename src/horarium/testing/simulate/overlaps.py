@@ -183,8 +183,11 @@ class Overlaps:
                 self._trace.fail(f"run {run_id} was ended for a newer one, and there was none")
 
     def _is_newest(self, run: Run) -> bool:
-        """Whether no run of its job was made after it, one that was withdrawn since among them."""
-        return self.order[run.job_id or ""] <= self.order[run.id]
+        """Whether no run of its job was made after it, one that was withdrawn since among them; nor says so of itself,
+        by the clock of a node that is ahead."""
+        alike = (other for other in self._runs.values() if other.job_id == run.job_id and other.id in self.order)
+        ahead = any(other.created_at > run.created_at for other in alike)
+        return self.order[run.job_id or ""] <= self.order[run.id] and not ahead
 
     def _check_skipped(self, at: int, run: Run, job: Job) -> None:
         """A skipped fire time says why, and that was so."""

@@ -95,6 +95,7 @@ async def test_lists_are_filtered_searched_and_paged(
     monkeypatch.setattr(page, "SHOWN", 2)
     nothing = await visitor.open("/batches")
     assert (nothing.status, "No batch yet" in visitor.text) == (200, True)
+    await api.send("PUT", "/channels/office", {"type": "webhook", "url": "https://office.example.com"})
     ids = [await made(api, 1, name=f"Night {number}", on={"failed": [{"notify": "office"}]} if number else {})
            for number in range(3)]  # fmt: skip
     open_one = await made(api, name="day")

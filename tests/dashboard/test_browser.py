@@ -212,6 +212,7 @@ async def test_no_page_has_a_barrier(browser: Browser, server: LiveServer, schem
                            "target": {"type": "queue", "queue": "q"}}]}  # fmt: skip
     plan = call(server, "POST", "/plans", {"documents": documents})["id"]
     row = {"target": {"type": "queue", "queue": "rows"}}
+    call(server, "PUT", "/channels/office", {"type": "webhook", "url": "https://office.example.com"})
     batch = call(server, "POST", "/batches", {"runs": [row], "on": {"finished": [{"notify": "office"}]}})["id"]
     ahead = [
         f"/batches/{batch}",

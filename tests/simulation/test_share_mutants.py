@@ -1,5 +1,5 @@
 """Worlds with more of one thing each hold every invariant: workers who are away for minutes, a host that is dead at
-times. Each rule of that is broken on purpose, and the simulator says which one it was."""
+times, keys that share a queue. Each rule of that is broken on purpose, and the simulator says which one it was."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from horarium.clock import SECOND
 from horarium.operations.settling import claiming
 from horarium.policies import CatchUpPolicy
 from horarium.rules import serving
+from horarium.rules.fairness import take_turns
 from horarium.rules.holds import kept_back
 from horarium.testing.simulate import simulate
 from horarium.testing.simulate.workload import SHARES
@@ -71,6 +72,17 @@ def never_opens(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("horarium.services.alerts.breaker.failures_in_a_row", lambda streaks, now: 0)
 
 
+def no_turn_follows_another(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("horarium.rules.fairness.STEP", 0)
+
+
+def comes_after_all_that_wait(patch: pytest.MonkeyPatch) -> None:
+    def taken(runs: Any, firsts: Any, *given: Any) -> Any:
+        return take_turns(runs, dict.fromkeys(firsts), *given)
+
+    patch.setattr("horarium.operations.settling.turns.take_turns", taken)
+
+
 MUTANTS: dict[str, tuple[str, Patch, int, str]] = {
     "what waited for a worker runs": ("away", performs_all_that_waited, 6, "begins beside"),
     "a worker away for seconds has missed": ("away", calls_a_moment_an_absence, 1, "though workers served"),
@@ -81,9 +93,11 @@ MUTANTS: dict[str, tuple[str, Patch, int, str]] = {
     "a hold of one host holds another": ("hosts", holds_every_host, 16, "asks a host that is well .* late"),
     "a run that is kept back loses an attempt": ("hosts", costs_an_attempt, 0, "attempt 3 of 2"),
     "a dead host is asked on and on": ("hosts", never_opens, 1, "asks a dead host"),
+    "the turn is always that of the first": ("fair", no_turn_follows_another, 6, "of others are claimed"),
+    "a key comes after all that wait": ("fair", comes_after_all_that_wait, 6, "of others are claimed"),
 }
 """The share of a world, how each breaks a rule of it, the first seed that is tried, and what is said of it."""
-WORLDS = {"away": (range(6, 8), 300), "hosts": (range(6, 8), 250)}
+WORLDS = {"away": (range(6, 8), 300), "hosts": (range(4, 7), 500), "fair": (range(6, 7), 600)}
 """The seeds of each, and how many runs they have at least."""
 
 

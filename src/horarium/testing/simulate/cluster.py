@@ -19,7 +19,7 @@ from horarium.stores.memory import MemoryDatabase
 from horarium.testing.simulate.loop import NodeClock, Time
 from horarium.testing.simulate.node import NODE, Chaos, SimulatedNode
 from horarium.testing.simulate.trace import Trace
-from horarium.testing.simulate.workload import HANDLERS, SHARES, Behaviour, has_races
+from horarium.testing.simulate.workload import HANDLERS, SHARES, Behaviour, has_races, has_rest
 
 NODES_MAX = 3
 HELD_UP = 15 * SECOND
@@ -59,10 +59,10 @@ class Cluster:
         chaos.plans_wait = PLANS_WAIT_SECONDS if has_races() else 0.0
         if SHARES["twice"]:
             chaos.faults = chaos.lag = 0.0  # what these cost a node would be its excuse
-        if SHARES["away"] or SHARES["hosts"]:
+        if has_rest():
             chaos.faults = chaos.lag = chaos.stepped = 0.0  # what comes of these says nothing of the rule
         self._count = 0
-        self._skewed = trace.skewed = self._chances.of("skew").random() < 0.2
+        self._skewed = trace.skewed = self._chances.of("skew").random() < 0.2 and not has_rest()
         self._steps_clock = self._chances.of("clock").random() < 1 / 3
         self._options = {
             "plan_ahead_seconds": self._option("plan_ahead_seconds").choice((0.5, 1.0, 5.0)),
@@ -136,7 +136,7 @@ class Cluster:
         if SHARES["twice"] and chance.random() < SHARES["twice"]:
             self._step_twice(chance)
             return
-        kind = chance.randrange(4 if SHARES["away"] or SHARES["hosts"] else 6)
+        kind = chance.randrange(4 if has_rest() else 6)
         names = sorted(self.nodes)
         if kind <= 1 and len(names) < NODES_MAX:
             await self.start()

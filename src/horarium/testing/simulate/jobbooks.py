@@ -9,6 +9,7 @@ from horarium.clock import SECOND, Instant
 from horarium.model import Job, Run
 from horarium.model.jobs import OWNED
 from horarium.testing.simulate.absent import Absences
+from horarium.testing.simulate.fair import Fair
 from horarium.testing.simulate.held import Held
 from horarium.testing.simulate.hosts import Hosts
 from horarium.testing.simulate.trace import Trace
@@ -28,11 +29,13 @@ class JobBooks:
         self.gates = Held(trace, self.versions)
         self.absences = Absences(trace, runs, self.versions)
         self.hosts: Hosts | None = None
+        self.fair = Fair(trace)
         self._trace = trace
 
     def run_changed(self, old: Run, new: Run) -> None:
         """A run was written."""
         self.absences.changed(old, new)
+        self.fair.written(old, new)
         if self.hosts is not None and new.state is not old.state:
             self.hosts.changed(new, self.versions.get(new.job_id or "", [None])[-1])
 

@@ -22,8 +22,10 @@ from horarium.model.channels import WebhookChannel
 from horarium.operations.facade import Operations
 from horarium.operations.runs.bulk import CANCELLED, Selection
 from horarium.operations.runs.runs import RETRIED
+from horarium.operations.settling.turns import QueueSettings
 from horarium.policies import Overlap
 from horarium.rules.pinging import Ping, Sign
+from horarium.testing.simulate.fair import BURST, WEIGHTS, a_key
 from horarium.testing.simulate.follow_ups import CHANNELS
 from horarium.testing.simulate.gates import GatePeople
 from horarium.testing.simulate.node import SimulatedNode
@@ -149,6 +151,8 @@ class People(RunPeople):
         )  # fmt: skip
         if SHARES["away"] or SHARES["hosts"]:
             self._acts = (self._put, self._trigger, self._trigger, self._cancel, self._retry)
+        if SHARES["fair"]:
+            self._acts = (self._burst,)
         self._crowding = (self._burst, self._trigger, self._cancel) if is_crowded else ()
         gates = GatePeople(chance, books)
         self._calendar = gates.calendar
@@ -166,6 +170,9 @@ class People(RunPeople):
                     break
         if SHARES["gates"] and (node := self._nodes()) is not None:
             await self._try(self._calendar, node, "")
+        if SHARES["fair"] and (node := self._nodes()) is not None:
+            for handler in HANDLERS:
+                await node.call(self._operations(node).queues.put(f"handler/{handler}", QueueSettings(WEIGHTS)))
         for name in NAMES[:count]:
             if (node := self._nodes()) is not None:
                 await self._try(self._put, node, name)
@@ -304,6 +311,7 @@ class People(RunPeople):
     async def _burst(self, node: SimulatedNode, name: str) -> None:
         """Many runs at once, that belong to no job."""
         now = node.clock.now()
+        fair = a_key(self._chance) if SHARES["fair"] and self._chance.random() < SHARES["fair"] else None
         lease, queue = self._chance.choice((1, 2, 5)), f"handler/{self._chance.choice(HANDLERS)}"
         spread = SECOND * 2 if self._crowding else 1
         runs = [
@@ -315,9 +323,12 @@ class People(RunPeople):
                 created_at=now,
                 cause=Cause.ENQUEUED,
                 lease_seconds=lease,
+                fair=fair,
             )
-            for _ in range(self._chance.randrange(5, BURST_MAX))
+            for _ in range(self._chance.randrange(5, BURST_MAX if fair is None else BURST))
         ]
+        if fair is not None:
+            runs = await node.call(self._operations(node).runs.lined_up(runs))
         await node.call(self._operations(node).runs.add_runs(runs))
 
     async def _backfill(self, node: SimulatedNode, name: str) -> None:

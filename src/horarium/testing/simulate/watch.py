@@ -95,6 +95,7 @@ class Books:
             again = self.runs.get(run.unique_key.removeprefix(RETRY))
             if again is not None and again.state in (*UNFINISHED, State.COMPLETED):
                 self.trace.fail(f"run {run.id} repeats {again.id}, which is {again.state}")
+        self.jobs.fair.written(None, run)
         self._keep(run)
 
     def _makes_way(self, run: Run) -> bool:
@@ -142,6 +143,7 @@ class Books:
         self.trace.writes += 1
         self.trace.note(f"- {_said(run)}")
         withdrawn = run.state is State.PENDING or run.prune_at == 0
+        self.jobs.fair.forgotten(run)
         if run.state in CLAIMED:
             self.trace.fail(f"run {run.id} was forgotten while it was {run.state}")
         self._settle_books(run)

@@ -63,6 +63,7 @@ SHARES = {
     "joins": 0.0,
     "away": 0.0,
     "hosts": 0.0,
+    "fair": 0.0,
 }
 """How many of the jobs that could count from the end of their last run, or have a `buffer_max`; how many of the
 attempts say something; how many triggers come as many at once, and how many jobs end the runs before; how often it is
@@ -70,7 +71,7 @@ triggers that people ask for, one after the other on several nodes, and how many
 stop; how often, where something goes wrong, a node starts while the clock is ahead, or the clock steps twice within a
 moment; how often it is when not to run that people say; how many jobs follow from runs of others; how many of the
 jobs are done by workers who are away for minutes, and how many by hosts over
-HTTP. Raised in worlds of
+HTTP; how many of the bursts of runs have a fairness key, and are large. Raised in worlds of
 their own, so that the worlds of all other seeds stay as they are."""
 
 
@@ -117,6 +118,11 @@ def how_many_at_once(chance: Random) -> int:
 def has_races() -> bool:
     """Whether nodes are to meet each other, and claims, in what they write."""
     return SHARES["races"] > 0
+
+
+def has_rest() -> bool:
+    """Whether calls and clocks do as they should, since what comes of them would hide the rule that is looked at."""
+    return any(SHARES[share] for share in ("away", "hosts", "fair"))
 
 
 def is_race(chance: Random) -> bool:
@@ -221,7 +227,7 @@ def _limits(chance: Random) -> dict[str, Any]:
 
 def is_crowded(seed: int) -> bool:
     """Whether the world of this seed is a crowded one."""
-    return fraction(seed, "crowded") < CROWDED_WORLDS and not SHARES["away"]
+    return fraction(seed, "crowded") < CROWDED_WORLDS and not has_rest()
 
 
 class Behaviour:

@@ -1,0 +1,69 @@
+"""Keys that share a queue, and how long one of them waits: beside runs of others, as many as there may be, one of its
+own is claimed within two batches of claims, and as many turns as the weights of the others say.
+
+Only first claims count: a run that is given back keeps its turn, and one that is tried again takes a new one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from random import Random
+
+from horarium.model import Run, State
+from horarium.testing.simulate.trace import Trace
+
+KEYS = ("a", "a", "a", "a", "b", "c")
+WEIGHTS = {"b": 3}
+BURST = 90
+
+Line = tuple[str, int]
+"""A queue, and a priority in it."""
+
+
+def a_key(chance: Random) -> str:
+    """Whose the runs are that come together."""
+    return chance.choice(KEYS)
+
+
+class Fair:
+    """The books."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.judged = 0
+        self._trace = trace
+        self._waiting: dict[Line, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+        self._passed: Counter[tuple[Line, str]] = Counter()
+        self._batches: Counter[tuple[str | None, int]] = Counter()
+
+    def written(self, old: Run | None, new: Run) -> None:
+        """A run was added or changed."""
+        if new.fair is None or new.job_id is not None:
+            return
+        line = new.queue, new.priority
+        waiting = self._waiting[line]
+        if new.state is State.PENDING and new.start_by is None and new.token == 0:
+            waiting[new.fair].add(new.id)
+            return
+        waiting[new.fair].discard(new.id)
+        if old is not None and old.state is State.PENDING and new.state is State.RUNNING and new.token == 1:
+            self._batches[new.worker, self._trace.elapsed] += 1
+            self._claimed(line, new.fair)
+
+    def forgotten(self, run: Run) -> None:
+        """A run is gone."""
+        self._waiting[run.queue, run.priority][run.fair or ""].discard(run.id)
+
+    def _claimed(self, line: Line, key: str) -> None:
+        self._passed[line, key] = 0
+        for other, runs in self._waiting[line].items():
+            if other == key or not runs:
+                self._passed[line, other] = 0
+                continue
+            self.judged += 1
+            self._passed[line, other] += 1
+            turns = sum(WEIGHTS.get(name, 1) // WEIGHTS.get(other, 1) + 2 for name in {*KEYS} - {other})
+            most = 2 * max(self._batches.values()) + turns
+            if self._passed[line, other] > most:
+                self._trace.fail(
+                    f"{len(runs)} runs of {other} in {line[0]} wait while {most + 1} of others are claimed"
+                )

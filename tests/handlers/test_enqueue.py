@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from horarium import InvalidJob, InvalidRequest, Run, RunContext, Scheduler, every
+from horarium import Conflict, InvalidJob, InvalidRequest, Run, RunContext, Scheduler, every
 from horarium.clock import SECOND, to_datetime, to_instant
 from horarium.model import State
 from horarium.stores.memory import MemoryStore
@@ -275,8 +275,10 @@ async def test_a_run_of_any_target_is_added_once_under_its_key() -> None:
         assert await scheduler.add_run(queue="images", unique_key="k") == queued
         assert (await scheduler.add_run(handler=mail, args={"a": 1})).queue == "handler/mail"
         assert (await scheduler.add_run(http="https://example.com/x", priority=3)).priority == 3
-        one, wrong, same = await scheduler.add_runs([{"bus": "b"}, {"http": "nope"}, {"queue": "q", "unique_key": "k"}])
+        keyed = [{"queue": queue, "unique_key": "k"} for queue in ("images", "q")]
+        one, wrong, same, other = await scheduler.add_runs([{"bus": "b"}, {"http": "nope"}, *keyed])
         assert (isinstance(one, Run), isinstance(wrong, InvalidJob), same) == (True, True, queued)
+        assert isinstance(other, Conflict), "the key's run is in another queue"
         for given in ({}, {"queue": "q", "http": "https://x.example"}, {"queue": "q", "delai": 1}, {"queue": "a b"}):
             with pytest.raises(InvalidRequest):
                 await scheduler.add_run(**given)

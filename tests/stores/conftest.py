@@ -10,7 +10,7 @@ import asyncpg  # type: ignore[import-untyped]
 import pytest
 import pytest_asyncio
 
-from horarium.stores.postgres import PostgresStore
+from horarium.stores.postgres import PostgresStore, marks
 from tests.servers.mongo import Mongo, Standalone
 from tests.servers.postgres import Postgres
 from tests.servers.redis import Redis
@@ -36,6 +36,12 @@ def postgres_url(postgres_server: Postgres) -> str:
 def fresh_postgres_url(postgres_server: Postgres) -> str:
     """A database that nothing else uses."""
     return new_database(postgres_server)
+
+
+@pytest.fixture
+def no_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a claim answers must not depend on how busy the machine is: low-water marks have tests of their own."""
+    monkeypatch.setattr(marks, "SLOW_SECONDS", float("inf"))
 
 
 @pytest_asyncio.fixture

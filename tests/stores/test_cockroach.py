@@ -21,7 +21,7 @@ SERVERS = ["giving-up", *(["cockroachdb"] if REAL_URL else [])]
 
 class TestCockroachStore(StoreContract):
     @pytest.fixture(autouse=True, params=SERVERS)
-    def _database(self, request: pytest.FixtureRequest) -> None:
+    def _database(self, request: pytest.FixtureRequest, no_marks: None) -> None:
         self.server = request.param
         real = self.server == "cockroachdb"
         self.url = REAL_URL if real else request.getfixturevalue("serializable_url")

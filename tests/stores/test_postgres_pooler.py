@@ -79,7 +79,7 @@ class TestPostgresStoreThroughPgBouncer(
     """What happens to runs, with four connections to the server for however many nodes."""
 
     @pytest.fixture(autouse=True)
-    def _database(self, default_pooler_url: str) -> None:
+    def _database(self, default_pooler_url: str, no_marks: None) -> None:
         self.url = default_pooler_url
 
     async def open_store(self, namespace: str) -> Store:

@@ -44,6 +44,8 @@ class LoopWatch:
 
     def _watch(self, loop: asyncio.AbstractEventLoop, thread_id: int) -> None:
         while not self._over.wait(STILL_SECONDS):
+            if loop.is_closed():
+                return
             if not self.under_way:
                 continue
             turned, asked_at = threading.Event(), time.monotonic()

@@ -1,7 +1,8 @@
 """Keys that share a queue, and how long one of them waits: beside runs of others, as many as there may be, one of its
 own is claimed within two batches of claims, and as many turns as the weights of the others say.
 
-Only first claims count: a run that is given back keeps its turn, and one that is tried again takes a new one.
+Only first claims are counted against a key: a run that is given back keeps its turn. One that is tried again takes a
+turn of its key.
 """
 
 from __future__ import annotations
@@ -45,9 +46,13 @@ class Fair:
             waiting[new.fair].add(new.id)
             return
         waiting[new.fair].discard(new.id)
-        if old is not None and old.state is State.PENDING and new.state is State.RUNNING and new.token == 1:
+        if old is None or old.state is not State.PENDING or new.state is not State.RUNNING:
+            return
+        if new.token == 1:
             self._batches[new.worker, self._trace.elapsed] += 1
             self._claimed(line, new.fair)
+        else:
+            self._passed[line, new.fair] = 0
 
     def forgotten(self, run: Run) -> None:
         """A run is gone."""

@@ -63,6 +63,7 @@ def commits_since(commit: str) -> int:
     return int(told.stdout) if told.returncode == 0 else 0
 
 
+@pytest.mark.slow
 def test_all_proofs_were_run_not_long_ago() -> None:
     commit = proved(PAGE)
     assert not commit or commits_since(commit) < COMMITS_MAX, "run `make proof`, and write its result into the page"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 
 import pytest
 
@@ -33,20 +34,26 @@ async def test_the_calendar_counts_what_it_has_no_room_to_name(api: Api, visitor
     assert len(marked) >= 3, "each day that is still to come has them"
 
 
-async def test_failures_of_jobs_that_fire_often_are_drawn(api: Api, visitor: Visitor) -> None:
+async def past_runs(api: Api, count: int, failed: Collection[int]) -> Run:
+    """Runs of a job that fires every two minutes, newest first, and which of them failed; the oldest one."""
     await api.add_job("often", trigger={"type": "cron", "expression": "*/2 * * * *"})
     (job,) = await api.store.get_jobs(["often"])
     assert job is not None
     now = api.clock.now()
     runs = []
-    for number in range(650):
+    for number in range(count):
         at = now - number * 2 * MINUTE - MINUTE
-        state = State.FAILED if number == 640 else State.COMPLETED
+        state = State.FAILED if number in failed else State.COMPLETED
         runs.append(Run(
             id=uuid7(at, number.to_bytes(10, "big")), queue=job.queue, job="often", job_id=job.id, fire_at=at,
             due_at=at, created_at=at, state=state, attempt=1, token=1, started_at=at, finished_at=at, error="no",
         ))  # fmt: skip
     await api.store.add_runs(runs)
+    return runs[-1]
+
+
+async def test_failures_of_jobs_that_fire_often_are_drawn(api: Api, visitor: Visitor) -> None:
+    await past_runs(api, 650, failed=[640])
     await visitor.open("/calendar")
     assert "1 job that fire" in visitor.text.replace("jobs", "job")
     assert "1 failed" in visitor.page
@@ -55,20 +62,8 @@ async def test_failures_of_jobs_that_fire_often_are_drawn(api: Api, visitor: Vis
 
 
 async def test_hours_with_more_failures_than_are_read_are_hatched_not_blank(api: Api, visitor: Visitor) -> None:
-    await api.add_job("often", trigger={"type": "cron", "expression": "*/2 * * * *"})
-    (job,) = await api.store.get_jobs(["often"])
-    assert job is not None
-    now = api.clock.now()
-    runs = []
-    for number in range(1_400):
-        at = now - number * 2 * MINUTE - MINUTE
-        state = State.FAILED if number >= 650 else State.COMPLETED
-        runs.append(Run(
-            id=uuid7(at, number.to_bytes(10, "big")), queue=job.queue, job="often", job_id=job.id, fire_at=at,
-            due_at=at, created_at=at, state=state, attempt=1, token=1, started_at=at, finished_at=at, error="no",
-        ))  # fmt: skip
-    await api.store.add_runs(runs)
-    beyond = to_datetime(runs[-1].fire_at)
+    oldest = await past_runs(api, 1_400, failed=range(650, 1_400))
+    beyond = to_datetime(oldest.fire_at)
     for span, place in (("month", "li"), ("week", "td")):
         await visitor.open(f"/calendar?span={span}&day={beyond:%Y-%m-%d}")
         assert re.search(rf'<{place} class="[^"]*partly', visitor.page), span

@@ -271,13 +271,20 @@ async def test_a_browser_goes_to_the_issuer_and_comes_back(
     await expect(page.get_by_role("heading", level=1)).to_have_text("Runs")
 
     # The page finds its session ended before the answer to the form has come.
+    looked = asyncio.Event()
+    page.on("console", lambda said: looked.set() if said.text == "looked twice" else None)
+
     async def late(route: Route) -> None:
-        await asyncio.sleep(0.5)
+        await looked.wait()
         await route.continue_()
 
     await page.route("**/sign-out", late)
     await page.evaluate("""() => addEventListener("beforeunload", () => {
-        window.fetch = async () => ({ ok: false, type: "opaqueredirect", status: 0 });
+        let times = 0;
+        window.fetch = async () => {
+            if (++times === 2) console.log("looked twice");
+            return { ok: false, type: "opaqueredirect", status: 0 };
+        };
         setInterval(() => look(true), 50);
     })""")
     await page.get_by_role("button", name="Sign out").first.click()

@@ -13,7 +13,7 @@ from horarium.api.reading import BodyReader
 from horarium.clock import to_instant, to_text
 from horarium.operations.deciding.acknowledging import REASON_CHARS_MAX
 from horarium.operations.facade import Operations
-from horarium.operations.looking.attending import Attending, Fault
+from horarium.operations.looking.attending import Fault
 
 CauseKey = Annotated[str, Meta(min_length=1, max_length=500)]
 
@@ -66,7 +66,7 @@ class AttentionApi:
     """Handlers; what they do is in `Operations`."""
 
     def __init__(self, operations: Operations) -> None:
-        self._attending = Attending(operations.context, operations.channels.untold, operations.stats, operations.nodes)
+        self._attending = operations.attending
 
     async def list_all(self, call: Call) -> Answer:
         faults, truncated = await self._attending.list_all()

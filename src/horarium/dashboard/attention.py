@@ -26,16 +26,15 @@ from horarium.model import Health, Job, Node, Run, State
 from horarium.model.channels import Untold
 from horarium.operations.deciding.acknowledging import Acknowledged, Cause
 from horarium.operations.facade import Operations
+from horarium.operations.looking.attending import is_gone as is_gone
+from horarium.operations.looking.attending import is_lost as is_lost
 from horarium.operations.looking.attending import (
-    Attending,
     of_failing,
     of_late,
     of_lost,
     of_unserved,
     of_untold,
 )
-from horarium.operations.looking.attending import is_gone as is_gone
-from horarium.operations.looking.attending import is_lost as is_lost
 from horarium.ports import PAGE_MAX, JobFilter, Page, QueueStats, Stats
 from horarium.rules.holds import standing
 
@@ -137,7 +136,7 @@ class Watching:
 
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
-        self._attending = Attending(operations.context, operations.channels.untold, operations.stats, operations.nodes)
+        self._attending = operations.attending
         self._found: Attention | None = None
         self._found_at = 0.0
         self._turn = asyncio.Lock()

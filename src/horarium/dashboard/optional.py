@@ -43,7 +43,7 @@ def taken_from(others: dict[str, Any]) -> dict[str, str]:
 
 
 def lay_over(made: dict[str, Any], form: Mapping[str, str], faults: list[Fault]) -> None:
-    """Put what was typed into the definition."""
+    """Lay the typed text over the definition."""
 
     def put(place: dict[str, Any], name: str, value: float | str, field: str) -> None:
         if place.setdefault(name, value) != value:

@@ -7,21 +7,16 @@ from typing import Any
 
 from horarium.clock import to_instant, to_text
 from horarium.library.named import Part, in_name_of_actor
-from horarium.operations.looking.attending import Attending, Fault
+from horarium.operations.looking.attending import Fault
 
 
 class AttentionMethods(Part):
     """Faults and their acknowledgements, as plain data: the fields of `GET /api/v1/attention`."""
 
-    @property
-    def _attending(self) -> Attending:
-        asked = self._operations
-        return Attending(asked.context, asked.channels.untold, asked.stats, asked.nodes)
-
     async def attention(self) -> list[dict[str, Any]]:
         """The faults, worst first: failing and late jobs, queues that no worker serves, lost nodes, channels that take
         no messages."""
-        faults, _ = await self._attending.list_all()
+        faults, _ = await self._operations.attending.list_all()
         return [_shown(fault) for fault in faults]
 
     @in_name_of_actor
@@ -31,12 +26,12 @@ class AttentionMethods(Part):
         """Take note of a cause, such as `failing/nightly`, until then or for a day. Raises NotFound,
         InvalidRequest."""
         at = None if until is None else to_instant(until)
-        return _shown(await self._attending.acknowledge(cause, reason, at))
+        return _shown(await self._operations.attending.acknowledge(cause, reason, at))
 
     @in_name_of_actor
     async def reopen_cause(self, cause: str, *, actor: str | None = None) -> None:
         """Take that back. Raises NotFound."""
-        await self._attending.reopen(cause)
+        await self._operations.attending.reopen(cause)
 
 
 def _shown(fault: Fault) -> dict[str, Any]:

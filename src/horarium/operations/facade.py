@@ -26,6 +26,7 @@ from horarium.operations.jobs.importing import Importing
 from horarium.operations.jobs.jobs import JobOperations
 from horarium.operations.jobs.triggering import Triggering
 from horarium.operations.jobs.versions import Versions
+from horarium.operations.looking.attending import Attending
 from horarium.operations.looking.counting import Counting, with_holds
 from horarium.operations.looking.explaining import Explaining
 from horarium.operations.looking.feeds import Feeds
@@ -169,6 +170,11 @@ class Operations:
     def forecasting(self) -> Forecasting:
         """How much will run, and when."""
         return Forecasting(self.context, self.reconciler.holding)
+
+    @property
+    def attending(self) -> Attending:
+        """Faults and their acknowledgements."""
+        return Attending(self.context, self.channels.untold, self.stats, self.nodes)
 
     @property
     def explaining(self) -> Explaining:

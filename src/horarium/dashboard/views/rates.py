@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,7 +14,7 @@ from horarium.dashboard.shares import Share, shares_of, some_runs
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.times import instant_of
 from horarium.errors import InvalidRequest
-from horarium.model import State
+from horarium.model import Run, State
 from horarium.operations.facade import Operations
 from horarium.policies import KEY_LENGTH_MAX, RATE_MAX, SECONDS_MAX
 from horarium.ports import RunFilter
@@ -74,13 +75,16 @@ class Rates:
         waiting, _ = await some_runs(store, RunFilter(states=frozenset({State.PENDING})))
         ran, _ = await some_runs(store, RunFilter(since=since, until=visit.now + SECOND))
         ran = list({run.id: run for run in (*ran, *waiting)}.values())
-        lines = {key: [run for run in waiting if waits_for(run) == key] for key in keys}
+        lines, under = defaultdict[str | None, list[Run]](list), defaultdict[str, list[Run]](list)
+        for run in waiting:
+            lines[waits_for(run)].append(run)
+        for run in ran:
+            for key in rates_of([run]):
+                under[key].append(run)
         shares = [
-            (key, share)
-            for key, line in lines.items()
-            for share in shares_of(line, [run for run in ran if key in rates_of([run])], {}, visit.now)[:SHARES_SHOWN]
+            (key, share) for key in keys for share in shares_of(lines[key], under[key], {}, visit.now)[:SHARES_SHOWN]
         ]
-        return {key: len(line) for key, line in lines.items()}, shares
+        return {key: len(lines[key]) for key in keys}, shares
 
     async def set(self, visit: Visit) -> Answer:
         form = {name: visit.text(name).strip() for name in FIELDS}

@@ -54,7 +54,7 @@ class Claiming:
         if not free:
             return Claimed(next_due_at=held_until)
         if holds and is_probing(holds, now):
-            until = now  # what is claimed ahead of its probe would be put back until then, and claimed again
+            until = now  # a run claimed ahead of its probe would be put back until then, and claimed again
         for _ in range(ROUNDS_MAX):
             claimed = await self._store.claim_runs(free, limit, worker, now, until, self._clock.steady())
             if not claimed.runs:

@@ -83,7 +83,7 @@ class Absences:
         late = [run for run in waiting if run.due_at < now - ABSENT - MOMENT and not run.attempt]
         return frozenset(run.job_id for run in late if run.job_id is not None and run.cause in PLANNED)
 
-    # ---- what is judged
+    # ---- the judge
 
     def changed(self, old: Run, new: Run) -> None:
         """A run that waited ends as missed: no worker served its queue, and its job does not want it."""

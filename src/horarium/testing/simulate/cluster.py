@@ -60,7 +60,7 @@ class Cluster:
         if SHARES["twice"]:
             chaos.faults = chaos.lag = 0.0  # what these cost a node would be its excuse
         if has_rest():
-            chaos.faults = chaos.lag = chaos.stepped = 0.0  # what comes of these says nothing of the rule
+            chaos.faults = chaos.lag = chaos.stepped = 0.0  # their effects say nothing of the rule
         self._count = 0
         self._skewed = trace.skewed = self._chances.of("skew").random() < 0.2 and not has_rest()
         self._steps_clock = self._chances.of("clock").random() < 1 / 3

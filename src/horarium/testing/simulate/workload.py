@@ -70,9 +70,8 @@ attempts say something; how many triggers come as many at once, and how many job
 triggers that people ask for, one after the other on several nodes, and how many handlers go on until they are told to
 stop; how often, where something goes wrong, a node starts while the clock is ahead, or the clock steps twice within a
 moment; how often it is when not to run that people say; how many jobs follow from runs of others; how many of the
-jobs are done by workers who are away for minutes, and how many by hosts over
-HTTP; how many of the bursts of runs have a fairness key, and are large. Raised in worlds of
-their own, so that the worlds of all other seeds stay as they are."""
+jobs are done by workers who are away for minutes, and how many by hosts over HTTP; how many of the bursts of runs have
+a fairness key, and are large. Raised in worlds of their own, so that the worlds of all other seeds stay as they are."""
 
 
 def a_trigger(chance: Random, now: Instant) -> dict[str, Any]:
@@ -121,7 +120,7 @@ def has_races() -> bool:
 
 
 def has_rest() -> bool:
-    """Whether calls and clocks do as they should, since what comes of them would hide the rule that is looked at."""
+    """True if calls and clocks are free of faults, whose effects would hide the rule under test."""
     return any(SHARES[share] for share in ("away", "hosts", "fair"))
 
 

@@ -243,7 +243,7 @@ async def test_a_claimer_that_leaves_while_the_store_answers_takes_nothing(api: 
             return await super().claim(*args)
 
     claiming = SlowClaiming(api.operations.context, api.operations.settling, api.operations.reconciler.holding)
-    claims = Claims(claiming, api.clock, api.operations.signal)
+    claims = Claims(claiming, api.clock, api.operations.context.signal)
     polling = asyncio.create_task(claims.claim(["pull/work"], 1, "w"))
     await asked.wait()
     polling.cancel()

@@ -260,7 +260,7 @@ async def test_two_triggers_in_one_instant_are_two_runs_even_if_the_first_is_ove
 
 async def test_a_run_that_is_there_already_wakes_no_worker(world: World) -> None:
     woken: list[int] = []
-    world.operations.signal.subscribe(queue_topic("pull/q"), lambda: woken.append(1))
+    world.operations.context.signal.subscribe(queue_topic("pull/q"), lambda: woken.append(1))
     run = Run(id="run", queue="pull/q", fire_at=START, due_at=START, created_at=START, unique_key="key")
     again = replace(run, id="again")
     assert await world.operations.runs.add_runs([run]) == [True]

@@ -53,7 +53,7 @@ async def test_ten_thousand_jobs_of_a_minute_run_evenly_over_its_seconds() -> No
         assert done == [Put.CREATED] * BATCH_MAX
         world.clock.advance(0.05)
     operations = world.operations
-    planner = Planner(world.store, operations.signal, operations.reconciler, operations.following, Telemetry())
+    planner = Planner(world.store, operations.context.signal, operations.reconciler, operations.following, Telemetry())
     begun = world.clock.now()
     for _ in range(122):
         world.clock.advance(1)

@@ -47,7 +47,7 @@ SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 async def rest(scheduler: Scheduler) -> AsyncIterator[httpx.AsyncClient]:
     """The REST API on the same store."""
     operations = scheduler._operations
-    claims = Claims(operations.claiming, operations.clock, operations.signal)
+    claims = Claims(operations.claiming, operations.clock, operations.context.signal)
     app: Any = create_app(operations, claims, health=Health(), telemetry=Telemetry())
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:8080") as client:
         yield client

@@ -108,7 +108,7 @@ def create_app(
     refused = RefusalLog(operations.store, operations.clock, siblings)
     sign_ins = SignIns(operations.clock, siblings=siblings)
     keys = Keys(api_keys, Callers(named, tokens), sign_ins, refused, telemetry.refused)
-    heard = news or News(operations.stats, operations.signal, lambda: 0)
+    heard = news or News(operations.stats, operations.context.signal, lambda: 0)
     system = System(operations, claims, health, telemetry, trusted=keys.open, news=heard, siblings=siblings)
     feeds, rates = FeedsApi(operations, public_url), RatesApi(operations)
     guarded = [

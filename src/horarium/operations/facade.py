@@ -102,11 +102,6 @@ class Operations:
         self.bulk = Bulk(context, changes, triggering, self.settling, cancel_asked)
 
     @property
-    def signal(self) -> Signal:
-        """Wake-ups."""
-        return self.context.signal
-
-    @property
     def approving(self) -> Approving:
         """Pending decisions."""
         return Approving(self.context, self.settling, self.versions, self.jobs.changes)

@@ -208,7 +208,7 @@ async def test_what_was_seen_to_be_written_is_looked_for_at_once() -> None:
 async def test_a_part_that_is_ill_looks_until_it_is_well() -> None:
     async with Looked(Sleeper(wakeful=False)) as looked:
         (before,) = await looked.steps()
-        looked.health._ill["scripted"] = _Ill("an outage", steady_seconds=3_600.0)
+        looked.health._ill["scripted"] = _Ill("an outage", "an outage", steady_seconds=3_600.0)
         looked.looks.look()
         assert await looked.steps() == [before + 1]
         del looked.health._ill["scripted"]

@@ -237,6 +237,19 @@ def test_a_part_that_fails_again_and_again_is_well_only_once_it_works_for_a_whil
     assert health.well("planner"), "an outage much later is another one"
 
 
+def test_an_outage_is_news_once_however_many_parts_meet_it() -> None:
+    health = Health()
+    assert [health.ill(part, "no connection") for part in ("planner", "rescuer", "planner")] == [True, False, False]
+    assert health.ill("bus", "no broker"), "another reason is another outage"
+    assert health.ill("applier", "no connection", alone=True), "a fault of its own, whoever else says the same"
+    assert not health.well("planner"), "it goes on for the rescuer"
+    assert health.well("rescuer") == ["planner", "rescuer"]
+    assert health.well("applier") == ["applier"]
+    assert not health.well("planner"), "it was well"
+    assert health.well("bus") == ["bus"]
+    assert health.ill("rescuer", "no connection"), "the next one is news"
+
+
 def test_a_part_that_swings_has_to_work_longer_each_time() -> None:
     now = [0.0]
     health = Health(lambda: now[0])

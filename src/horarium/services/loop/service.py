@@ -1,10 +1,10 @@
 """The only loop. A service is `step(now) -> the instant at which it wants to be called again`; waiting, wake-up,
 back-off and stop are here, once.
 
-A step that meets an outage is called again after a growing pause, which is logged once, not at every try. A step that
-fails in any other way is a bug: it is logged, and the loop goes on. A service that can miss something in between is
-called once a second beside (`looks`), so that a dropped signal costs at most a second; so is every one when the wall
-clock was stepped. The others sleep until the time that they said.
+A step that meets an outage is called again after a growing pause. That is logged once for all parts that meet it, and
+once more when they work again. A step that fails in any other way is a bug: it is logged, and the loop goes on. A
+service that can miss something in between is called once a second beside (`looks`), so that a dropped signal costs at
+most a second; so is every one when the wall clock was stepped. The others sleep until the time that they said.
 """
 
 from __future__ import annotations
@@ -98,9 +98,11 @@ class Service(Protocol):
 
 
 class _Ill(Struct):
-    """A part that does not work. `steady_seconds`: for how long it must work again before it counts as well."""
+    """A part that does not work, and the outage by which it began. `steady_seconds`: for how long it must work again
+    before it counts as well."""
 
     reason: str
+    outage: str
     steady_seconds: float = 0.0
     works_since: float | None = None
 
@@ -122,6 +124,7 @@ class Health:
         self._monotonic = monotonic
         self._ill: dict[str, _Ill] = {}
         self._well: dict[str, _Well] = {}
+        self._outages: dict[str, set[str]] = {}
 
     def problems(self) -> dict[str, str]:
         """Part and reason, for /readyz."""
@@ -131,27 +134,33 @@ class Health:
         """Whether a part does not count as well."""
         return part in self._ill
 
-    def well(self, part: str) -> bool:
-        """Note that a part works. Whether it is well from now on, and was not before."""
+    def well(self, part: str) -> Sequence[str]:
+        """Note that a part works. If that ends an outage, every part that it stopped; otherwise none."""
         ill = self._ill.get(part)
         if ill is None:
-            return False
+            return ()
         now = self._monotonic()
         if ill.works_since is None:
             ill.works_since = now
         if now - ill.works_since < ill.steady_seconds:
-            return False
+            return ()
         del self._ill[part]
         self._well[part] = _Well(now, ill.steady_seconds)
-        return True
+        if any(other.outage == ill.outage for other in self._ill.values()):
+            return ()
+        return sorted(self._outages.pop(ill.outage))
 
-    def ill(self, part: str, reason: str) -> bool:
-        """Note why a part does not work. Whether this is news."""
+    def ill(self, part: str, reason: str, *, alone: bool = False) -> bool:
+        """Note why a part does not work. Whether this is news: no other part met the same before. `alone`: a fault of
+        this part's own, also where another part says the same."""
         if (ill := self._ill.get(part)) is not None:
             ill.reason, ill.works_since = reason, None
             return False
-        self._ill[part] = _Ill(reason, self._steady_seconds(self._well.pop(part, None)))
-        return True
+        outage = f"{part}: {reason}" if alone else reason
+        self._ill[part] = _Ill(reason, outage, self._steady_seconds(self._well.pop(part, None)))
+        is_news = outage not in self._outages
+        self._outages.setdefault(outage, set()).add(part)
+        return is_news
 
     def _steady_seconds(self, before: _Well | None) -> float:
         if before is None or self._monotonic() - before.since > ANEW_SECONDS:
@@ -239,14 +248,14 @@ class Loop:
         except Exception as error:
             return self._ill(f"{type(error).__name__}: {error}", expected=False)
         self._failures = 0
-        if self._health.well(self.service.name):
-            log.info("%s works again", self.service.name)
+        if parts := self._health.well(self.service.name):
+            log.info("works again: %s", ", ".join(parts))
         return None if due_at is None else max((due_at - self._clock.now()) / SECOND, 0.0)
 
     def _ill(self, reason: str, *, expected: bool) -> float:
-        if self._health.ill(self.service.name, reason):
+        if self._health.ill(self.service.name, reason, alone=not expected):
             if expected:
-                log.warning("%s can't work: %s; it tries again", self.service.name, reason)
+                log.warning("%s can't work: %s; each part that meets this tries again", self.service.name, reason)
             else:
                 log.exception("%s failed: %s; it tries again", self.service.name, reason)
         self._failures += 1

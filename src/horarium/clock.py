@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import time
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Protocol
 
@@ -104,8 +104,7 @@ _BOOT = getattr(time, "CLOCK_BOOTTIME", None)
 """It goes on while the machine sleeps, and is one for all its processes. (Linux alone has it.)"""
 
 
-def _since_boot() -> int:
-    return (time.monotonic_ns() if _BOOT is None else time.clock_gettime_ns(_BOOT)) // 1000
+_nanos_since_boot = time.monotonic_ns if _BOOT is None else partial(time.clock_gettime_ns, _BOOT)
 
 
 def _boot_id() -> str:
@@ -124,10 +123,10 @@ class SystemClock:
     machine = _boot_id()
 
     def __init__(self) -> None:
-        self.steady_offset = self.now() - _since_boot()
+        self.steady_offset = self.now() - _nanos_since_boot() // 1000
 
     def now(self) -> Instant:
         return time.time_ns() // 1000
 
     def steady(self) -> Instant:
-        return _since_boot() + self.steady_offset
+        return _nanos_since_boot() // 1000 + self.steady_offset

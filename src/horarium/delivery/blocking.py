@@ -11,6 +11,8 @@ import time
 import traceback
 from types import FrameType
 
+from horarium.delivery.context import RunContext
+
 STILL_SECONDS = 3.0
 """A loop that does not turn for so long stands still."""
 LATE_SECONDS = 0.25
@@ -21,23 +23,18 @@ log = logging.getLogger("horarium")
 
 
 class LoopWatch:
-    """Looks after the event loop on which it is first entered, until `close`. `under_way`: the handler and the run of
-    each task."""
+    """Looks after the event loop on which it is started, until `close`. A handler that blocks it is found on the
+    stack, so that none of them costs anything."""
 
     def __init__(self) -> None:
-        self.under_way: dict[asyncio.Task[object] | None, tuple[str, str]] = {}
         self._over = threading.Event()
-        self._thread: threading.Thread | None = None
+        self.started = False
 
-    def enter(self, handler: str, run_id: str) -> asyncio.Task[object] | None:
-        """From now on the present task performs this; the caller takes it out of `under_way` again."""
-        task = asyncio.current_task()
-        self.under_way[task] = handler, run_id
-        if self._thread is None:
-            given = asyncio.get_running_loop(), threading.get_ident()
-            self._thread = threading.Thread(target=self._watch, args=given, name="horarium-loop-watch", daemon=True)
-            self._thread.start()
-        return task
+    def start(self) -> None:
+        """Watch the loop of this thread from now on."""
+        self.started = True
+        given = asyncio.get_running_loop(), threading.get_ident()
+        threading.Thread(target=self._watch, args=given, name="horarium-loop-watch", daemon=True).start()
 
     def close(self) -> None:
         self._over.set()
@@ -46,8 +43,6 @@ class LoopWatch:
         while not self._over.wait(STILL_SECONDS):
             if loop.is_closed():
                 return
-            if not self.under_way:
-                continue
             turned, asked_at = threading.Event(), time.monotonic()
             try:
                 loop.call_soon_threadsafe(turned.set)
@@ -55,30 +50,27 @@ class LoopWatch:
                 return
             if turned.wait(STILL_SECONDS) or turned.wait(LATE_SECONDS):
                 continue
-            self._tell(loop, sys._current_frames().get(thread_id))
+            _tell(sys._current_frames().get(thread_id))
             while not turned.wait(STILL_SECONDS):
                 if loop.is_closed():
                     return
             log.warning("the event loop goes on; it stood still for %.0f s", time.monotonic() - asked_at)
 
-    def _tell(self, loop: asyncio.AbstractEventLoop, frame: FrameType | None) -> None:
-        handler, run_id = self.under_way.get(asyncio.current_task(loop), (None, None))
-        by = "it is blocked" if handler is None else f"the handler {handler!r} blocks it (run {run_id})"
-        log.warning(
-            "the event loop has stood still for %.0f s: %s. Meanwhile no lease is renewed and no other run goes on; "
-            "where a lease ends, another node begins its run again. Await what takes long, or make the handler a plain "
-            "function, which gets a thread of its own\n%s",
-            STILL_SECONDS, by, _where(frame),
-        )  # fmt: skip
 
-
-def _where(frame: FrameType | None) -> str:
-    """The end of the stack, without the frames that lead to a handler."""
+def _tell(frame: FrameType | None) -> None:
+    """Of the stack its end, without the frames that lead to a handler."""
     stack: list[FrameType] = []
     while frame is not None and not frame.f_globals.get("__name__", "").startswith(("horarium.delivery", "asyncio.")):
         stack.insert(0, frame)
         frame = frame.f_back
-    return "".join(traceback.format_list([_line(each) for each in stack[-FRAMES_MAX:]])).rstrip()
+    run = None if frame is None else frame.f_locals.get("context")
+    by = f"the handler {run.handler!r} blocks it (run {run.id})" if isinstance(run, RunContext) else "it is blocked"
+    log.warning(
+        "the event loop has stood still for %.0f s: %s. Meanwhile no lease is renewed and no other run goes on; "
+        "where a lease ends, another node begins its run again. Await what takes long, or make the handler a plain "
+        "function, which gets a thread of its own\n%s",
+        STILL_SECONDS, by, "".join(traceback.format_list([_line(each) for each in stack[-FRAMES_MAX:]])).rstrip(),
+    )  # fmt: skip
 
 
 def _line(frame: FrameType) -> traceback.FrameSummary:

@@ -199,9 +199,20 @@ class HandlerDelivery:
         if self._captured is not None:
             speaks_for(context._keep)
         leave = enter_trace(context.traceparent) if run.history else None  # a trace is a line of its history
+        if thread is None and not self._watch.started:
+            self._watch.start()
+        rules = handler.rules
         try:
-            call = self._surrounded if handler.rules.arounds else self._call
-            outcome = await call(handler, context, thread)
+            if thread is None and not (rules.arounds or rules.insides):
+                answer = await handler.call(context)
+                outcome = _NO_RESULT if answer is None and not context._saw_cancel else _returned(context, answer)
+            else:
+                call = self._surrounded if rules.arounds else self._call
+                outcome = await call(handler, context, thread)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # KeyboardInterrupt and its like end the attempt, never the worker
+            outcome = _failed_here(error, handler, context)
         finally:
             if leave is not None:
                 leave()
@@ -212,21 +223,15 @@ class HandlerDelivery:
     async def _call(self, handler: Handler, context: RunContext, thread: InThread | None) -> Outcome:
         if thread is not None:
             return await self._in_thread(handler, context, thread)
-        task = self._watch.enter(handler.name, context._run.id)
         answer: Any = None
         try:
-            if handler.rules.insides:
-                with handler.rules.inside(context):
-                    answer = await handler.call(context)
-            else:
+            with handler.rules.inside(context):
                 answer = await handler.call(context)
-            return _NO_RESULT if answer is None and not context._saw_cancel else _returned(context, answer)
+            return _returned(context, answer)
         except asyncio.CancelledError:
             raise
-        except BaseException as error:  # KeyboardInterrupt and its like end the attempt, never the worker
+        except BaseException as error:
             return _failed_here(error, handler, context)
-        finally:
-            self._watch.under_way.pop(task, None)
 
     async def _surrounded(self, handler: Handler, context: RunContext, thread: InThread | None) -> Outcome:
         """Within its contexts, which see the handler's error. One that keeps the error to itself has mended it."""

@@ -239,7 +239,7 @@ class Assembly:
             deliveries,
             self._leased,
             places=places,
-            held=shared.operations.reconciler.holding.holds,
+            holding=shared.operations.reconciler.holding,
         )
         dispatcher = Dispatcher(
             name,

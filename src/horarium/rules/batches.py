@@ -119,7 +119,7 @@ def with_end(change: RunChange, now: Instant) -> RunChange:
 
 def with_ends(changes: Sequence[RunChange], now: Instant) -> Sequence[RunChange]:
     """The changes, those of runs of batches with their ends."""
-    if all(change.run.policy is None for change in changes):
+    if not [True for change in changes if change.run.policy is not None]:
         return changes
     return [change if change.run.policy is None else with_end(change, now) for change in changes]
 

@@ -170,8 +170,7 @@ def is_unmoved(stored: Run, change: RunChange, steady: Instant) -> bool:
 
 def as_written(changes: Sequence[RunChange], steady: Instant) -> Sequence[RunChange]:
     """The changes with the ends of leases that they give (`model.leased`)."""
-    leases = [change.run.lease_expires_at for change in changes]
-    if all(lease is None or lease >= 0 for lease in leases):
+    if not [True for change in changes if (change.run.lease_expires_at or 0) < 0]:
         return changes
     return [replace(change, run=leased(change.run, steady)) for change in changes]
 

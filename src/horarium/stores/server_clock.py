@@ -40,6 +40,7 @@ class ServerClock:
     def __init__(self, store: TellsTime, local: Clock) -> None:
         self._store = store
         self._local = local
+        self.monotonic, self.steady = local.monotonic, local.steady
         self._offset: float | None = None
         self._error = 0.0
         self._measured_at = 0.0
@@ -49,12 +50,6 @@ class ServerClock:
         if self._offset is None:
             return self._local.now()
         return round((self._local.monotonic() + self._offset) * SECOND)
-
-    def monotonic(self) -> float:
-        return self._local.monotonic()
-
-    def steady(self) -> Instant:
-        return self._local.steady()
 
     @property
     def machine(self) -> str:

@@ -60,7 +60,7 @@ class Holding:
 
     def holds(self, run: Run, job: Job | None, at: Instant) -> bool:
         """Whether a known hold keeps this run from its begin."""
-        return bool(self.known) and hold_on(self.known, run, job, at) is not None
+        return hold_on(self.known, run, job, at) is not None
 
     async def lets_through(self, hold: Hold, run: Run, job: Job | None, now: Instant) -> bool:
         """Whether this claimed run is the next probe of a circuit breaker: one claim of all nodes is."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from horarium.model import RunChange
+from horarium.model import UNFINISHED, RunChange
 from horarium.model.records import RecordFilter
 from horarium.operations.bounds.listing import pages_of
 from horarium.operations.writing.context import Context
@@ -16,6 +16,7 @@ from horarium.rules.joins import JOINS, member_of, with_join_end
 FRESH_SECONDS = 5.0
 """How old the list may be where a run ends; the last look at a join that is new comes later. A service reads it every
 second: nothing waits for that."""
+ONE_OFF = frozenset({None})
 PAGES_A_SECOND = 5
 """Pages of a long list that are read in a second: it may be older."""
 
@@ -48,9 +49,8 @@ class Members:
 
     async def with_ends(self, changes: Sequence[RunChange]) -> Sequence[RunChange]:
         """The changes, those that end runs of members with their lines."""
-        if not any(change.run.job is not None and change.run.finished for change in changes):
-            return changes
-        known = await self.look()
+        jobs = {change.run.job for change in changes if change.run.state not in UNFINISHED}
+        known = frozenset[str]() if jobs <= ONE_OFF else await self.look()
         return [with_join_end(each) if each.run.job in known else each for each in changes] if known else changes
 
     def _is_fresh(self, seconds: float) -> bool:

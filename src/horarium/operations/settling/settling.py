@@ -25,7 +25,7 @@ from horarium.operations.writing.contention import RACES_MAX, contended
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import JOIN_ENDS, announce_runs
 from horarium.ports import BATCH_MAX, CANCEL, queue_topic
-from horarium.rules.batches import batch_of, with_ends
+from horarium.rules.batches import with_ends
 from horarium.rules.settling import settle, was_left_by
 from horarium.rules.unbegun import as_claimed, unbegun
 
@@ -92,12 +92,13 @@ class Settling:
             announce_runs(self._signal, chain.from_iterable(followed))
         if State.CANCELLING in set(map(_state_of, done)):
             self._signal.publish(CANCEL)
-        if any(run.policy is not None and batch_of(run) for run in done):
+        if [run for run in done if run.policy is not None and run.policy.batch is not None]:
             self._signal.publish(BATCHES)
-        if members is not None and any(run.job in members.known for run in done):
+        if members is not None and members.known.intersection([run.job for run in done]):
             self._signal.publish(JOIN_ENDS)
-        await self._rating.shut(room)
-        await self._reconciler.after_put_back(room)
+        if room:
+            await self._rating.shut(room)
+            await self._reconciler.after_put_back(room)
         return written
 
     async def give_turns(self, runs: Sequence[Run], jobs: Mapping[str, Job], now: Instant) -> None:

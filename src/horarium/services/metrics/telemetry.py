@@ -93,7 +93,7 @@ class Telemetry:
         for (started_at, attempt), begun in groupby(runs, _begun):
             if started_at is not None:
                 lates = again if attempt != 1 else first.setdefault(started_at, [])
-                lates += [started_at - run.due_since for run in begun]
+                lates += [started_at - (run.due_at if run.fair is None else run.due_since) for run in begun]
         for started_at, lates in first.items():
             lates.sort()
             self.tally.claimed(started_at, lates)

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 
 from horarium.clock import Clock, Instant, to_micros
 from horarium.model import Failed, Job, Outcome, Released, Run, Succeeded
+from horarium.operations.settling.holding import Holding
 from horarium.ports import BATCH_MAX, Assignment, Delivery
 from horarium.services.leases.attempt import Attempt, Stop, begun
 from horarium.services.leases.leases import Leases
@@ -24,7 +25,7 @@ from horarium.services.loop.quiet import QuietLog
 from horarium.services.loop.service import POLL_SECONDS, Wake
 from horarium.services.performing.collector import Collector
 from horarium.services.performing.unstoppable import Unstoppable
-from horarium.services.performing.waiting import Claim, Held, Ready, Waiting, never_held
+from horarium.services.performing.waiting import Claim, Ready, Waiting
 
 PLACES_MAX = 10_000
 AHEAD_SECONDS = 0.03
@@ -95,15 +96,16 @@ class Performing:
         leased: Wake,
         *,
         places: int = 100,
-        held: Held = never_held,
+        holding: Holding | None = None,
     ) -> None:
         self.room = Wake()
         self.places = min(places, PLACES_MAX)
-        self.waiting = Waiting(held)
+        self.waiting = Waiting()
         self.pace = Pace(clock)
         self.quiet = QuietLog("work that did not stop in time")
         self.unstoppable = Unstoppable(self.places, clock, self.quiet, self._has_room)
         self.attempts: dict[Claim, Attempt] = {}
+        self._holding = holding
         self._clock = clock
         self._leases = leases
         self._collector = collector
@@ -165,7 +167,7 @@ class Performing:
         task = asyncio.current_task()
         assert task is not None
         performed = 0
-        line, unstoppable = self.waiting.line, self.unstoppable.work
+        line, unstoppable, holding = self.waiting.line, self.unstoppable.work, self._holding
         while line and len(self._tasks) <= self.places - len(unstoppable):
             ready = line.popleft()
             if line and not self._opening:
@@ -179,7 +181,7 @@ class Performing:
                 self.waiting.hold(ready)
                 self.room.set()
                 continue
-            if self.waiting.is_kept(run, ready.job, now):
+            if holding is not None and holding.known and holding.holds(run, ready.job, now):
                 self.release(run, ready.job, "released: a hold began")
                 continue
             await self._attempt(ready, task, steady)

@@ -51,20 +51,10 @@ def patience_ends(lease: Lease) -> Instant:
     return (ends or 0) - to_micros(seconds if limit is None else min(seconds, limit)) * 2 // 3
 
 
-Held = Callable[[Run, Job | None, Instant], bool]
-"""Whether a hold (`rules.holds`) keeps a run from its begin at this instant."""
-
-
-def never_held(run: Run, job: Job | None, at: Instant) -> bool:
-    """There are no holds."""
-    return False
-
-
 class Waiting:
     """Claimed runs that have not begun."""
 
-    def __init__(self, held: Held = never_held) -> None:
-        self.is_kept = held
+    def __init__(self) -> None:
         self.line: deque[Ready] = deque()
         """Runs that can begin at once, in order."""
         self._held: dict[Claim, Ready] = {}

@@ -56,9 +56,11 @@ class Ordered(Generic[T]):
 
     def remove(self, item: T) -> None:
         """Take out an item that is present."""
-        index = bisect_left(self._lasts, item)
-        chunk = self._chunks[index]
-        place = bisect_left(chunk, item)
+        index = place = 0
+        if (chunk := self._chunks[0])[0] != item:  # the first one is taken most often
+            index = bisect_left(self._lasts, item)
+            chunk = self._chunks[index]
+            place = bisect_left(chunk, item)
         assert chunk[place] == item, f"{item!r} is not in the collection"
         del chunk[place]
         self._size -= 1

@@ -84,7 +84,9 @@ class Space:
             self.add_run(change.run)
             self.beside.add(change.records)
             return True
-        new = leased(change.run, steady)
+        new = change.run
+        if new.lease_expires_at is not None:
+            new = leased(new, steady)
         self.put_run(
             replace(
                 stored,

@@ -370,21 +370,16 @@ class _Claim:
     def _due(self) -> Iterator[Run]:
         for lanes in self._space.found_runs.lanes.lane_by_lane(self._queues):
             due = [lane.upto(self._end) for lane in lanes]
-            for _, run_id in merge(*due):
+            for _, run_id in due[0] if len(due) == 1 else merge(*due):
                 yield self._space.runs[run_id]
 
     def _held_back(self, run: Run) -> bool:
         if run.start_by is not None and run.start_by <= self._now:
             return True
-        return self._without_slot(run) or self._out_of_turn(run)
-
-    def _without_slot(self, run: Run) -> bool:
-        key = run.concurrency_key
-        if key is None:
-            return False
-        return self._space.found_runs.claimed.under[key] + self._keys.get(key, 0) >= run.concurrency_max
-
-    def _out_of_turn(self, run: Run) -> bool:
+        if (key := run.concurrency_key) is not None:
+            taken = self._space.found_runs.claimed.under[key] + self._keys.get(key, 0)
+            if taken >= run.concurrency_max:
+                return True
         if not run.serial or run.job_id is None:
             return False
         if run.job_id in self._jobs or self._space.found_runs.claimed.of_job[run.job_id]:
@@ -395,15 +390,16 @@ class _Claim:
 def _claimed(run: Run, worker: str, now: Instant, steady: Instant) -> Run:
     started_at = max(now, run.due_at)
     begins = steady + started_at - now
-    claimed = replace(run, deadline=deadline_of(run, begins))
+    if run.execution_seconds is not None:
+        run = replace(run, deadline=deadline_of(run, begins))
     return replace(
-        claimed,
+        run,
         state=State.RUNNING,
         token=run.token + 1,
         attempt=run.attempt + 1,
         worker=worker,
         started_at=started_at,
-        lease_expires_at=lease_end(claimed, begins),
+        lease_expires_at=lease_end(run, begins),
     )
 
 

@@ -312,6 +312,7 @@ JOBS, CANCEL, APPLY, HOLDS = Topic("jobs"), Topic("cancel"), Topic("apply"), Top
 was changed."""
 WRITTEN = Topic("written")
 """It was seen that something was written to the store, by any process: said within a process only, never published."""
+REPEATED = "!"  # how a topic ends that is published again and again for as long as it holds
 
 
 def queue_topic(queue: str) -> Topic:
@@ -321,7 +322,7 @@ def queue_topic(queue: str) -> Topic:
 
 class Signal(Protocol):
     """Wake-ups between services and nodes. They only cut latency: everything stays correct with all of them dropped.
-    Topics: `JOBS`, `CANCEL`, `APPLY`, `HOLDS`, `WRITTEN`, `queue_topic(NAME)`, those of `operations.runs.waiting`."""
+    Topics: those above, and of `operations.runs.waiting`. After words were lost all wake; but no `REPEATED` topic."""
 
     def publish(self, topic: Topic) -> None:
         """Wake what listens. Never blocks, never raises."""
@@ -335,8 +336,7 @@ class Signal(Protocol):
 
 
 class Assignment(Struct, frozen=True, gc=False):
-    """What a delivery needs to perform one attempt: the claimed run (token, attempt, fire_at), its job if it has one,
-    and the instant at which the attempt must be over (None: no limit)."""
+    """What a delivery needs to perform one attempt: the claimed run (token, attempt, fire_at), its job if it has one."""
 
     run: Run
     job: Job | None

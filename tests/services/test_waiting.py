@@ -77,6 +77,7 @@ async def test_after_its_time_a_caller_gets_the_run_as_it_is(setting: Setting) -
 async def test_another_node_says_what_ends_while_one_waits(setting: Setting) -> None:
     other = setting.operations_on(setting.store)
     await setting.add_run("before")
+    setting.signal.wake_all()  # it listens again, as after every start
     await other.runs.cancel_run("before")
     assert other.waiting._told_until < setting.clock.monotonic()  # no one waited
     await setting.add_run()

@@ -137,7 +137,8 @@ async def queries(store: PostgresStore, namespace: int) -> dict[str, tuple[Any, 
     jobs = sorted((a_job(f"job-{n:04}", next_fire_at=NOW) for n in range(ROWS)), key=lambda job: job.id)
     job_ids, versions = [job.id for job in jobs], [1] * ROWS
     return {
-        "claim_at_once": (namespace, [QUEUE], ROWS, b"w", NOW, NOW, [], [], [], 0),
+        "claim_at_once": (namespace, [QUEUE], ROWS, b"w", NOW, NOW, 0),
+        "claim_at_marks": (namespace, [QUEUE], ROWS, b"w", NOW, NOW, 0, [1], [0], [-1]),
         "claim_levels": (namespace, [QUEUE], -1),
         "claim_ready": (1, 0, NOW, NOW, ROWS),
         "claim_gated": (1, 0, NOW, NOW, ROWS, namespace, -1, b"", [], [], [], 200),
@@ -150,6 +151,7 @@ async def queries(store: PostgresStore, namespace: int) -> dict[str, tuple[Any, 
         "settle_runs": (namespace, NOW, *changes),
         "finish_runs": (namespace, NOW, *changes),
         "finish_alike": (namespace, NOW, *alike_columns([completed(run) for run in running])),
+        "finish_alike_of_jobs": (namespace, NOW, *alike_columns([completed(run) for run in running])),
         "amend_runs": (namespace, NOW, *changes),
         "heartbeat_runs": (namespace, NOW, ids, [1] * ROWS, [None] * ROWS),
         "withdraw_runs": (namespace, ids, [1] * ROWS),

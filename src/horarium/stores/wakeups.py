@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from horarium.errors import HorariumError, Outage
-from horarium.ports import WRITTEN, Topic
+from horarium.ports import REPEATED, WRITTEN, Topic
 from horarium.stores.written import Written
 
 POLL_SECONDS = 0.1
@@ -56,9 +56,10 @@ class LocalSignal:
             wake()
 
     def wake_all(self) -> None:
-        """Wake all subscribers: something changed, and it is not known what."""
+        """Wake all subscribers: something changed, and it is not known what. What is repeated is heard in time."""
         for topic in tuple(self._wakes):
-            self.wake(topic)
+            if not topic.endswith(REPEATED):
+                self.wake(topic)
 
 
 class ChangeCounter(Protocol):

@@ -14,7 +14,7 @@ from contextlib import suppress
 from horarium.errors import NotFound, Outage
 from horarium.model import Run
 from horarium.operations.writing.context import Context
-from horarium.ports import BATCH_MAX, Topic
+from horarium.ports import BATCH_MAX, REPEATED, Topic
 
 RUN_WAIT_SECONDS_MAX = 60.0
 """Of one request."""
@@ -28,7 +28,7 @@ LOOKS_LEFT_OUT_MAX = 5
 AWAITED_SECONDS = 30.0
 """How long a node tells others of ends after it heard that one of them waits."""
 
-AWAITED, ENDED = Topic("awaited"), Topic("ended")
+AWAITED, ENDED = Topic(f"awaited{REPEATED}"), Topic("ended")
 """Some node waits for runs to be over; runs have ended, which is told while one waits."""
 Waiter = asyncio.Future[Run | None]
 

@@ -28,10 +28,12 @@ OVERTAKE = "SET TRANSACTION PRIORITY HIGH"
 NOT_INHERITED = frozenset(
     {
         "claim_at_once",
+        "claim_at_marks",
         "add_runs_elsewhere",
         "add_runs_elsewhere_along",
         "fold_job_counts",
         "finish_alike",
+        "finish_alike_of_jobs",
         "lock_jobs",
         "lock_runs",
         "list_finished_runs_of_queue_by_time",

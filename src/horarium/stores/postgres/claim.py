@@ -71,9 +71,11 @@ async def claim_at_once(
     names, memory = storable(set(queues)), session.memory
     marks = memory.marks.of(names, memory.queues)
     begun = time.monotonic()
-    rows = await session.rows(
-        "claim_at_once", session.namespace_id, names, limit, encode_text(worker), now, until, *marks, steady - now
-    )
+    given = session.namespace_id, names, limit, encode_text(worker), now, until, steady - now
+    if marks is NO_MARKS:
+        rows = await session.rows("claim_at_once", *given)
+    else:
+        rows = await session.rows("claim_at_marks", *given, *marks)
     first = rows[0]
     if first["gated_due"]:
         return Due([tuple(level) for level in first["levels"]], first["next_due_at"])

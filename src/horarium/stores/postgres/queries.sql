@@ -562,65 +562,23 @@ WHERE owners.namespace_id = $1::int4 AND owners.name = ANY ($2::text[]);
 -- name: owners_named
 SELECT num FROM horarium.owners WHERE namespace_id = $1::int4 AND name = $2::text;
 
--- name: claim_at_once
--- The whole claim, where nothing that is due can be held back. Levels (a priority of a queue) are found by a loose
--- scan, two probes of an index each. If there are several, how many rows each is to give is counted without locks; then
--- that many of its rows that no other transaction holds are locked, so that claimers neither wait for each other nor
--- lock more than they take. What is locked is found again by its place, which can't change any more. The first probe of
--- a level steps over rows that were claimed since the last vacuum, unless a low-water mark is given ($7 to $9: queue,
--- priority, instant); all that follow begin where it arrived. Beside the runs,
--- in no order: when the next one is due, whether gated runs are due (then nothing was taken, and the levels are told in
--- which something is due), and the version of each run's job. There is always a row.
-WITH RECURSIVE
-known (queue_id, priority, due_at) AS MATERIALIZED (
-    SELECT * FROM unnest($7::int4[], $8::int2[], $9::int8[]) AS given (queue_id, priority, due_at)
-),
-gaps (queue_id, above, below) AS MATERIALIZED (
-    SELECT queue_id, priority::int4, lag(priority::int4, 1, 32768) OVER (PARTITION BY queue_id ORDER BY priority DESC)
-    FROM known
-    UNION ALL
-    SELECT queues.num, -32769, coalesce((SELECT min(priority)::int4 FROM known WHERE queue_id = queues.num), 32768)
-    FROM horarium.queues WHERE queues.namespace_id = $1 AND queues.name = ANY ($2::text[])
-),
-others (queue_id, above, priority, due_at) AS (
-    SELECT gaps.queue_id, gaps.above, first.* FROM gaps CROSS JOIN LATERAL (
-        SELECT runs.priority, runs.due_at FROM horarium.runs
-        WHERE runs.queue_id = gaps.queue_id AND state = 0 AND NOT gated
-            AND runs.priority < gaps.below AND runs.priority > gaps.above
-        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
-    ) AS first
-    UNION ALL
-    SELECT others.queue_id, others.above, lower.* FROM others CROSS JOIN LATERAL (
-        SELECT runs.priority, runs.due_at FROM horarium.runs
-        WHERE runs.queue_id = others.queue_id AND state = 0 AND NOT gated
-            AND runs.priority < others.priority AND runs.priority > others.above
-        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
-    ) AS lower
-),
-ready (queue_id, priority, due_at) AS MATERIALIZED (
-    SELECT * FROM (
-        SELECT known.queue_id, known.priority, (
-            SELECT runs.due_at FROM horarium.runs
-            WHERE runs.queue_id = known.queue_id AND runs.priority = known.priority AND state = 0 AND NOT gated
-                AND runs.due_at >= known.due_at ORDER BY runs.due_at LIMIT 1
-        ) AS due_at FROM known
-    ) AS first WHERE due_at IS NOT NULL
-    UNION ALL
-    SELECT queue_id, priority, due_at FROM others
-),
-gated (queue_id, priority, due_at) AS (
+-- part: due_levels
+{1} (queue_id, priority, due_at) AS (
     SELECT queues.num, first.* FROM horarium.queues CROSS JOIN LATERAL (
         SELECT runs.priority, runs.due_at FROM horarium.runs
-        WHERE runs.queue_id = queues.num AND state = 0 AND gated
+        WHERE runs.queue_id = queues.num AND state = 0 AND {2}
         ORDER BY runs.priority DESC, runs.due_at LIMIT 1
     ) AS first WHERE queues.namespace_id = $1 AND queues.name = ANY ($2::text[])
     UNION ALL
-    SELECT gated.queue_id, lower.* FROM gated CROSS JOIN LATERAL (
+    SELECT {1}.queue_id, lower.* FROM {1} CROSS JOIN LATERAL (
         SELECT runs.priority, runs.due_at FROM horarium.runs
-        WHERE runs.queue_id = gated.queue_id AND state = 0 AND runs.gated AND runs.priority < gated.priority
+        WHERE runs.queue_id = {1}.queue_id AND state = 0 AND {2} AND runs.priority < {1}.priority
         ORDER BY runs.priority DESC, runs.due_at LIMIT 1
     ) AS lower
-),
+)
+
+-- part: claim
+{due_levels; gated; runs.gated},
 next (due_at, gated_due) AS MATERIALIZED (
     SELECT LEAST(
         (SELECT min((
@@ -663,7 +621,7 @@ chosen (place) AS MATERIALIZED (
     ) AS due
 ),
 taken AS (
-    UPDATE horarium.runs SET {taken; $4; $5; $10}
+    UPDATE horarium.runs SET {taken; $4; $5; $7}
     FROM chosen
     WHERE runs.ctid = chosen.place AND runs.state = 0
     RETURNING runs.*
@@ -676,7 +634,60 @@ SELECT taken.*, next.due_at AS next_due_at, next.gated_due, jobs.version AS job_
             SELECT priority, 1, queue_id, due_at FROM gated
         ) AS due WHERE due.due_at <= $6
     ) END AS levels
-FROM next LEFT JOIN taken ON true LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id;
+FROM next LEFT JOIN taken ON true LEFT JOIN horarium.jobs ON jobs.num = taken.owner_id
+
+-- name: claim_at_once
+-- The whole claim, where nothing that is due can be held back. Levels (a priority of a queue) are found by a loose
+-- scan, two probes of an index each. If there are several, how many rows each is to give is counted without locks; then
+-- that many of its rows that no other transaction holds are locked, so that claimers neither wait for each other nor
+-- lock more than they take. What is locked is found again by its place, which can't change any more. The first probe of
+-- a level steps over rows that were claimed since the last vacuum, and all that follow begin where it arrived. Beside
+-- the runs, in no order: when the next one is due, whether gated runs are due (then nothing was taken, and the levels
+-- are told in which something is due), and the version of each run's job. There is always a row.
+WITH RECURSIVE
+{due_levels; ready; NOT runs.gated},
+{claim};
+
+-- name: claim_at_marks
+-- The same, where low-water marks are given ($8 to $10: queue, priority, instant).
+WITH RECURSIVE
+known (queue_id, priority, due_at) AS MATERIALIZED (
+    SELECT * FROM unnest($8::int4[], $9::int2[], $10::int8[]) AS given (queue_id, priority, due_at)
+),
+gaps (queue_id, above, below) AS MATERIALIZED (
+    SELECT queue_id, priority::int4, lag(priority::int4, 1, 32768) OVER (PARTITION BY queue_id ORDER BY priority DESC)
+    FROM known
+    UNION ALL
+    SELECT queues.num, -32769, coalesce((SELECT min(priority)::int4 FROM known WHERE queue_id = queues.num), 32768)
+    FROM horarium.queues WHERE queues.namespace_id = $1 AND queues.name = ANY ($2::text[])
+),
+others (queue_id, above, priority, due_at) AS (
+    SELECT gaps.queue_id, gaps.above, first.* FROM gaps CROSS JOIN LATERAL (
+        SELECT runs.priority, runs.due_at FROM horarium.runs
+        WHERE runs.queue_id = gaps.queue_id AND state = 0 AND NOT gated
+            AND runs.priority < gaps.below AND runs.priority > gaps.above
+        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
+    ) AS first
+    UNION ALL
+    SELECT others.queue_id, others.above, lower.* FROM others CROSS JOIN LATERAL (
+        SELECT runs.priority, runs.due_at FROM horarium.runs
+        WHERE runs.queue_id = others.queue_id AND state = 0 AND NOT gated
+            AND runs.priority < others.priority AND runs.priority > others.above
+        ORDER BY runs.priority DESC, runs.due_at LIMIT 1
+    ) AS lower
+),
+ready (queue_id, priority, due_at) AS MATERIALIZED (
+    SELECT * FROM (
+        SELECT known.queue_id, known.priority, (
+            SELECT runs.due_at FROM horarium.runs
+            WHERE runs.queue_id = known.queue_id AND runs.priority = known.priority AND state = 0 AND NOT gated
+                AND runs.due_at >= known.due_at ORDER BY runs.due_at LIMIT 1
+        ) AS due_at FROM known
+    ) AS first WHERE due_at IS NOT NULL
+    UNION ALL
+    SELECT queue_id, priority, due_at FROM others
+),
+{claim};
 
 -- name: lock_gates
 -- One after the other in the order given. Namespaces share the numbers of a lock, which costs them no more than a wait.
@@ -901,10 +912,7 @@ kept AS (
 ),
 {ends};
 
--- name: finish_alike
--- As above, where all but these few values are the same for the whole batch. What even of these is the same for all is
--- given once ($21 to $24), and its array is NULL; without an array of theirs, instants at which runs were due stay as they
--- are. The ids of those that were written.
+-- part: finish_alike
 WITH gone AS (
     DELETE FROM horarium.runs USING (
         SELECT $1::int4 AS namespace_id, given.id, coalesce(given.token, $21) AS token, given.due_at,
@@ -932,7 +940,18 @@ kept AS (
         nullif(token, attempt), $12::int2, $13::bytea, $14::int8, $15::int8, $16::bytea,
         $17::bytea, $18::int2, $19::bytea, $20::int8, $25::int8
     FROM gone RETURNING namespace_id, owner_id, id, state, finished_at, error, disposition
-),
+)
+
+-- name: finish_alike
+-- As above, where all but these few values are the same for the whole batch. What even of these is the same for all is
+-- given once ($21 to $24), and its array is NULL; without an array of theirs, instants at which runs were due stay as they
+-- are. The ids of those that were written.
+{finish_alike}
+SELECT array_agg(id) FROM kept;
+
+-- name: finish_alike_of_jobs
+-- As above, where some of the runs are of jobs, whose health changes.
+{finish_alike},
 {ends};
 
 -- name: amend_runs

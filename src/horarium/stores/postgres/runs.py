@@ -196,7 +196,8 @@ async def _write_part(session: Session, name: str, changes: Sequence[RunChange],
     """One statement, and which of the changes it wrote."""
     if name == "finish_runs" and session.tells_alike and are_alike(changes):
         columns = alike_columns(changes)
-        written = await session.one("finish_alike", session.namespace_id, steady, *columns) or ()
+        name = "finish_alike_of_jobs" if [True for each in changes if each.run.job_id is not None] else "finish_alike"
+        written = await session.one(name, session.namespace_id, steady, *columns) or ()
     else:
         columns = change_columns(changes)
         rows = await session.rows(name, session.namespace_id, steady, *columns)

@@ -45,6 +45,8 @@ class PostgresSignal(SharedSignal):
         super().__init__(written)
         self.location = parse_url(url)
         self.namespace = namespace
+        self._own_pid = 0
+        """Who sends for us at the server: what it says is no news here."""
 
     def publish(self, topic: Topic) -> None:
         super().publish(topic_id(self.namespace, topic))
@@ -82,11 +84,12 @@ class PostgresSignal(SharedSignal):
                 await connection.execute("SELECT 1", timeout=HEARTBEAT_SECONDS)
 
     def _heard(self, connection: Connection, pid: int, channel: str, payload: object) -> None:
-        if isinstance(payload, str):
+        if isinstance(payload, str) and pid != self._own_pid:
             self.wake(Topic(payload))
 
     async def _send(self, went_well: asyncio.Event) -> None:
         async with self._connection() as connection:
+            self._own_pid = connection.get_server_pid()
             while True:
                 await connection.fetch(_NOTIFY, CHANNEL, await self._topics())
                 went_well.set()

@@ -312,7 +312,7 @@ JOBS, CANCEL, APPLY, HOLDS = Topic("jobs"), Topic("cancel"), Topic("apply"), Top
 was changed."""
 WRITTEN = Topic("written")
 """It was seen that something was written to the store, by any process: said within a process only, never published."""
-REPEATED = "!"  # how a topic ends that is published again and again for as long as it holds
+REPEATED = "!"  # how topics end that are published again and again while they hold
 
 
 def queue_topic(queue: str) -> Topic:
@@ -336,7 +336,7 @@ class Signal(Protocol):
 
 
 class Assignment(Struct, frozen=True, gc=False):
-    """What a delivery needs to perform one attempt: the claimed run (token, attempt, fire_at), its job if it has one."""
+    """What a delivery needs to perform one attempt: the claimed run (token, attempt, fire_at), and its job if any."""
 
     run: Run
     job: Job | None

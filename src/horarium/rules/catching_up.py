@@ -43,10 +43,12 @@ def account(
     first = next_in_window(job, cursor)
     if first is None or first > horizon:
         return [], [], []
-    held = _held(job, cursor, horizon, ran, skipped)
+    held = _held(job, cursor, horizon, ran, skipped) if skipped else []
     if first > now - MISFIRE_GRACE:
         on_time = fires_in_window(job, cursor, horizon, CATCH_UP_RUNS_MAX)
-        return [Owed(fire, Cause.SCHEDULE) for fire in on_time if not _is_skipped(fire, skipped)], held, []
+        if skipped:
+            on_time = [fire for fire in on_time if not _is_skipped(fire, skipped)]
+        return [Owed(fire, Cause.SCHEDULE) for fire in on_time], held, []
     asks = job.catch_up.policy is CatchUpPolicy.ASK
     keep_from = _oldest(job, first, now)
     if asks or job.catch_up.policy is CatchUpPolicy.NONE:

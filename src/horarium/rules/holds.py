@@ -334,7 +334,7 @@ def reason_of(hold: Hold) -> str:
 
 def job_hold(holds: Sequence[Hold], job: Job, now: Instant) -> JobHold:
     """What these holds mean for a plan of this job."""
-    over = [hold for hold in holds if covers_job(hold.scope, job)]
+    over = [hold for hold in holds if covers_job(hold.scope, job)] if holds else None
     if not over:
         return NOT_HELD
     plain = [hold for hold in over if hold.probing is None]

@@ -68,7 +68,7 @@ def moved_to(job: Job, instant: Instant) -> Override | None:
 
 def next_due(job: Job) -> Instant | None:
     """When the next override of a job falls due."""
-    return min((each.due_at for each in job.overrides if not each.done), default=None)
+    return min((each.due_at for each in job.overrides if not each.done), default=None) if job.overrides else None
 
 
 def moves(job: Job, after: Instant, until: Instant) -> list[Instant]:
@@ -81,6 +81,8 @@ def moves(job: Job, after: Instant, until: Instant) -> list[Instant]:
 def settled(job: Job, now: Instant, owed: Iterable[Owed]) -> Settled:
     """What becomes of the overrides that have fallen due. `owed`: what runs beside them. One that is late (nothing
     planned at its instant) is caught up on as the policy says, as any other fire time."""
+    if not job.overrides:
+        return Settled([], [], [], [])
     due = sorted((each for each in job.overrides if not each.done and each.due_at <= now), key=lambda each: each.due_at)
     if job.fires_max is not None:
         room = max(0, job.fires_max - job.fires_count)

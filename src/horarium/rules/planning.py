@@ -96,7 +96,8 @@ def plans_when_due(job: Job) -> bool:
     ends, or the next thing to do is about a fire time that was skipped or moved."""
     if needs_unfinished(job) or after_end(job) is not None or not job.enabled or job.held_until is not None:
         return True
-    return job.next_fire_at is not None and job.next_fire_at in (next_due(job), missed.over_at(job))
+    at = job.next_fire_at if job.overrides or job.missed else None
+    return at is not None and at in (next_due(job), missed.over_at(job))
 
 
 def last_run_id(job: Job) -> str | None:
@@ -112,7 +113,9 @@ def next_fire(job: Job, after: Instant) -> Instant | None:
         return None
     if not job.enabled:
         return None if exhausted(job) and job.missed is None else job.paused_until
-    own = (next_in_window(job, after), next_due(job)) if not exhausted(job) else ()
+    own = (next_in_window(job, after), next_due(job)) if not exhausted(job) else (None,)
+    if not (job.overrides or job.missed):
+        return own[0]
     return min((at for at in (*own, missed.over_at(job)) if at is not None), default=None)
 
 
@@ -176,7 +179,7 @@ def plan(
             return resume(job, (job.paused_until or 0) - 1, ran) if over else Plan(job)
         if held.until is not None:
             return Plan(replace(job, held_until=held.until, next_fire_at=held.until))
-        if (decided := missed.settled(job, now, unfinished, ran)) is not None:
+        if job.missed is not None and (decided := missed.settled(job, now, unfinished, ran)) is not None:
             return _settle(decided, unfinished, now)
         if held.next_at is not None:
             ahead = max(0, min(ahead, held.next_at - 1 - now))
@@ -238,14 +241,14 @@ def _plan(
     if due.owed:
         owed = sorted((*owed, *(fire for fire in due.owed if fire.fire_at not in known)), key=lambda each: each.due_at)
     dropped = [*dropped, *given_up, *due.dropped]
-    apart = sorted({*known, *(range_.first for range_ in dropped)})
+    apart = sorted({*known, *[range_.first for range_ in dropped]})
     runs, changes, overlapping = apply_overlap(job, owed, unfinished, now, apart)
     until = beyond if beyond is not None else horizon
     moved = replace(job, planned_until=until, fires_count=job.fires_count + len(runs))
     moved = timed(replace(moved, overrides=left(job, due.overrides, until)) if job.overrides else moved)
     return Plan(
         moved,
-        (*(dropped_run(job, range_, now) for range_ in (*dropped, *overlapping)), *runs),
+        (*[dropped_run(job, range_, now) for range_ in (*dropped, *overlapping)], *runs),
         tuple(changes),
         records=(*question, *looked_at(moved, now)),
     )
@@ -391,7 +394,7 @@ def planned_run(job: Job, fire: Owed, now: Instant) -> Run:
 
 def owed_run(job: Job, fire_at: Instant, now: Instant, cause: Cause, payload: bytes | None = None) -> Run:
     """The pending run for one fire time. Raises InvalidRequest where a key of the job can't be made for it."""
-    due_at = due_of(job, fire_at)
+    due_at = due_of(job, fire_at) if job.jitter_seconds else fire_at
     if cause in (Cause.CATCH_UP, Cause.BACKFILL):
         due_at = max(due_at, now)
     elif cause is Cause.MANUAL:

@@ -59,7 +59,7 @@ class Following:
 
     async def plans(self, plans: Sequence[Plan], now: Instant) -> list[Plan]:
         """The plans, each with what follows from it."""
-        return [await self.plan(planned, now) if _brings_along(planned) else planned for planned in plans]
+        return [await self.plan(planned, now) if _brings_along(planned, now) else planned for planned in plans]
 
     async def plan(self, planned: Plan, now: Instant) -> Plan:
         """The plan, with what follows from it, with the way to runs that wait for a decision, and with what leads the
@@ -133,9 +133,11 @@ class Following:
         return {**jobs, **{job.id: job for job in read if job is not None}}
 
 
-def _brings_along(planned: Plan) -> bool:
+def _brings_along(planned: Plan, now: Instant) -> bool:
     job = planned.job
-    return bool(job.on or planned.changes) or job.approval is not None or is_join(job)
+    if job.on or planned.changes or job.approval is not None:
+        return True
+    return now in (job.updated_at, job.deleted_at) and is_join(job)
 
 
 def _that_count(job: Job, run: Run, together: Sequence[Run]) -> list[Run]:

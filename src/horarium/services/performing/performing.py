@@ -100,12 +100,11 @@ class Performing:
     ) -> None:
         self.room = Wake()
         self.places = min(places, PLACES_MAX)
-        self.waiting = Waiting()
+        self.waiting = Waiting(holding)
         self.pace = Pace(clock)
         self.quiet = QuietLog("work that did not stop in time")
         self.unstoppable = Unstoppable(self.places, clock, self.quiet, self._has_room)
         self.attempts: dict[Claim, Attempt] = {}
-        self._holding = holding
         self._clock = clock
         self._leases = leases
         self._collector = collector
@@ -167,7 +166,7 @@ class Performing:
         task = asyncio.current_task()
         assert task is not None
         performed = 0
-        line, unstoppable, holding = self.waiting.line, self.unstoppable.work, self._holding
+        line, unstoppable, holding = self.waiting.line, self.unstoppable.work, self.waiting.holding
         while line and len(self._tasks) <= self.places - len(unstoppable):
             ready = line.popleft()
             if line and not self._opening:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from horarium.clock import Instant, to_micros
 from horarium.model import Job, Run
+from horarium.operations.settling.holding import Holding
 
 Claim = tuple[str, int]
 """A run's id and the token of its claim."""
@@ -54,7 +55,8 @@ def patience_ends(lease: Lease) -> Instant:
 class Waiting:
     """Claimed runs that have not begun."""
 
-    def __init__(self) -> None:
+    def __init__(self, holding: Holding | None = None) -> None:
+        self.holding = holding
         self.line: deque[Ready] = deque()
         """Runs that can begin at once, in order."""
         self._held: dict[Claim, Ready] = {}

@@ -152,10 +152,13 @@ def route(endpoint: Endpoint, check: Check, refused: Note, prefix: str = "", gua
             call = Call(request, query, body, refused)
             if (spend := scope.get("spend")) is not None:
                 await spend_runs(endpoint.name, body, spend)
+            trace = header(scope, b"traceparent")
+            if endpoint.method == "GET" and trace is None and (caller is None or not caller.bound):
+                return await endpoint.handle(call)
             with (
                 acting(call.origin if changes else None),
                 reading(caller if endpoint.method == "GET" else None),
-                asked_under(header(scope, b"traceparent")),
+                asked_under(trace),
             ):
                 return await endpoint.handle(call)
         except Forbidden as refusal:

@@ -22,7 +22,7 @@ from horarium.access.sessions import Credential
 from horarium.api.access import API_KEY, NAMED, REPORTER, Callers, require_scope
 from horarium.api.hosts import Hosts
 from horarium.api.problems import CrossSite, MalformedRequest, TooManyFailures, Unauthorized, WrongHost
-from horarium.api.reading import header, peer_of
+from horarium.api.reading import first_headers, header, peer_of
 from horarium.api.refused import Part, RefusalLog
 from horarium.api.sign_ins import SignIns, origin_of
 from horarium.errors import Forbidden
@@ -41,7 +41,7 @@ PROBES = frozenset({"/healthz", "/readyz"})
 """Answered under any name: without a key they say nothing but a status."""
 """Names that were found to be this server's, so that they are not read again with each request."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-OWN_SITES = frozenset({"same-origin", "none"})
+OWN_SITES = frozenset({b"same-origin", b"none"})
 WORK = ("api/", "metrics")
 """Paths (without the first slash) at which a mere GET asks the store."""
 REPORTS = frozenset({"heartbeatRun", "completeRun", "failRun"})
@@ -189,6 +189,8 @@ def is_guessable(key: str | bytes) -> bool:
 
 def _bearer(connection: Connection) -> bytes:
     """The key that was sent, if any. Credentials of another scheme are a wrong key (none begins with a space)."""
+    if b"authorization" not in first_headers(connection.scope):
+        return b""
     text = (header(connection.scope, b"authorization") or "").strip()
     if not text:
         return b""
@@ -249,11 +251,11 @@ def refuse_cross_site(count: Count, *, pages: bool = True) -> Callable[[Connecti
 
 
 def _is_foreign(connection: Connection) -> bool:
-    site = header(connection.scope, b"sec-fetch-site")
+    headers = first_headers(connection.scope)
+    site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
     if site is not None:
         return site not in OWN_SITES
-    origin = header(connection.scope, b"origin")
-    return origin is not None and urlsplit(origin).netloc != header(connection.scope, b"host")
+    return origin is not None and urlsplit(origin.decode("latin-1")).netloc != header(connection.scope, b"host")
 
 
 def _costs(connection: Connection) -> bool:

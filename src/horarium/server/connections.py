@@ -29,6 +29,7 @@ KIB = 1024
 LINGER_SECONDS = 2.0
 """A refused client is read on for this long: closing at once would destroy the answer that is on its way to it."""
 LINGER_BYTES_MAX = 4 * KIB * KIB
+LENGTH = b"\r\ncontent-length: "
 DRAIN_BYTES_MAX = 64 * KIB * KIB
 """A body that was answered already is read and dropped up to here: most clients read the answer (413) only after they
 have sent all of it, and closing before would destroy it."""
@@ -170,6 +171,7 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """As in uvicorn, without its timer: the sweep sees to idle connections."""
+        self._answers.flush()
         if self.pipeline:
             super().on_response_complete()
             return
@@ -235,13 +237,15 @@ class Answers:
         self._held = b""
 
     def write(self, data: bytes) -> None:
-        """Send this: now if something waits for it, else with what follows, or when all that could has had its turn."""
+        """Send this: now if something waits for it, else with what follows, or when all that could has had its turn. (A
+        head that tells a length needs no such turn: its body, or the end of the answer, follows.)"""
         if self._held:
             self._transport.write(self._held + data)
             self._held = b""
         elif data:
             self._held = data
-            self._loop.call_soon(self.flush)
+            if LENGTH not in data:
+                self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
         """Send waiting bytes."""

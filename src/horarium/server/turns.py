@@ -30,20 +30,22 @@ class Turns:
 
     async def _turn(self) -> None:
         """Return now, or when those before it have had their turn."""
-        loop = asyncio.get_running_loop()
-        if not self._begun:
-            loop.call_soon(self._next_round)
         if self._waiting or self._begun >= self._round_max:
-            turn = loop.create_future()
+            turn = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
             await turn
         else:
-            self._begun += 1
+            self._begin(self._begun + 1)
+
+    def _begin(self, count: int) -> None:
+        """So many have begun in this round and the last ones; the next round is waited for only once that is too much,
+        since each round costs as much as a small request."""
+        self._begun = count
+        if count == self._round_max:
+            asyncio.get_running_loop().call_soon(self._next_round)
 
     def _next_round(self) -> None:
-        self._begun = min(len(self._waiting), self._round_max)
-        if self._begun:
-            asyncio.get_running_loop().call_soon(self._next_round)
+        self._begin(min(len(self._waiting), self._round_max))
         for _ in range(self._begun):
             turn = self._waiting.popleft()
             if not turn.done():

@@ -153,13 +153,10 @@ def route(endpoint: Endpoint, check: Check, refused: Note, prefix: str = "", gua
             if (spend := scope.get("spend")) is not None:
                 await spend_runs(endpoint.name, body, spend)
             trace = header(scope, b"traceparent")
-            if endpoint.method == "GET" and trace is None and (caller is None or not caller.bound):
+            reader = caller if endpoint.method == "GET" and caller is not None and caller.bound else None
+            if not changes and reader is None and trace is None:
                 return await endpoint.handle(call)
-            with (
-                acting(call.origin if changes else None),
-                reading(caller if endpoint.method == "GET" else None),
-                asked_under(trace),
-            ):
+            with acting(call.origin if changes else None), reading(reader), asked_under(trace):
                 return await endpoint.handle(call)
         except Forbidden as refusal:
             refused(request, refusal, None)

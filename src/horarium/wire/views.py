@@ -17,6 +17,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from horarium.clock import Instant, to_datetime
 from horarium.model import (
+    NO_HEALTH,
     BusTarget,
     Cause,
     CommandTarget,
@@ -281,7 +282,11 @@ def job_text(job: Job) -> msgspec.Raw:
 
 def healthy_text(job: Job, health: Health) -> bytes:
     """The same with the job's health."""
-    return b"%b,%b" % (bytes(job_text(job))[:-1], msgspec.json.encode(health_view(health))[1:])
+    said = _NO_HEALTH if health is NO_HEALTH else msgspec.json.encode(health_view(health))
+    return b"%b,%b" % (bytes(job_text(job))[:-1], said[1:])
+
+
+_NO_HEALTH = msgspec.json.encode(health_view(NO_HEALTH))
 
 
 def _keep_shown(job: Job, text: msgspec.Raw) -> None:

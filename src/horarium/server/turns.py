@@ -38,7 +38,7 @@ class Turns:
             self._begin(self._begun + 1)
 
     def _begin(self, count: int) -> None:
-        """So many have begun in this round and the last ones; the next round is waited for only once that is too much,
+        """This number has begun since the last round that was waited for; the next is waited for once it is the limit,
         since each round costs as much as a small request."""
         self._begun = count
         if count == self._round_max:

@@ -1,58 +1,104 @@
-"""Pending decisions."""
+"""Pending decisions: each as a question in words, with its payload beside the last one; and what was decided lately."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
+from statistics import median
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from horarium.access import audit
 from horarium.access.roles import Scope
-from horarium.dashboard.formats import counted
-from horarium.dashboard.marks import first_line
+from horarium.clock import Instant
+from horarium.dashboard.formats import counted, duration, in_words, localized, span
+from horarium.dashboard.marks import mark_of
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.strips import ahead_of, small
 from horarium.errors import InvalidRequest, NotFound
-from horarium.model import Run
+from horarium.model import Cause, Disposition, EventKind, Job, Run, State
 from horarium.model.identity import is_run_id
 from horarium.operations.facade import Operations
-from horarium.wire.approvals import Decision, approval_view
+from horarium.ports import RunFilter
+from horarium.rules.approving import DECIDED, last_word
+from horarium.rules.asking import Waiting
+from horarium.rules.catching_up import CATCH_UP_RUNS_MAX
+from horarium.rules.compiled import words_of
+from horarium.triggers.budget import FIRST_STEPS
+from horarium.wire.approvals import ApprovalView, Decision, approval_view
 
 SHOWN = 50
-PAYLOAD_SHOWN = 200
+RUNS_SHOWN = 10
+DECIDED_SHOWN = 12
+DECISIONS = ("approve", "reject", "none", "latest", "all")
+SKIPPED_READ = 100
+"""The newest skipped runs, among which decisions are looked for that nobody made."""
+LINES_MAX, CHARS_MAX = 60, 200
+"""How much of a payload is shown."""
+MISSED_DRAWN = 6
 MISSED: dict[str, tuple[Decision, str]] = {
     "none": ("none", "None of the fire times runs that {} missed."),
     "latest": ("latest", "The latest of the fire times runs that {} missed."),
     "all": ("all", "All fire times run that {} missed."),
 }
+_THEN = {"run": "it runs", "skip": "it is skipped", "none": "none runs", "latest": "the latest runs", "all": "all run"}
 
 
 class Approvals:
     """The page `/approvals`, and its buttons."""
 
     def __init__(self, operations: Operations) -> None:
-        self._approving = operations.approving
+        self._approving, self._store = operations.approving, operations.store
 
     def pages(self) -> list[Page]:
         """The table."""
+        write = Scope.RUNS_WRITE
         return [
             Page(
                 path="/approvals", name="approvals", handle=self.show, scope=Scope.RUNS_READ, place="approvals"
             ),
-            Page(
-                path="/approvals/{id}/approve", name="approve", handle=self.approve, method="POST",
-                scope=Scope.RUNS_WRITE,
-            ),
-            Page(
-                path="/approvals/{id}/reject", name="reject", handle=self.reject, method="POST",
-                scope=Scope.RUNS_WRITE,
-            ),
-            Page(
-                path="/approvals/{id}/missed", name="missed", handle=self.missed, method="POST",
-                scope=Scope.RUNS_WRITE,
-            ),
+            Page(path="/approvals/{id}/approve", name="approve", handle=self.approve, method="POST", scope=write),
+            Page(path="/approvals/{id}/reject", name="reject", handle=self.reject, method="POST", scope=write),
+            Page(path="/approvals/{id}/missed", name="missed", handle=self.missed, method="POST", scope=write),
         ]  # fmt: skip
 
     async def show(self, visit: Visit) -> Answer:
         page = await self._approving.page(visit.principal, None, SHOWN)
-        rows = [{"run": each.run, "view": approval_view(each), "payload": _payload(each.run)} for each in page.items]
-        count = f"{counted(len(rows), 'decision')} {'waits' if len(rows) == 1 else 'wait'}"
-        heading = f"{count}{'' if page.next_after is None else ' or more'}" if rows else "No decision waits"
-        return Shown("approvals.html", {"rows": rows, "heading": heading})
+        names = list(dict.fromkeys(each.job.name for each in page.items))
+        known = await self._store.last_runs(names, 0, visit.now + 1, RUNS_SHOWN) if names else {}
+        rows = [_row(each, known.get(each.job.name, []), visit) for each in page.items]
+        more = page.next_after is not None
+        values: dict[str, Any] = {"more": more, "heading": _heading(len(rows), more), "sub": _sub(rows, visit)}
+        values |= {"asks": [row for row in rows if not row["missed"]], "missed": [row for row in rows if row["missed"]]}
+        return Shown("approvals.html", {**values, "decided": await self._decided(visit)})
+
+    async def _decided(self, visit: Visit) -> list[dict[str, Any]]:
+        """The runs about which there was a decision lately, the newest first: those that the audit leads to, and those
+        that were skipped; of one decision about many the newest alone."""
+        objects = []
+        for action in DECISIONS:
+            where = audit.AuditFilter(action=f"approval.{action}")
+            found = await audit.page(self._store, where, None, DECIDED_SHOWN)
+            objects += [entry.object.partition("/") for entry in found.items if entry.outcome == "done"]
+        ids = list(dict.fromkeys(id for kind, _, id in objects if kind == "run"))
+        names = list(dict.fromkeys(name for kind, _, name in objects if kind == "job"))
+        runs = list(await self._store.get_runs(ids)) if ids else []
+        if names:
+            last = await self._store.last_runs(names, 0, visit.now + 1, RUNS_SHOWN)
+            runs += [run for each in last.values() for run in each]
+        skipped = RunFilter(states=frozenset({State.SKIPPED}))
+        runs += (await self._store.list_runs(skipped, None, SKIPPED_READ)).items
+        rows: dict[tuple[str | None, Instant], dict[str, Any]] = {}
+        for run in sorted((run for run in runs if run is not None), key=lambda run: run.id, reverse=True):
+            last_of = last_word(run)
+            if last_of is not None and last_of.kind in DECIDED:
+                of_many = run.cause is Cause.CATCH_UP or run.disposition is Disposition.MISSED
+                key = (run.job if of_many else run.id, last_of.at)
+                rows.setdefault(key, {"run": run, "mark": mark_of(run, visit.now), "at": last_of.at,
+                                      "said": _decision(run, visit.zone), "missed": of_many})  # fmt: skip
+        return sorted(rows.values(), key=lambda row: -row["at"])[:DECIDED_SHOWN]
 
     async def approve(self, visit: Visit) -> Answer:
         return await self._decide(visit, "approve", "A run of {} is approved.")
@@ -73,7 +119,89 @@ class Approvals:
         return Went("/approvals", done.format(run.job))
 
 
-def _payload(run: Run) -> str:
-    """The beginning of its payload, which is decided about."""
-    text = b"" if run.payload is None else bytes(run.payload)
-    return first_line(text.decode("utf-8", "replace"), PAYLOAD_SHOWN)
+def _heading(count: int, more: bool) -> str:
+    decisions = f"{in_words(count)} decision{'s' if count != 1 else ''}{' or more' if more else ''}"
+    return f"{decisions} {'waits' if count == 1 and not more else 'wait'}"
+
+
+def _sub(rows: Sequence[Mapping[str, Any]], visit: Visit) -> str:
+    """How long there is, and who may."""
+    if not rows:
+        return "Runs that begin once a person has decided, and what was missed and may run late."
+    mine = sum(row["view"].why_not is None for row in rows) if visit.may(Scope.RUNS_WRITE) else 0
+    first = f"The first runs out in {span(max(rows[0]['run'].due_at - visit.now, 0))}."
+    if mine == len(rows):
+        return f"{first} You may decide {'it' if mine == 1 else 'all'}."
+    return f"{first} You may decide {in_words(mine).lower() if mine else 'none'}; the rest must be somebody else's."
+
+
+def _row(waiting: Waiting, runs: Sequence[Run], visit: Visit) -> dict[str, Any]:
+    run, job, view = waiting.run, waiting.job, approval_view(waiting)
+    asked, fires = last_word(run), ahead_of(job, visit.now, 1, FIRST_STEPS) if job.enabled else []
+    row = {
+        "run": run, "view": view, "missed": waiting.missed, "then": _THEN[view.then],
+        "next": fires[0] if fires else None, "rule": "its rule, " + words_of(job),
+        "mine": waiting.question.by == visit.principal.subject != "",
+        "asked_at": run.created_at if asked is None else asked.at,
+    }  # fmt: skip
+    if waiting.missed:
+        return row | _missed(run, job, view, runs, visit)
+    before = next((each for each in runs if each.state is State.COMPLETED and each.id != run.id), None)
+    old = None if before is None else _payload(before, view)
+    return row | {"before": before, "lines": _differing(old, _payload(run, view))}
+
+
+def _missed(run: Run, job: Job, view: ApprovalView, runs: Sequence[Run], visit: Visit) -> dict[str, Any]:
+    """Its strip with what was missed among what ran, how long it takes, and what each choice means."""
+    mark = replace(run, state=State.SKIPPED, disposition=Disposition.MISSED)
+    last = run.last_fire_at or run.fire_at
+    after = [each for each in runs if each.fire_at > last]
+    strip = [*after, *[mark] * min(run.fires, MISSED_DRAWN), *(each for each in runs if each.fire_at < run.fire_at)]
+    lengths = [each.took for each in runs if each.state is State.COMPLETED and each.took is not None]
+    took = int(median(lengths)) if lengths else None
+    ran, rest = min(run.fires, CATCH_UP_RUNS_MAX), run.fires - 1
+    others = f", the other {rest:,} stay missed" if rest > 1 else ", the other one stays missed" if rest else ""
+    work = "" if took is None else f", about {duration(took * ran)} of work"
+    choices = [
+        ("latest", "The latest", f"runs now{others}", "Run 1"),
+        ("all", f"All {run.fires:,}", f"{f'the newest {ran:,} ' if ran < run.fires else ''}run{work}", f"Run {ran:,}"),
+        ("none", "None", f"all {run.fires:,} stay missed" if rest else "it stays missed", f"Leave {run.fires:,}"),
+    ]
+    return {
+        "last": last, "took": took, "strip": small(job, strip[:RUNS_SHOWN], visit.now), "choices": choices,
+        "since": sum(each.state is State.COMPLETED for each in after),
+        "chosen": view.then if view.then in MISSED else "none",
+    }  # fmt: skip
+
+
+def _payload(run: Run, view: ApprovalView) -> list[str]:
+    """A payload in lines, the beginning of it; that of its job where the run has none of its own."""
+    text = msgspec.json.encode(view.payload) if run.payload is None else bytes(run.payload)
+    if text == b"null":
+        return []
+    lines = msgspec.json.format(text, indent=2).decode("utf-8", "replace").splitlines()
+    shown = [line if len(line) <= CHARS_MAX else f"{line[: CHARS_MAX - 1]}…" for line in lines[:LINES_MAX]]
+    return [*shown, f"… {counted(len(lines) - LINES_MAX, 'line')} more"] if len(lines) > LINES_MAX else shown
+
+
+def _differing(before: list[str] | None, after: list[str]) -> list[tuple[str, str]]:
+    """The lines of a payload, with those of the one before it: "" (in both), `del`, `ins`."""
+    if before is None:
+        return [("", line) for line in after]
+    found = []
+    for kind, one, end, other, last in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if kind == "equal":
+            found += [("", line) for line in after[other:last]]
+        else:
+            found += [("del", line) for line in before[one:end]] + [("ins", line) for line in after[other:last]]
+    return found
+
+
+def _decision(run: Run, zone: str) -> str:
+    """Who decided, and after how long."""
+    last = last_word(run)
+    assert last is not None, "there was a decision"
+    asked = next((event.at for event in run.history if event.kind is EventKind.ASKED), None)
+    many = f"missed {run.fires:,}: " if run.fires > 1 else ""
+    after = "" if asked is None or last.kind is EventKind.EXPIRED else f", after {span(last.at - asked)}"
+    return f"{many}{localized(last.message, zone)}{after}"

@@ -1,0 +1,82 @@
+"""A pending decision is a question in words, with its payload beside that of the last run; decided ones stay for a
+while, to those who may see their runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.api.conftest import Api, a_definition
+from tests.api.test_approvals import ADMIN, keyed
+from tests.dashboard.visitor import Visitor
+
+
+async def signed_in(api: Api, headers: dict[str, str]) -> Visitor:
+    visitor = Visitor(api)
+    await visitor.open("/sign-in")
+    await visitor.post("/sign-in", key=headers["authorization"].removeprefix("Bearer "))
+    return visitor
+
+
+async def asked(api: Api, headers: dict[str, str], payload: dict[str, Any]) -> str:
+    made = await api.send("POST", "/jobs/payouts/trigger", {"payload": payload}, headers=headers)
+    id: str = made.json["id"]
+    return id
+
+
+async def completed(api: Api) -> None:
+    claim = await api.send("POST", "/runs/claim", {"queues": ["work"], "worker": "w"}, headers=ADMIN)
+    (run,) = claim.json["runs"]
+    report = {"token": run["lease"]["token"]}
+    assert (await api.send("POST", f"/runs/{run['id']}/complete", report, headers=ADMIN)).status == 200
+
+
+async def test_a_question_says_who_asks_until_when_and_what_differs() -> None:
+    api = Api(api_keys=["first-key-1234"], pages=True)
+    ann, ben = await keyed(api, "ann", "editor"), await keyed(api, "ben", "operator")
+    other = await keyed(api, "other", "operator", queues=["others"])
+    job = a_definition("payouts", approval={"four_eyes": True, "within_seconds": 600}, labels={"team": "pay"},
+                       trigger={"type": "cron", "expression": "30 9 * * *", "timezone": "UTC"})  # fmt: skip
+    await api.send("POST", "/jobs", job, headers=ADMIN)
+    first = await asked(api, ann, {"batch": "2026-11-20", "to": "DE02"})
+    api.clock.advance(240)
+    await api.send("POST", f"/approvals/{first}", {"decision": "approve", "reason": "checked"}, headers=ben)
+    await completed(api)
+    second = await asked(api, ann, {"batch": "2026-11-23", "to": "DE02"})
+    visitor = await signed_in(api, ben)
+    await visitor.open("/approvals")
+    for said in ("One decision waits", "The first runs out in 10 m. You may decide it.", "Asked by ann,", "in 10 m",
+                 "Then it is skipped; the next is", "four eyes: anybody but who asked", "against that of",
+                 "approved by ben, because: checked, after 4 m"):  # fmt: skip
+        assert said in visitor.text, (said, visitor.text)
+    assert "<del>  &#34;batch&#34;: &#34;2026-11-20&#34;,</del>" in visitor.page
+    assert "<ins>  &#34;batch&#34;: &#34;2026-11-23&#34;,</ins>" in visitor.page
+    assert f'action="/approvals/{second}/approve"' in visitor.page
+    mine = await signed_in(api, ann)
+    await mine.open("/approvals")
+    assert "ann, that is you" in mine.text
+    assert "You may decide none" in mine.text
+    assert f'action="/approvals/{second}/approve"' not in mine.page, "four eyes"
+    stranger = await signed_in(api, other)
+    await stranger.open("/approvals")
+    assert "payouts" not in stranger.page
+    assert "ben" not in stranger.text
+    await mine.open("/approvals")
+    assert "Withdraw" in mine.text
+    assert (await mine.post(f"/runs/{second}/cancel")).status == 303
+
+
+async def test_decisions_that_nobody_made_are_among_those_of_lately() -> None:
+    api = Api(api_keys=["first-key-1234"], pages=True)
+    ann = await keyed(api, "ann", "editor")
+    await api.send("POST", "/jobs", a_definition("payouts", approval={"within_seconds": 600}), headers=ADMIN)
+    refused, same = await asked(api, ann, {"n": 1}), await asked(api, ann, {"n": 2})
+    await api.send("POST", f"/approvals/{refused}", {"decision": "reject", "reason": "frozen"}, headers=ADMIN)
+    api.clock.advance(900)
+    await api.send("POST", "/runs/claim", {"queues": ["work"], "worker": "w"}, headers=ADMIN)
+    assert (await api.send("GET", f"/runs/{same}", headers=ADMIN)).json["disposition"] == "approval_expired"
+    visitor = await signed_in(api, ADMIN)
+    await visitor.open("/approvals")
+    lately = visitor.text.partition("Decided lately")[2]
+    for said in ("rejected by", "because: frozen", "not approved in time", "no decision until"):
+        assert said in lately
+    assert lately.index("no decision until") < lately.index("because: frozen"), "the newest first"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 
 import pytest
 
@@ -152,6 +153,26 @@ async def test_holds_are_added_shown_everywhere_and_lifted(api: Api, visitor: Vi
     assert (await visitor.post(lift[1])).status == 303
     await visitor.open("/holds")
     assert "Nothing is held" in visitor.text
+
+
+async def test_a_year_of_a_calendar_says_what_moves_and_what_is_left_out(api: Api, visitor: Visitor) -> None:
+    body = {"holidays": [{"date": "2027-01-01", "name": "New Year"}, "2027-03-26"], "business_days": ["2027-01-02"]}
+    assert (await api.send("PUT", "/calendars/de-be", body)).status == 201
+    for name, expression, convention in (("vat", "0 9 1 * *", "following"), ("pay", "0 18 31 1 *", "preceding"),
+                                         ("daily", "0 6 * * *", "skip"), ("often", "* * * * *", "skip")):  # fmt: skip
+        inner = {"type": "cron", "expression": expression, "timezone": "Europe/Berlin"}
+        rule = {"type": "business_day", "calendar": "de-be", "trigger": inner, "convention": convention}
+        await api.add_job(name, trigger=rule)
+    await visitor.open("/business-days/de-be?year=2027")
+    for said in ("4 jobs use it, 4 days move 4 fire times.", "vat Fri 1 Jan → Sat 2 Jan", "pay Sun 31 Jan ← Fri 29 Jan",
+                 "Fri 1, New Year; vat moves to Sat 2 Jan", "3 move", "1 moves", "2 out, 1 in", "of the first 500",
+                 "on the 1st of the month at 09:00, moved to the following business day"):  # fmt: skip
+        assert said in visitor.text, (said, visitor.text)
+    document = unescape(visitor.page.partition('name="documents"')[2].partition(">")[2].partition("</textarea>")[0])
+    made = await visitor.post("/plans", documents=document.replace("2027-03-26", "2027-03-29"))
+    await visitor.open(made.headers["location"])
+    assert "Update de-be calendar, 1 field" in visitor.text
+    assert "at other times with it: daily" in visitor.text
 
 
 async def test_a_year_of_a_calendar_counts_its_business_days(api: Api, visitor: Visitor) -> None:

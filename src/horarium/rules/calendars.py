@@ -16,7 +16,7 @@ from horarium.clock import DAY, Instant
 from horarium.errors import InvalidRequest, InvalidTrigger
 from horarium.model import Job
 from horarium.model.calendars import RULES_MAX, Calendar
-from horarium.rules.differing import Moved, fires_compared
+from horarium.rules.differing import NEAR, FireChanges, Moved, fires_compared
 from horarium.rules.planning import trigger_of
 from horarium.triggers.business_days import WEEKDAYS, Content, date_of, day_of, days_of, plain, rule_days
 from horarium.triggers.phrase_calendars import calendar_named
@@ -26,6 +26,9 @@ PHRASE = "phrase"
 LOOKED_AHEAD = 400 * DAY
 FIRES_MAX = 1_000
 """Fire times of one job that a comparison looks at."""
+EVERY_DAY = Content(weekend=())
+FIRES_OF_A_YEAR = 500
+"""Fire times of one job that are looked at to say what a calendar does to them: one a day, and some."""
 
 
 def content_of(calendar: Calendar) -> Content:
@@ -155,6 +158,36 @@ def compare(job: Job, name: str, content: Content, now: Instant) -> FireChange |
     )
     changes = fires_compared(before, after)
     return FireChange(job.name, *changes.texts()) if any(changes) else None
+
+
+def effect(job: Job, name: str, weekend: Sequence[str], since: Instant, until: Instant) -> tuple[FireChanges, bool]:
+    """What a calendar does to the fire times of a job in [since, until), compared with a calendar of which each day is
+    a business day; where it moves none and leaves some out alone, with one that has weekends alone. And whether they
+    were too many to look at all."""
+
+    def fires(content: Content | None) -> list[Instant]:
+        asked = job if content is None else replace(job, trigger=_with(job.trigger, name, content))
+        return trigger_of(asked).list_fires(max(since - NEAR, 0) - 1, until + NEAR, FIRES_OF_A_YEAR)
+
+    base, real = fires(EVERY_DAY), fires(None)
+    changes = _within(base, real, since, until)
+    if not changes.added and not changes.moved:
+        base = fires(Content(weekend=tuple(weekend)))
+        changes = _within(base, real, since, until, near=0)
+    return changes, FIRES_OF_A_YEAR in (len(base), len(real))
+
+
+def _within(
+    base: Sequence[Instant], real: Sequence[Instant], since: Instant, until: Instant, near: int = NEAR
+) -> FireChanges:
+    ends = [fires[-1] for fires in (base, real) if len(fires) == FIRES_OF_A_YEAR]
+    until, known = min([until, *ends]), min(ends, default=until + NEAR)
+    found = fires_compared([fire for fire in base if fire <= known], [fire for fire in real if fire <= known], near)
+    return FireChanges(
+        [fire for fire in found.added if since <= fire < until],
+        [fire for fire in found.removed if since <= fire < until],
+        [(before, after) for before, after in found.moved if since <= before < until],
+    )
 
 
 def _with(trigger: Any, name: str, content: Content) -> Any:

@@ -156,7 +156,11 @@ def _missed(run: Run, job: Job, view: ApprovalView, runs: Sequence[Run], visit: 
     mark = replace(run, state=State.SKIPPED, disposition=Disposition.MISSED)
     last = run.last_fire_at or run.fire_at
     after = [each for each in runs if each.fire_at > last]
-    strip = [*after, *[mark] * min(run.fires, MISSED_DRAWN), *(each for each in runs if each.fire_at < run.fire_at)]
+    strip = [
+        *after[: RUNS_SHOWN - MISSED_DRAWN],
+        *[mark] * min(run.fires, MISSED_DRAWN),
+        *(each for each in runs if each.fire_at < run.fire_at),
+    ]
     lengths = [each.took for each in runs if each.state is State.COMPLETED and each.took is not None]
     took = int(median(lengths)) if lengths else None
     ran, rest = min(run.fires, CATCH_UP_RUNS_MAX), run.fires - 1

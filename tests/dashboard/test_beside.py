@@ -132,6 +132,10 @@ def test_overlapping_bars_lie_in_rows_and_those_without_a_place_are_counted() ->
 
 
 async def test_holds_are_added_shown_everywhere_and_lifted(api: Api, visitor: Visitor) -> None:
+    await api.add_job("busy", overlap="allow")
+    await api.post("/jobs/busy/trigger")
+    await api.post("/runs/claim", {"queues": ["work"], "worker": "w"})
+    await api.post("/jobs/busy/trigger")
     await visitor.open("/holds")
     assert "Nothing is held" in visitor.text
     for wrong in ({"reason": ""}, {"what": ""}, {"scope": "labels", "what": "team"}, {"begins": "soon"},
@@ -147,8 +151,11 @@ async def test_holds_are_added_shown_everywhere_and_lifted(api: Api, visitor: Vi
     lift = re.search(r'action="(/holds/[^"]+/lift)"', visitor.page)
     assert lift is not None
     await visitor.open("/timeline")
-    assert "On hold" in visitor.text
-    assert "the <move>" in visitor.text
+    assert "Nothing of queue work begins until" in visitor.text
+    assert "“the <move>”. 1 run that had begun goes on; 1 due run waits." in visitor.text, visitor.text
+    await visitor.open("/jobs")
+    assert "A hold on queue work, by local since" in visitor.text
+    assert "Open hold" in visitor.text
     await visitor.open("/holds")
     assert (await visitor.post(lift[1])).status == 303
     await visitor.open("/holds")

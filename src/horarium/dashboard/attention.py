@@ -145,6 +145,11 @@ class Watching:
         """Have the next look be a new one."""
         self._found = None
 
+    @property
+    def counted(self) -> Stats | None:
+        """What the last look counted, of all; None: there was none yet."""
+        return None if self._found is None else self._found.stats
+
     async def look(self, age_max: float = 1.0) -> Attention:
         """The present faults, or those of `age_max` seconds ago at most; those of a bound visitor are looked for each
         time. Raises StoreUnavailable."""

@@ -29,13 +29,14 @@ from horarium.api.reading import peer_of, read_all
 from horarium.api.routing import AnyRequest, Route
 from horarium.clock import Instant
 from horarium.dashboard.attention import Watching, counts_of
-from horarium.dashboard.formats import localized, zone_of
+from horarium.dashboard.formats import zone_of
 from horarium.dashboard.frame import page_answer, render, when
 from horarium.errors import Conflict, Forbidden, HorariumError, NotFound, Outage
 from horarium.model import uuid7
 from horarium.operations.facade import Operations
 from horarium.operations.writing.contention import Entropy
-from horarium.rules.holds import standing
+from horarium.ports import Stats
+from horarium.rules.holds import FOREVER, InForce, is_held, scope_words, stretch_at
 
 SESSION = "horarium_session"
 VISIT = "horarium_visit"
@@ -46,6 +47,8 @@ SAID_SECONDS = 60
 BY_SCRIPT = "x-form"
 """A form that `app.js` sent carries this header."""
 COUNTS_AGE_MAX = 10.0
+BANNERS_MAX = 3
+"""Holds that each page tells of; the others are counted."""
 FORM_BYTES_MAX = 1_200_000
 FORM_FIELDS_MAX = 2_000
 VISIT_BYTES = 32
@@ -281,11 +284,14 @@ class Site:
             "address": str(visit.request.scope["path"]) + _query(visit.request),
         }
 
-    def _standing(self, visit: Visit) -> list[tuple[str, str]]:
-        """The holds that are in force; a bound visitor is shown a hold on everything, and the rest with its jobs."""
+    def _standing(self, visit: Visit) -> tuple[list[dict[str, Any]], int]:
+        """The holds that are in force, and how many more; a bound visitor is shown a hold on everything, and the rest
+        with its jobs."""
         known = self._operations.reconciler.holding.known
-        held = standing([hold for hold in known if hold.scope.all or not visit.principal.bound], visit.now)
-        return [(localized(what, visit.zone), why) for what, why in held]
+        seen = sorted((hold for hold in known if hold.scope.all or not visit.principal.bound), key=lambda hold: hold.id)
+        held = [InForce(hold, stretch) for hold in seen if (stretch := stretch_at(hold, visit.now)) is not None]
+        stats = None if visit.principal.bound else self._watching.counted
+        return [_banner(each, stats) for each in held[:BANNERS_MAX]], max(len(held) - BANNERS_MAX, 0)
 
     def _going(self, visit: Visit, went: Went) -> Response:
         cookies = list(visit.cookies)
@@ -326,6 +332,22 @@ class Site:
             raise Forbidden(
                 "this form was not made for you, or is too old; go back, load the page again and repeat", []
             )
+
+
+def _banner(held: InForce, stats: Stats | None) -> dict[str, Any]:
+    """A hold as each page says it. How many runs go on and wait is known of whole queues, as of the last count."""
+    hold, stretch = held
+    queues = None
+    if stats is not None and not stats.queues_left_out and (hold.scope.all or hold.scope.queue is not None):
+        queues = [one for one in stats.queues if is_held(hold.scope, one.queue)]
+    return {
+        "what": "" if hold.scope.all else scope_words(hold.scope),
+        "until": None if stretch.ends_at >= FOREVER else stretch.ends_at,
+        "since": stretch.begins_at,
+        "hold": hold,
+        "running": sum(one.running for one in queues or ()),
+        "waiting": sum(one.due for one in queues or ()),
+    }
 
 
 def _admit(visitor: Principal, page: Page) -> None:

@@ -155,6 +155,11 @@ def _covers(scope: HoldScope, queue: str, name: str | None, job: Job | None, run
     return scope.all
 
 
+def is_held(scope: HoldScope, queue: str) -> bool:
+    """Whether it lies over a whole queue."""
+    return _is_whole(scope) and _covers(scope, queue, None, None)
+
+
 def is_queue(named: str, queue: str) -> bool:
     """Whether this names the queue: as it is listed, or as a worker calls it."""
     return queue in (named, PULLED + named)
@@ -190,7 +195,7 @@ def held_queues(holds: Iterable[Hold], queues: Sequence[str], at: Instant) -> tu
         return list(queues), None
     free, ends = [], []
     for queue in queues:
-        over = [stretch.ends_at for scope, stretch in whole if _covers(scope, queue, None, None)]
+        over = [stretch.ends_at for scope, stretch in whole if is_held(scope, queue)]
         if over:
             ends.append(max(over))
         else:

@@ -113,6 +113,31 @@ async def test_the_timeline_says_what_runs_what_waits_and_what_comes(api: Api, v
     assert "Nothing ran and nothing comes" in visitor.text
 
 
+async def test_lanes_of_queues_show_holds_with_their_words_and_since_when_no_worker_came(
+    api: Api, visitor: Visitor
+) -> None:
+    for queue in ("gpu", "media"):
+        await api.add_job(queue, overlap="allow", target={"type": "queue", "queue": queue})
+        await api.post(f"/jobs/{queue}/trigger")
+    await api.post("/runs/claim", {"queues": ["media"], "worker": "w"})
+    body = {"scope": {"queue": "media"}, "reason": "moving"}
+    for begins, until in ((13, 23), (24, 26)):
+        times = {"from": f"2027-01-15T08:{begins}:00Z", "until": f"2027-01-15T08:{until}:00Z"}
+        assert (await api.post("/holds", body | times)).status == 201
+    api.clock.advance(600)
+    await visitor.open("/timeline")
+    for said in (
+        "no worker; a run waits since 08:00",
+        "1 run going on",
+        "Hold 08:13 to 08:23",
+        "Hold 08:24 to 08:26: moving",
+    ):
+        assert said in visitor.text, (said, visitor.text)
+    assert visitor.page.count('class="dead"') == 1
+    assert visitor.page.count('class="bandt holdt"') == 1, "words have no room in a narrow band"
+    assert "no worker; a run waits since 08:00" in visitor.page.partition('class="gantt" height')[2]
+
+
 def test_overlapping_bars_lie_in_rows_and_those_without_a_place_are_counted() -> None:
     axis = Axis(0, HOUR)
     bars = [

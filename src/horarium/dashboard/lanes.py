@@ -72,15 +72,23 @@ class Word(Struct, frozen=True):
 
 
 class Band(Struct, frozen=True):
-    """A stretch of time over a whole lane."""
+    """A stretch of time over a whole lane: a hold, or (`dead`) that no worker was there. `text`: what it says of itself
+    where there is room."""
 
     x: float
     width: float
     words: str
+    text: str = ""
+    kind: str = "hold"
+
+    @property
+    def has_room(self) -> bool:
+        return len(self.text) * LETTER + 1 < self.width
 
 
 class Lane(Struct):
-    """One lane. `threads` and `tails`: x, x, y of lines; `crosses`: x and y of the marks of failed attempts."""
+    """One lane. `note`: what stands below its name, `bad`: it is a fault. `threads` and `tails`: x, x, y of lines;
+    `crosses`: x and y of the marks of failed attempts."""
 
     name: str
     height: int
@@ -93,6 +101,8 @@ class Lane(Struct):
     left_out: int = 0
     failed_left_out: int = 0
     bands: list[Band] = []
+    note: str = ""
+    bad: bool = False
 
 
 class Axis(Struct, frozen=True):

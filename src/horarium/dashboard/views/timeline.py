@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 from urllib.parse import urlencode
@@ -11,7 +11,17 @@ from urllib.parse import urlencode
 from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, MINUTE, Instant
 from horarium.dashboard.attention import Watching, last_runs_of
-from horarium.dashboard.formats import duration, in_words, local, queue_name, relative, span, utc_text
+from horarium.dashboard.formats import (
+    clock_text,
+    counted,
+    duration,
+    in_words,
+    local,
+    queue_name,
+    relative,
+    span,
+    utc_text,
+)
 from horarium.dashboard.lanes import Axis, Band, Bar, Lane, Piece, lane_of
 from horarium.dashboard.marks import LATE_AFTER, RUNNING, error_line, mark_of
 from horarium.dashboard.site import Answer, Page, Shown, Visit
@@ -21,9 +31,9 @@ from horarium.model import Job, Run, State, timeline
 from horarium.model.holds import Hold
 from horarium.operations.facade import Operations
 from horarium.operations.looking.upcoming import upcoming
-from horarium.ports import PAGE_MAX, RunFilter
+from horarium.ports import PAGE_MAX, QueueStats, RunFilter
 from horarium.rules.approving import is_waiting
-from horarium.rules.holds import is_queue, stretches
+from horarium.rules.holds import FOREVER, Stretch, is_held, stretches
 
 SPANS = {"1h": HOUR, "6h": 6 * HOUR, "24h": DAY, "7d": 7 * DAY}
 LANES = ("queue", "job", "worker")
@@ -79,7 +89,14 @@ class Timeline:
             job = jobs.get(one.job)
             if job is not None:
                 bars.append(_coming(job, one.fire_at, by, usual, now, visit.zone))
-        lanes, hidden = _lanes(bars, axis, await self._operations.holds.in_force() if by == "queue" else [], visit)
+        queues = (await self._watching.look()).stats.queues
+        lanes, hidden = _lanes(bars, axis)
+        if by == "queue":
+            holds = await self._operations.reconciler.holding.look()
+            for lane in lanes:
+                _at_queue(
+                    lane, axis, holds, next((one for one in queues if queue_name(one.queue) == lane.name), None), visit
+                )
         left_out = [bar for of in hidden.values() for bar in of]
         return Shown(
             "timeline.html",
@@ -97,16 +114,9 @@ class Timeline:
                 "failed": [run for run in runs if run.state is State.FAILED and run.fire_at >= axis.since][:LISTED_MAX],
                 "error_line": error_line,
                 **_links(name, by, axis, given),
-                **await self._verdict(),
+                **_verdict(queues),
             },
         )
-
-    async def _verdict(self) -> dict[str, Any]:
-        """How many run and wait, exactly, and for whom in vain."""
-        queues = (await self._watching.look()).stats.queues
-        running, waiting = sum(queue.running for queue in queues), sum(queue.due for queue in queues)
-        unserved = [queue_name(queue.queue) for queue in queues if queue.unserved]
-        return {"heading": _heading(running, waiting), "unserved": unserved[:3]}
 
     async def _past(self, axis: Axis, now: Instant) -> tuple[list[Run], bool]:
         """Runs that reach into the span, the newest first; and whether there are more than are read."""
@@ -186,9 +196,7 @@ def _coming(job: Job, at: Instant, by: str, usual: dict[str, Instant], now: Inst
     return Bar(lane, job.name, title, (Piece("exp" if usually else "unk", at, at + (usually or MINUTE)),))
 
 
-def _lanes(
-    bars: Sequence[Bar], axis: Axis, holds: Sequence[Hold], visit: Visit
-) -> tuple[list[Lane], dict[str, list[Bar]]]:
+def _lanes(bars: Sequence[Bar], axis: Axis) -> tuple[list[Lane], dict[str, list[Bar]]]:
     """The lanes that are drawn, what is wrong first; and those that are not."""
     found: dict[str, list[Bar]] = {}
     for bar in bars:
@@ -198,17 +206,38 @@ def _lanes(
     for lane in lanes:
         if all(bar.name == lane.name for bar in found[lane.name]):
             lane.words = []
-        for hold in holds:
-            if hold.scope.all or (hold.scope.queue is not None and is_queue(hold.scope.queue, f"pull/{lane.name}")):
-                lane.bands += [_band(hold, part.begins_at, part.ends_at, axis, visit) for part in
-                               stretches(hold, axis.since, axis.until)]  # fmt: skip
     return lanes, {name: found[name] for name in names[LANES_SHOWN:]}
 
 
-def _band(hold: Hold, begin: Instant, end: Instant, axis: Axis, visit: Visit) -> Band:
-    x = axis.x(begin)
-    until = f"until {local(end, visit.zone):%a %H:%M}" if end < axis.until else "goes on"
-    return Band(x, round(axis.x(end) - x, 2), f"Hold, {until}: {hold.reason}")
+def _at_queue(lane: Lane, axis: Axis, holds: Iterable[Hold], queue: QueueStats | None, visit: Visit) -> None:
+    """The lane of a queue with its holds, how many runs go on, and since when a run waits that no worker takes."""
+    for hold in holds:
+        if any(is_held(hold.scope, name) for name in (lane.name, f"pull/{lane.name}")):
+            lane.bands += [_band(hold, part, axis, visit.zone) for part in stretches(hold, axis.since, axis.until)]
+    if queue is None:
+        return
+    lane.note = f"{counted(queue.running, 'run')} going on" if queue.running else ""
+    if queue.unserved:
+        since = visit.now if queue.oldest_due_at is None else queue.oldest_due_at
+        lane.bad, lane.note = True, f"no worker; a run waits since {clock_text(since, visit.zone, visit.now)}"
+        x = axis.x(since)
+        lane.bands.append(Band(x, round(axis.x(visit.now) - x, 2), lane.note.capitalize(), kind="dead"))
+    lane.label += "".join(f"; {said}" for said in (lane.note, *(band.text for band in lane.bands)) if said)
+
+
+def _band(hold: Hold, part: Stretch, axis: Axis, zone: str) -> Band:
+    x, begin, end = axis.x(part.begins_at), local(part.begins_at, zone), local(part.ends_at, zone)
+    inside = axis.since <= part.begins_at and part.ends_at <= axis.until and begin.date() == end.date()
+    until = f"{begin:%H:%M} to {end:%H:%M}" if inside else f"until {end:%a %H:%M}"
+    text = f"Hold {until if part.ends_at < FOREVER else 'until it is lifted'}"
+    return Band(x, round(axis.x(part.ends_at) - x, 2), f"{text}: {hold.reason}", text)
+
+
+def _verdict(queues: Sequence[QueueStats]) -> dict[str, Any]:
+    """How many run and wait, exactly, and for whom in vain."""
+    running, waiting = sum(queue.running for queue in queues), sum(queue.due for queue in queues)
+    unserved = [queue_name(queue.queue) for queue in queues if queue.unserved]
+    return {"heading": _heading(running, waiting), "unserved": unserved[:3]}
 
 
 def _heading(running: int, waiting: int) -> str:

@@ -76,6 +76,39 @@ async def test_all_failed_runs_of_one_error_are_retried_and_told(api: Api, visit
     assert (await visitor.post("/failures", group="none", span="day")).status == 404
 
 
+async def test_an_error_says_what_it_began_with_and_is_filtered_by_what_became_of_it(
+    api: Api, visitor: Visitor
+) -> None:
+    for name in ("export", "mail", "fresh"):
+        await api.add_job(name)
+    began = api.clock.now()
+    for name in ("export", "mail"):
+        await ended(api, name, 1, began + HOUR, State.COMPLETED)
+    await ended(api, "mail", 2, began + 2 * HOUR, error="no route")
+    api.clock.advance(3 * 3600)
+    await api.send("PATCH", "/jobs/export", {"target": {"type": "queue", "queue": "work", "payload": {"n": 2}}})
+    api.clock.advance(30 * 3600)
+    now = api.clock.now()
+    failed = await ended(api, "export", 3, now - 2 * HOUR, error="KeyError: 'XDR'")
+    await ended(api, "mail", 4, now - HOUR, error="no route")
+    await ended(api, "mail", 5, now - HOUR + MINUTE, error="refused")
+    await ended(api, "fresh", 6, now - HOUR, error="no file")
+    await visitor.open("/failures")
+    await visitor.post("/failures", group=key_of(failed), span="day")
+    await visitor.open("/failures")
+    version = (await api.get("/jobs/export")).json["version"]
+    for said in (f"export began with version {version}, by local,", "mail seen before: in 1 of the 2 runs before",
+                 "mail no version changed then", "fresh began with the first run that is kept",
+                 "Open 4", "New 3", "One job 4", "Retried since 1", "Acknowledged 0"):  # fmt: skip
+        assert said in visitor.text, (said, visitor.text)
+    await visitor.open("/failures?show=retried")
+    assert "One error, 1 failed run" in visitor.text
+    for said in ("target.payload.n: 1", "target.payload.n: 2", "retried", "Go back to version", "Grouped by"):
+        assert said in visitor.text, (said, visitor.text)
+    await visitor.open("/failures?show=known")
+    assert "No error is among these" in visitor.text
+
+
 def test_errors_that_differ_in_numbers_alone_are_one() -> None:
     def run(error: str) -> Run:
         return Run(id="r", queue="q", fire_at=1, due_at=1, created_at=1, error=error)

@@ -34,7 +34,7 @@ RUNS_SHOWN = 10
 DECIDED_SHOWN = 12
 DECISIONS = ("approve", "reject", "none", "latest", "all")
 SKIPPED_READ = 100
-"""The newest skipped runs, among which decisions are looked for that nobody made."""
+"""The newest skipped runs, among which those are looked for that were not decided in time."""
 LINES_MAX, CHARS_MAX = 60, 200
 """How much of a payload is shown."""
 MISSED_DRAWN = 6
@@ -132,7 +132,7 @@ def _sub(rows: Sequence[Mapping[str, Any]], visit: Visit) -> str:
     first = f"The first runs out in {span(max(rows[0]['run'].due_at - visit.now, 0))}."
     if mine == len(rows):
         return f"{first} You may decide {'it' if mine == 1 else 'all'}."
-    return f"{first} You may decide {in_words(mine).lower() if mine else 'none'}; the rest must be somebody else's."
+    return f"{first} You may decide {in_words(mine).lower() if mine else 'none'}; the rest are for other people."
 
 
 def _row(waiting: Waiting, runs: Sequence[Run], visit: Visit) -> dict[str, Any]:

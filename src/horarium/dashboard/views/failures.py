@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import Any
 from urllib.parse import urlencode
@@ -12,12 +13,13 @@ from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, Instant
 from horarium.dashboard.attention import Watching, last_runs
 from horarium.dashboard.formats import counted, in_words
-from horarium.dashboard.marks import error_line, error_sort
+from horarium.dashboard.marks import error_line, error_sort, mark_of
+from horarium.dashboard.origins import Origin, origin_of
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.errors import NotFound
 from horarium.model import Run, State
 from horarium.operations.facade import Operations
-from horarium.operations.runs.bulk import Selection
+from horarium.operations.runs.bulk import RETRY_KEY, Selection
 from horarium.ports import BATCH_MAX, PAGE_MAX, RunFilter
 
 SPANS = {"day": (DAY, "24 h", "24 hours", HOUR), "week": (7 * DAY, "7 d", "7 days", 7 * HOUR),
@@ -26,6 +28,9 @@ READ_MAX = 3_000
 """Failed runs that are read, the newest first; the counts of more are said to be lower bounds."""
 FAILED_ONLY = frozenset({State.FAILED})
 GROUPS_SHOWN = 50
+LOOKED_INTO = 12
+"""Errors, the first ones, for which it is looked up how they began and whether they were retried."""
+FILTERS = {"open": "Open", "new": "New", "one": "One job", "retried": "Retried since", "known": "Acknowledged"}
 RUNS_SHOWN = 10
 BACK = 100
 """The last runs of a job among which the last well one is looked for."""
@@ -33,12 +38,29 @@ BARS, PITCH, HEIGHT = 24, 6.0, 18.0
 
 
 class Group(Struct):
-    """The failed runs of one error, the newest first."""
+    """The failed runs of one error, the newest first. `known`: it was acknowledged; `retried`: its newest run was
+    retried."""
 
     key: str
     line: str
     runs: list[Run]
     failing: bool = False
+    known: bool = False
+    retried: bool = False
+    origin: Origin = Origin()
+
+    def fits(self, show: str) -> bool:
+        """Whether it is among those of a filter."""
+        if show == "known" or self.known:
+            return self.known and show == "known"
+        match show:
+            case "new":
+                return self.origin.known and not self.origin.seen
+            case "one":
+                return len(self.jobs) == 1
+            case "retried":
+                return self.retried
+        return True
 
     @property
     def jobs(self) -> list[str]:
@@ -88,7 +110,9 @@ class Failures:
         length, _, words, step = SPANS[name]
         runs, cut = await self._failed(visit.now - length, visit.now)
         search = visit.text("q").strip()
-        groups = await self._groups(runs, search)
+        show = visit.text("show") if visit.text("show") in FILTERS else "open"
+        every = await self._groups(runs, search)
+        groups = [group for group in every if group.fits(show)]
         opened = next((group for group in groups if group.key == visit.text("open")), None)
         if opened is None and len(groups) == 1:
             opened = groups[0]
@@ -98,6 +122,7 @@ class Failures:
             f"{in_words(len(groups))} {'error' if len(groups) == 1 else 'errors'}, {counted(number, 'failed run')}"
         )
         kept = [("q", search)] if search else []
+        here = [("span", name), *kept, *([("show", show)] if show != "open" else [])]
         since = visit.now - length
         return Shown(
             "failures.html",
@@ -107,6 +132,18 @@ class Failures:
                 else "Nothing failed",
                 "words": words,
                 "cut_at": runs[-1].fire_at if cut else None,
+                "show": show,
+                "chips": [
+                    (
+                        key,
+                        word,
+                        sum(group.fits(key) for group in every),
+                        more_of(key, every),
+                        f"/failures?{urlencode([('span', name), *kept, ('show', key)])}",
+                    )
+                    for key, word in FILTERS.items()
+                ],
+                "noted": sum(group.known for group in every),
                 "errors": [(group, group.bars(since, step)) for group in groups[:GROUPS_SHOWN]],
                 "more": max(len(groups) - GROUPS_SHOWN, 0),
                 "opened": opened,
@@ -115,9 +152,7 @@ class Failures:
                 "span": name,
                 "step_words": "hour" if name == "day" else f"{step // HOUR} hours",
                 "spans": [(each, SPANS[each][1], f"/failures?{urlencode([('span', each), *kept])}") for each in SPANS],
-                "link": lambda group: (
-                    f"/failures?{urlencode([('span', name), *kept, ('open', group.key)])}#{group.key}"
-                ),
+                "link": lambda group: f"/failures?{urlencode([*here, ('open', group.key)])}#{group.key}",
             },
         )
 
@@ -135,7 +170,9 @@ class Failures:
 
     async def _groups(self, runs: list[Run], search: str) -> list[Group]:
         """Those that fail now first, then by count."""
-        failing = (await self._watching.look()).failing
+        attention = await self._watching.look()
+        failing = attention.failing
+        noted = {(cause.key, cause.sort) for trouble, _ in attention.known for cause in trouble.causes}
         groups: dict[str, Group] = {}
         for run in runs:
             key = key_of(run)
@@ -143,22 +180,38 @@ class Failures:
         wanted = [group for group in groups.values() if _fits(group, search.casefold())]
         for group in wanted:
             group.failing = any(run.job in failing for run in group.runs)
-        return sorted(wanted, key=lambda group: (not group.failing, -len(group.runs), group.line))
+            group.known = all((f"failing/{job}", group.key) in noted for job in group.jobs)
+        ordered = sorted(wanted, key=lambda group: (group.known, not group.failing, -len(group.runs), group.line))
+        await self._look_into(ordered[:LOOKED_INTO])
+        return ordered
+
+    async def _look_into(self, groups: list[Group]) -> None:
+        """How they began, as far as it is one job's, and whether the newest run was retried."""
+        names = list({name for group in groups if (name := group.runs[-1].job) is not None})
+        jobs = {job.name: job for job in await self._operations.store.get_jobs(names) if job is not None}
+
+        async def look_into(group: Group) -> None:
+            first, again = group.runs[-1], await self._again(group.runs[0])
+            group.retried = again is not None
+            if (job := jobs.get(first.job or "")) is not None and first.job_id == job.id:
+                found = await origin_of(self._operations, job, first)
+                group.origin = found if len(group.jobs) == 1 else Origin(found.seen, found.looked)
+
+        await asyncio.gather(*(look_into(group) for group in groups))
+
+    async def _again(self, run: Run) -> Run | None:
+        return await self._operations.store.get_run_by_key(RETRY_KEY + run.id)
 
     async def _detail(self, group: Group, visit: Visit) -> dict[str, Any]:
         """What is known of the first failure, and of the job before it, where it is one job's."""
         newest, first, jobs = group.runs[0], group.runs[-1], group.jobs
-        found: dict[str, Any] = {"error": newest.error or "", "runs": group.runs[:RUNS_SHOWN], "version": None,
-                                 "well": None}  # fmt: skip
-        if len(jobs) > 1 or first.job is None:
-            return found
-        runs = await last_runs(self._operations, first.job, BACK)
-        found["well"] = next((run for run in runs if run.state is State.COMPLETED), None)
-        (job,) = await self._operations.store.get_jobs([first.job])
-        if job is not None:
-            versions = (await self._operations.versions.page(job, None, PAGE_MAX)).items
-            found["version"] = next((each for each in versions if each.at <= first.fire_at), None)
-            found["newer"] = bool(versions) and found["version"] is not versions[0]
+        shown = group.runs[:RUNS_SHOWN]
+        again = await asyncio.gather(*(self._again(run) for run in shown))
+        found: dict[str, Any] = {"error": newest.error or "", "well": None}
+        found["runs"] = [(run, then, then and mark_of(then, visit.now)) for run, then in zip(shown, again, strict=True)]
+        if len(jobs) == 1 and first.job is not None:
+            runs = await last_runs(self._operations, first.job, BACK)
+            found["well"] = next((run for run in runs if run.state is State.COMPLETED), None)
         return found
 
     async def retry(self, visit: Visit) -> Answer:
@@ -178,6 +231,11 @@ class Failures:
         if before:
             said += f" {counted(before, 'run')} {'was' if before == 1 else 'were'} left: retried before, or not to be."
         return Went(f"/failures?span={name}", said)
+
+
+def more_of(show: str, every: list[Group]) -> str:
+    """That there may be more of a kind, which is looked up of the first errors alone."""
+    return "+" if show in ("new", "retried") and len(every) > LOOKED_INTO else ""
 
 
 def _span(visit: Visit) -> str:

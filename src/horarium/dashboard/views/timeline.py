@@ -45,6 +45,8 @@ USUAL_OF = 20
 LANES_SHOWN = 12
 LISTED_MAX = 20
 TICKS = 6
+WORDS_HEIGHT = 14
+"""The line below the bars of a lane for the words of its bands."""
 KINDS = {"completed": "done", "failed": "fail", "lost": "lost", "running": "run", "cancelled": "unk"}
 GOING = frozenset({State.RUNNING, State.CANCELLING})
 UNKNOWN = 5 * MINUTE
@@ -214,6 +216,7 @@ def _at_queue(lane: Lane, axis: Axis, holds: Iterable[Hold], queue: QueueStats |
     for hold in holds:
         if any(is_held(hold.scope, name) for name in (lane.name, f"pull/{lane.name}")):
             lane.bands += [_band(hold, part, axis, visit.zone) for part in stretches(hold, axis.since, axis.until)]
+    lane.height += WORDS_HEIGHT * any(band.has_room for band in lane.bands)
     if queue is None:
         return
     lane.note = f"{counted(queue.running, 'run')} going on" if queue.running else ""

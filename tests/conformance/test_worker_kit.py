@@ -50,6 +50,23 @@ async def test_a_worker_that_keeps_to_the_protocol_passes(command: list[str]) ->
     assert await play(command) == [Verdict(scene.name) for scene in SCENES]
 
 
+PROGRAM = """
+import json, sys, time
+payload = json.load(sys.stdin)["runs"][0]["payload"]
+time.sleep(payload.get("seconds", 0))
+sys.exit(payload["do"] != "complete")
+"""
+IN_SHELL = 'HORARIUM_API_KEY=$HORARIUM_KEY HEARTBEAT_SECONDS=0.7 exec sh "$0" "$HORARIUM_QUEUE" "$@"'
+BEYOND_AN_EXIT_STATUS = {"complete", "fail", "retry-after", "progress"}
+
+
+async def test_the_worker_in_shell_passes_all_that_an_exit_status_can_say() -> None:
+    worker = str(HERE.parents[1] / "examples" / "worker.sh")
+    scenes = [scene.name for scene in SCENES if scene.name not in BEYOND_AN_EXIT_STATUS]
+    command = ["sh", "-c", IN_SHELL, worker, sys.executable, "-S", "-c", PROGRAM]
+    assert await play(command, scenes) == [Verdict(scene) for scene in scenes]
+
+
 async def test_a_worker_that_ends_by_itself_is_told_with_its_last_words() -> None:
     (verdict,) = await play([sys.executable, "-c", "raise SystemExit('no module of that name')"], ["fail"])
     assert verdict.fault == "the worker ended by itself with status 1: no module of that name"

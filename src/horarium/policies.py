@@ -104,7 +104,8 @@ class Concurrency(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
     max: Annotated[int, Meta(ge=1, le=CONCURRENCY_MAX)] = 1
 
 
-UniquenessKey = Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH_MAX, pattern=r"^[\x21-\x7e]+(?!\n)$")]
+UniquenessKey = Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH_MAX)]
+"""Any text of up to 200 bytes."""
 
 
 class Until(StrEnum):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from horarium.clock import SECOND
 from horarium.errors import InvalidRequest
-from horarium.model import Run, State, Succeeded
+from horarium.model import Run, State, Succeeded, key_as_given
 from horarium.model.records import Record
 from horarium.operations.runs.one_offs import Added
 from horarium.operations.settling.settling import Settlement
@@ -116,7 +116,8 @@ async def test_many_at_once_say_what_became_of_each() -> None:
     [
         ({"unique": {"key": "k"}, "debounce": {"key": "k", "seconds": 1}}, "debounce: give one of unique and debounce"),
         ({"unique": {"key": "k", "for_seconds": 1, "until": "begun"}}, "give for_seconds or until, not both"),
-        ({"unique": {"key": "a b"}}, "unique.key"),
+        ({"unique": {"key": "ä" * 101}}, "unique.key: must be 1 to 200 bytes of text, not 202"),
+        ({"debounce": {"key": "\ud800", "seconds": 1}}, "debounce.key: it holds half of a surrogate pair"),
         ({"debounce": {"key": "k"}}, "debounce.seconds"),
     ],
 )
@@ -125,14 +126,33 @@ async def test_a_wrong_rule_is_refused(fields: Any, message: str) -> None:
         await add(World(), **fields)
 
 
+@pytest.mark.parametrize("key", ["Straße 7", "k\n\x00", "日本", "%20", "ä" * 100, "x" * 200])
+async def test_a_key_is_any_text_in_each_generation(key: str) -> None:
+    world, unique = World(), {"key": key, "until": "begun"}
+    for _ in range(3):
+        assert [(await add(world, unique=unique)).outcome for _ in range(2)] == ["created", "exists"]
+        run = await begin(world)
+        assert key_as_given(run.unique_key) == key
+    await add(world, debounce={"key": key, "seconds": 0})
+    assert (await begin(world)).attempt == 1
+
+
+async def test_a_later_generation_of_a_key_is_no_other_caller_s_key() -> None:
+    world, unique = World(), {"key": "k", "until": "begun"}
+    for _ in range(2):
+        await add(world, unique=unique)
+        await begin(world)
+    assert [(await add(world, unique_key=f"k {generation}")).new for generation in range(3)] == [True] * 3
+
+
 async def test_what_is_remembered_of_a_key_goes_with_its_runs() -> None:
     world, unique = World(), {"key": "k", "until": "begun"}
     for _ in range(3):
         await add(world, unique=unique, retention={"finished_seconds": 0})
         await end(world, await begin(world))
     assert await world.operations.one_offs.forget_keys(None) is None
-    names = ["unique/k"]
-    assert await world.store.get_records(names) == [Record(name="unique/k", body=b"", version=3)]
+    names = ["unique/=k"]
+    assert await world.store.get_records(names) == [Record(name="unique/=k", body=b"", version=3)]
     await world.store.prune_runs(world.clock.now(), 10)
     await world.operations.one_offs.forget_keys(None)
     assert await world.store.get_records(names) == [None]

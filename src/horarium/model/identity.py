@@ -64,20 +64,19 @@ def text_of(name: str) -> str:
         return name
 
 
-def callers_key(key: str) -> str:
+def callers_key(key: str, field: str = "unique_key") -> str:
     """The unique key that a caller chose for a one-off run, as it is stored: any text of up to `KEY_BYTES_MAX`. By its
     first character each kind of unique key has a name space of its own, so that no caller writes one of another kind:
-    those of retries and follow-ups begin with a letter or a digit. Raises InvalidRequest."""
+    those of retries and follow-ups begin with a letter or a digit. As stored it holds no space. Raises
+    InvalidRequest."""
     if _PLAIN_KEY.fullmatch(key):
         return f"={key}"
     try:
         size = len(key.encode())
     except UnicodeEncodeError:
-        raise InvalidRequest(
-            "unique_key: it holds half of a surrogate pair, which is no text", field="unique_key"
-        ) from None
+        raise InvalidRequest(f"{field}: it holds half of a surrogate pair, which is no text", field=field) from None
     if not 0 < size <= KEY_BYTES_MAX:
-        raise InvalidRequest(f"unique_key: must be 1 to {KEY_BYTES_MAX} bytes of text, not {size}", field="unique_key")
+        raise InvalidRequest(f"{field}: must be 1 to {KEY_BYTES_MAX} bytes of text, not {size}", field=field)
     return f"%{quote(key, safe='')}"
 
 
@@ -93,9 +92,10 @@ def trigger_key(job: str, key: str) -> str:
 
 def key_as_given(key: str | None) -> str | None:
     """A stored unique key as its caller knows it."""
-    if key is not None and key[0] == "%":
-        return unquote(key[1:])
-    return key[1:].partition(" ")[0] if key is not None and key[0] in "=@" else key
+    if key is None or key[0] not in "%=@":
+        return key
+    given = key[1:].partition(" ")[0]
+    return unquote(given) if key[0] == "%" else given
 
 
 def run_id(job_id: str, fire_at: Instant, cause: str = "") -> str:

@@ -21,10 +21,15 @@ def rule_of(unique_key: str | None, unique: Unique | None, debounce: Debounce | 
     return unique or debounce
 
 
+def stored_key(rule: Unique | Debounce) -> str:
+    """The key as it is stored. Raises InvalidRequest."""
+    return callers_key(rule.key, "debounce.key" if isinstance(rule, Debounce) else "unique.key")
+
+
 def generation_key(key: str, generation: int) -> str:
-    """The unique key of a run. A key that was given up goes on with the next generation, so that the run which had it
-    keeps its own. No caller's key holds a space."""
-    return callers_key(f"{key} {generation}" if generation else key)
+    """The unique key of a run, of one as it is stored. A key that was given up goes on with the next generation, so
+    that the run which had it keeps its own."""
+    return f"{key} {generation}" if generation else key
 
 
 def holds(run: Run, rule: Unique | Debounce, now: Instant) -> bool:

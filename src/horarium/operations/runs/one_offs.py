@@ -21,7 +21,7 @@ from horarium.operations.writing.context import Context
 from horarium.operations.writing.tracing import Tracing, asked_trace
 from horarium.policies import Debounce, Unique
 from horarium.ports import PAGE_MAX
-from horarium.rules.uniqueness import debounced, generation_key, holds, replacement, rule_of
+from horarium.rules.uniqueness import debounced, generation_key, holds, replacement, rule_of, stored_key
 from horarium.wire.definitions import TargetCheck
 from horarium.wire.one_offs import RunDefinition, run_of
 
@@ -125,11 +125,12 @@ class OneOffs:
         and a change that race one comes first: then the other finds nothing to take, or nothing that waits."""
         if isinstance(rule, Debounce):
             run = debounced(run, rule, run.created_at, self._clock.now())
+        key = stored_key(rule)
         for race in range(RACES_MAX):
             if race:
                 await pause_after(race, self._entropy)
-            record = await self._generation(rule.key)
-            wanted = replace(run, unique_key=generation_key(rule.key, record.version - 1))
+            record = await self._generation(key)
+            wanted = replace(run, unique_key=generation_key(key, record.version - 1))
             holder = await self._store.get_run_by_key(wanted.unique_key or "")
             if holder is None:
                 (wanted,) = await self._runs.lined_up([wanted])

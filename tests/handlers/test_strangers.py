@@ -31,6 +31,20 @@ async def test_a_scheduler_that_is_not_open_is_no_outage(tmp_path: Path) -> None
     assert not isinstance(raised.value, Outage)
 
 
+async def test_a_run_is_named_by_its_id_or_by_itself(scheduler: Scheduler) -> None:
+    scheduler.handler("one")(lambda run: run.log("said") or 1)
+    run = await scheduler.enqueue("one")
+    with pytest.raises(TimeoutError, match=f"run {run.id} is still pending: after 0 s"):
+        await scheduler.wait_for(run, timeout=0)
+    await scheduler.start()
+    assert await scheduler.wait_for(run, timeout=30) == await scheduler.get_run(run)
+    assert (await scheduler.result(run), len(await scheduler.run_log(run))) == (1, 1)
+    cancelled = await scheduler.cancel_run(await scheduler.enqueue("one", delay="1h"))
+    assert (cancelled.state, (await scheduler.retry_run(cancelled)).state) == (State.CANCELLED, State.PENDING)
+    with pytest.raises(InvalidRequest, match="run_id: expected a run or its id, not 7"):
+        await scheduler.wait_for(7)  # type: ignore[arg-type]
+
+
 async def test_a_result_that_is_cut_is_told(scheduler: Scheduler, caplog: pytest.LogCaptureFixture) -> None:
     scheduler.handler("long")(lambda run: "x" * 70_000)
     await scheduler.start()

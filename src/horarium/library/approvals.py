@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from horarium.library.named import Part, in_name_of_actor
-from horarium.library.values import Run
+from horarium.library.values import Run, id_of
 from horarium.operations.bounds.listing import pages_of
 from horarium.ports import PAGE_MAX
 from horarium.wire.approvals import ApprovalView, Decision, approval_view
@@ -21,7 +21,7 @@ class ApprovalMethods(Part):
     @in_name_of_actor
     async def decide(
         self,
-        run_id: str,
+        run_id: Run | str,
         decision: Decision,
         reason: str | None = None,
         *,
@@ -30,4 +30,4 @@ class ApprovalMethods(Part):
         """Let a run begin that waits for it, or not; or say how many of the fire times run that a job missed (`none`,
         `latest`, `all`): the first of their rows. Raises NotFound, AlreadyDecided, and Forbidden where who acts
         asked for it and the job wants four eyes."""
-        return Run(await self._operations.approving.decide(run_id, decision, reason))
+        return Run(await self._operations.approving.decide(id_of(run_id), decision, reason))

@@ -12,7 +12,7 @@ from msgspec import Struct
 from horarium.clock import to_datetime, to_instant
 from horarium.errors import InvalidRequest, StateConflict
 from horarium.library.named import Part
-from horarium.library.values import Run, Stats, stats_of
+from horarium.library.values import Run, Stats, id_of, stats_of
 from horarium.model import State, in_wall_time, shown_state
 from horarium.operations.runs.logs import LINES_MAX
 from horarium.triggers.words import nearest, quote
@@ -58,22 +58,22 @@ def states_of(given: State | str | Sequence[State | str]) -> frozenset[State]:
 class Looking(Part):
     """Runs, looked at closely."""
 
-    async def wait_for(self, run_id: str, timeout: float | timedelta | None = None) -> Run:
+    async def wait_for(self, run_id: Run | str, timeout: float | timedelta | None = None) -> Run:
         """The run, once it is over: completed, failed, cancelled or skipped. `timeout` in seconds; left out: wait on.
         Raises NotFound, and TimeoutError where it is not over by then; the run goes on."""
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        run = await self._operations.waiting.until_over(run_id, seconds)
+        run = await self._operations.waiting.until_over(id_of(run_id), seconds)
         if not run.finished:
             over = "the scheduler stopped" if seconds is None else f"after {seconds:g} s"
-            raise TimeoutError(f"run {run_id} is still {shown_state(run)}: {over}")
+            raise TimeoutError(f"run {run.id} is still {shown_state(run)}: {over}")
         return Run(run)
 
-    async def run_log(self, run_id: str) -> list[LogLine]:
+    async def run_log(self, run_id: Run | str) -> list[LogLine]:
         """All that a run has said so far, as far as it is kept. Raises NotFound."""
         found: list[LogLine] = []
         after: int | None = 0
         while after is not None:
-            page = await self._operations.logs.read(run_id, after, LINES_MAX)
+            page = await self._operations.logs.read(id_of(run_id), after, LINES_MAX)
             found += [LogLine(to_datetime(line.at), line.stream, line.text) for line in page.lines]
             after = page.next_line if page.lines else None
         return found
@@ -88,7 +88,7 @@ class Looking(Part):
         """What a completed run has returned, read again and converted to a type: `await scheduler.result(run,
         as_=Report)`. Raises NotFound; StateConflict for one that is not completed, with its state and its error; and
         InvalidRequest for a result that is not of this type."""
-        found = await self._operations.runs.get_run(run if isinstance(run, str) else run.id)
+        found = await self._operations.runs.get_run(id_of(run))
         if found.state is not State.COMPLETED:
             error = "" if found.error is None else f": {found.error}"
             raise StateConflict(f"run {found.id} has no result: it is {found.state}{error}")

@@ -47,7 +47,7 @@ from horarium.library.program import Hook, Program, call_hooks
 from horarium.library.queues import QueueMethods
 from horarium.library.rates import RateMethods
 from horarium.library.tasks import Decorator, Enqueued, HandlerOptions
-from horarium.library.values import Job, Page, Run, jobs_page, runs_page
+from horarium.library.values import Job, Page, Run, id_of, jobs_page, runs_page
 from horarium.model import Job as StoredJob
 from horarium.model import State, in_wall_time
 from horarium.model.identity import is_run_id
@@ -395,9 +395,9 @@ class Scheduler(
 
     # ---- runs
 
-    async def get_run(self, run_id: str) -> Run:
+    async def get_run(self, run_id: Run | str) -> Run:
         """The run of that id. Raises NotFound."""
-        return Run(in_wall_time(await self._operations.runs.get_run(run_id), self._operations.clock))
+        return Run(in_wall_time(await self._operations.runs.get_run(id_of(run_id)), self._operations.clock))
 
     async def list_runs(
         self,
@@ -423,13 +423,15 @@ class Scheduler(
         return runs_page(await self._operations.runs.list_runs(where, after, limit), self._operations.clock)
 
     @in_name_of_actor
-    async def cancel_run(self, run_id: str, reason: str = "cancelled by request", *, actor: str | None = None) -> Run:
+    async def cancel_run(
+        self, run_id: Run | str, reason: str = "cancelled by request", *, actor: str | None = None
+    ) -> Run:
         """Cancel a pending run at once; ask a running one to stop."""
-        cancelled = await self._operations.runs.cancel_run(run_id, reason)
+        cancelled = await self._operations.runs.cancel_run(id_of(run_id), reason)
         return Run(in_wall_time(cancelled, self._operations.clock))
 
     @in_name_of_actor
-    async def retry_run(self, run_id: str, payload: Any = None, *, actor: str | None = None) -> Run:
+    async def retry_run(self, run_id: Run | str, payload: Any = None, *, actor: str | None = None) -> Run:
         """A new run for the work of one that failed or was cancelled; `payload`: in place of its own."""
         encoded = None if payload is None else encode("payload", payload)
-        return Run(await self._operations.runs.retry_run(run_id, encoded))
+        return Run(await self._operations.runs.retry_run(id_of(run_id), encoded))

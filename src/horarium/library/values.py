@@ -20,6 +20,7 @@ import msgspec
 
 from horarium import model, ports
 from horarium.clock import Clock, to_datetime
+from horarium.errors import InvalidRequest
 from horarium.model import Cause, Disposition, Follow, JobState, Occasion, RunPolicy, State, Target, shown_state
 from horarium.policies import Approval, CatchUp, Concurrency, Overlap, Rate, Retention, Retry, Timeouts
 from horarium.rules.calendars import without_days
@@ -183,6 +184,15 @@ class Job(Value):
         following = f"next {self.next_fire_at:%Y-%m-%d %H:%M:%S}Z" if self.next_fire_at else "no fire time ahead"
         state = following if self.state is JobState.ENABLED else self.state
         return f"<Job {self.name!r} {self.words}, {self.queue}, {state}>"
+
+
+def id_of(run: Run | str) -> str:
+    """The id of a run that is given as such, or by its id. Raises InvalidRequest."""
+    if isinstance(run, Run):
+        return run.id
+    if not isinstance(run, str):
+        raise InvalidRequest(f"run_id: expected a run or its id, not {run!r}", field="run_id")
+    return run
 
 
 class Run(Value):

@@ -4,25 +4,27 @@
     DATABASE_URL=postgresql://localhost/orders uvicorn orders:app
 
 An order and the run that confirms it are written in one transaction. Each handler has a session of its own, and so have
-the routes. The report of a day is made every night, and can be asked for.
+the routes. The report of a day is made every night, and can be asked for. Invoices are computed in a process of their
+own; a letter to all customers is a batch, at the pace of the mail server; the search follows once edits are over.
 """
 
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from horarium import Discard, NotFound, Run, RunContext, Scheduler, StateConflict, cron
+from horarium import Defer, Discard, NotFound, Run, RunContext, Scheduler, StateConflict, cron
 from horarium.contrib.starlette import lifespan, scheduler_of
 
 URL = os.environ.get("DATABASE_URL", "postgresql://localhost/orders")
@@ -48,6 +50,7 @@ class Order(Base):
     customer: Mapped[str]
     cents: Mapped[int]
     day: Mapped[date]
+    note: Mapped[str] = mapped_column(default="")
     confirmed: Mapped[bool] = mapped_column(default=False)
 
 
@@ -62,6 +65,8 @@ class Report:
 
 # ---- the work
 
+index: dict[int, str] = {}
+"""What the search finds. It lives in each process, as an example."""
 session_of_run: ContextVar[AsyncSession] = ContextVar("session_of_run")
 
 
@@ -86,6 +91,43 @@ async def confirm(run: RunContext, order: int) -> str:
     return found.customer
 
 
+def is_worth_it(run: RunContext, error: BaseException) -> bool | float | None:
+    """A mail server that is busy is asked again after 20 s; else as `retry` says."""
+    return 20.0 if "busy" in str(error) else None
+
+
+@scheduler.handler(
+    queue="mail", rate="mail=600/1m", fair="{args.customer}", unique={"key": "{args.letter} to {args.customer}"},
+    concurrency={"key": "mail server", "max": 5}, retry_if=is_worth_it, labels={"kind": "letter"},
+)  # fmt: skip
+async def write(run: RunContext, letter: str, customer: str) -> str:
+    """Write a letter to a customer, no matter how often it is asked for; not on a Sunday."""
+    if run.due_at.weekday() == 6 and "urgent" not in letter:
+        raise Defer(run.due_at + timedelta(days=1))
+    await run.progress({"writing to": customer})
+    return customer
+
+
+@scheduler.handler(retry_for=OSError)
+async def written(run: RunContext, batch: str, total: int, completed: int, **others: Any) -> dict[str, int]:
+    """All letters are written, or have failed."""
+    run.log("batch %s: %d of %d", batch, completed, total)
+    return {"letters": total, "written": completed}
+
+
+@scheduler.handler(pool="process", timeouts={"execution_seconds": 20}, retention={"finished_seconds": 3600})
+def invoice(order: int, customer: str, cents: int) -> dict[str, Any]:
+    """Compute an invoice: in a process of its own, so that it keeps nobody from being answered."""
+    text = f"Invoice {order}\n{customer}\n{cents / 100:.2f} EUR\n"
+    return {"order": order, "checksum": zlib.crc32(text.encode() * 100_000)}
+
+
+@scheduler.handler()
+async def search(run: RunContext, order: int, note: str) -> None:
+    """Let an order be found by its note."""
+    index[order] = note
+
+
 @scheduler.handler(give_up_on=ValueError)
 async def report(day: date) -> Report:
     """Count the orders of a day."""
@@ -95,6 +137,21 @@ async def report(day: date) -> Report:
         )
     ).one()
     return Report(day, orders, int(cents))
+
+
+@scheduler.on_startup
+async def remember() -> None:
+    """The tables are there before the first run and the first request, and the index is as it was."""
+    async with engine.begin() as connection:
+        await connection.run_sync(Base.metadata.create_all)
+    async with sessions() as session:
+        index.update({order.id: order.note for order in await session.scalars(select(Order).where(Order.note != ""))})
+
+
+@scheduler.on_shutdown
+async def forget() -> None:
+    """Once the last run has ended."""
+    index.clear()
 
 
 @scheduler.job(cron("15 0 * * *", timezone="Europe/Berlin"), overlap="skip")
@@ -108,10 +165,8 @@ async def nightly(run: RunContext) -> None:
 
 
 @asynccontextmanager
-async def with_tables(app: FastAPI) -> AsyncIterator[None]:
-    """The tables are there before the first request."""
-    async with engine.begin() as connection:
-        await connection.run_sync(Base.metadata.create_all)
+async def with_engine(app: FastAPI) -> AsyncIterator[None]:
+    """Its connections are closed after the last request."""
     yield
     await engine.dispose()
 
@@ -122,7 +177,7 @@ async def new_session() -> AsyncIterator[AsyncSession]:
         yield session
 
 
-app = FastAPI(lifespan=lifespan(scheduler, inner=with_tables))
+app = FastAPI(lifespan=lifespan(scheduler, inner=with_engine))
 Session = Annotated[AsyncSession, Depends(new_session, scope="function")]
 Jobs = Annotated[Scheduler, Depends(scheduler_of)]
 
@@ -146,6 +201,49 @@ async def show_order(order: int, session: Session) -> dict[str, str | int | bool
     if found is None:
         raise HTTPException(404, f"there is no order {order}")
     return {"customer": found.customer, "cents": found.cents, "confirmed": found.confirmed}
+
+
+@app.put("/orders/{order}/note", status_code=202)
+async def note(order: int, text: str, session: Session) -> Run:
+    """Edit an order's note. It is found by the last of many edits, once they are over."""
+    found = await session.get(Order, order)
+    if found is None:
+        raise HTTPException(404, f"there is no order {order}")
+    found.note = text
+    edits = {"key": f"note of {order}", "seconds": 0.2, "max_seconds": 10}
+    return await search.with_options(debounce=edits).enqueue(order=order, note=text)
+
+
+@app.get("/search")
+async def find(text: str) -> list[int]:
+    """The orders whose note has this text."""
+    return [order for order, note in index.items() if text in note]
+
+
+@app.post("/letters", status_code=202)
+async def send_letters(letter: str, session: Session, jobs: Jobs) -> dict[str, str]:
+    """Write to each customer once, and count the letters at the end."""
+    customers = await session.scalars(select(Order.customer).distinct())
+    async with jobs.batch(letter, on_finished=written) as batch:
+        for customer in customers:
+            await batch.enqueue(write, {"letter": letter, "customer": customer})
+    return {"batch": batch.id}
+
+
+@app.get("/letters/{batch}")
+async def show_letters(batch: str, jobs: Jobs) -> dict[str, Any]:
+    """How far it is, once it is over or after a little."""
+    return await jobs.wait_for_batch(batch, timeout=10)
+
+
+@app.get("/invoices/{order}")
+async def show_invoice(order: int, session: Session, jobs: Jobs) -> Any:
+    """An invoice, computed now."""
+    found = await session.get(Order, order)
+    if found is None:
+        raise HTTPException(404, f"there is no order {order}")
+    run = await invoice.enqueue(order=order, customer=found.customer, cents=found.cents)
+    return await jobs.result(await jobs.wait_for(run, timeout=20))
 
 
 @app.post("/reports/{day}", status_code=202)

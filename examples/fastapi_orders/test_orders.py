@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from datetime import date
 
 import pytest
-from orders import engine, report, scheduler
+from orders import engine, report, scheduler, write, written
 
-from horarium import WrongArguments
+from horarium import Defer, WrongArguments
 from horarium.testing import assert_enqueued, perform, travel
 
 
@@ -26,6 +26,24 @@ async def test_there_is_a_report_of_each_day_also_where_the_clocks_change() -> N
         assert clock.ran("nightly") == ["2027-03-28T00:15+01:00", "2027-03-29T00:15+02:00"]
         assert_enqueued(scheduler, report, {"day": date(2027, 3, 27)}, count=1)
         assert {run.state for run in clock.runs("report")} == {"completed"}
+
+
+async def test_a_letter_is_written_once_and_the_batch_is_counted() -> None:
+    async with travel(scheduler, "2027-03-29T09:00Z") as clock:
+        for _ in range(2):
+            async with scheduler.batch("hello", on_finished=written) as batch:
+                for customer in ("a@example.com", "b@example.com"):
+                    await batch.enqueue(write, {"letter": "hello", "customer": customer})
+            await clock.advance("1m")
+        assert sorted(run.to_dict()["result"] for run in clock.runs("write")) == ["a@example.com", "b@example.com"]
+        assert [run.to_dict()["result"]["written"] for run in clock.runs("written")] == [2, 0]
+
+
+async def test_a_letter_rests_on_sundays() -> None:
+    args = {"letter": "hello", "customer": "a@example.com"}
+    with pytest.raises(Defer):
+        await perform(scheduler, write, args, fire_at="2027-03-28T09:00Z")
+    assert await perform(scheduler, write, args, fire_at="2027-03-29T09:00Z") == "a@example.com"
 
 
 async def test_a_report_is_of_a_day() -> None:

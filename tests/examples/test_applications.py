@@ -22,7 +22,7 @@ from tests.stores.postgres_server import new_database
 from tests.waiting import PATIENCE, eventually
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-LINES_MAX = 250
+LINES_MAX = 320
 
 
 class Application:
@@ -71,8 +71,16 @@ def test_an_application_of_fastapi_and_sqlalchemy(postgres_server: Postgres, tmp
         eventually(lambda: ask(f"{url}/orders/{made['order']}")["confirmed"])
         run = ask(f"{url}/reports/2027-03-27", method="POST")
         assert ask(f"{url}/reports/{run['id']}") == {"day": "2027-03-27", "orders": 1, "cents": 995}
+        for text in ("blue", "green"):
+            ask(f"{url}/orders/{made['order']}/note?text={text}", method="PUT")
+        eventually(lambda: ask(f"{url}/search?text=green") == [made["order"]])
+        assert ask(f"{url}/search?text=blue") == []
+        assert ask(f"{url}/invoices/{made['order']}")["order"] == made["order"]
+        batch = ask(f"{url}/letters?letter=urgent", method="POST")["batch"]
+        shown = ask(f"{url}/letters/{batch}")
+        assert (shown["state"], shown["total"], shown["completed"]) == ("finished", 1, 1)
     plugins = ("-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-W", "ignore")
-    assert "2 passed" in application.run("-m", "pytest", "-q", *plugins)
+    assert "4 passed" in application.run("-m", "pytest", "-q", *plugins)
 
 
 def test_an_application_of_django(postgres_server: Postgres, tmp_path: Path) -> None:

@@ -354,3 +354,17 @@ async def test_a_one_off_run_has_labels_of_its_own(scheduler: Scheduler) -> None
     assert seen == [{"team": "billing"}, {"team": "sales"}]
     with pytest.raises(InvalidRequest, match=r"labels"):
         await scheduler.enqueue(send, labels={"no good": "x"})
+
+
+async def test_the_unique_key_of_a_handler_holds_in_batches_too(scheduler: Scheduler) -> None:
+    scheduler.handler("greet", unique={"key": "to {args.name}"})(lambda run: None)
+    scheduler.handler("count", unique={"key": "n", "until": "finished"})(lambda run: None)
+    names = [{"name": name} for name in ("Kim", "Straße 7", "Kim")]
+    async with scheduler.batch() as batch:
+        await batch.enqueue_many("greet", names)
+        again = await batch.enqueue("greet", names[1])
+        with pytest.raises(InvalidRequest, match="unique: a run of a batch holds its key for as long as it is kept"):
+            await batch.enqueue("count")
+        await batch.enqueue("count", unique_key="mine")
+    assert (await scheduler.get_batch(batch.id))["total"] == 3
+    assert await scheduler.enqueue("greet", names[1]) == again

@@ -51,6 +51,8 @@ async def right(run: RunContext) -> None:
     made: Run = await send.enqueue(to="a")
     await send.enqueue("a", copies=2)
     await send.with_options(delay="5s", unique_key="k").enqueue("a", 2)
+    await send.with_options(debounce={"key": "k", "seconds": 1}).enqueue("a")
+    await send.with_options(unique={"key": "k", "until": "begun"}).enqueue("a")
     await alone.enqueue(to="a")
     await tick.enqueue()
     report: Report = await send(run, "a")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from horarium.clock import DAY, SECOND
-from horarium.errors import Outage, StateConflict
+from horarium.errors import Conflict, Outage, StateConflict
 from horarium.model import Failed, Run, State, Succeeded
 from horarium.model.batches import BATCH, BATCH_ENDS, BATCH_RUNS, Batch, BatchFollow, BatchOccasion, BatchOn
 from horarium.model.records import RecordFilter
@@ -122,6 +122,13 @@ async def test_a_run_whose_key_is_held_stays_outside() -> None:
     assert ([run.id for run in page.items], page.next_after) == ([first.id], "1")
     rest = await world.operations.batches.runs(batch.id, "1", 9)
     assert [run.id for run in rest.items] == [again[1].id]
+
+
+async def test_two_runs_with_one_key_are_refused_together() -> None:
+    world = World()
+    with pytest.raises(Conflict, match="unique_key: two of these runs have the same"):
+        await world.operations.batches.create(None, {}, await world.rows(2, unique_key="k"))
+    assert (await world.store.list_runs(RunFilter(queue=ROWS), None, 9)).items == ()
 
 
 async def test_failed_runs_done_again_open_the_batch_again() -> None:

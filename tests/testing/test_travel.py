@@ -102,6 +102,14 @@ async def test_a_time_limit_ends_an_attempt_at_its_instant(scheduler: Scheduler)
         assert (run.state, run.error) == ("failed", "timed out: not done within 600 s; its lease was given up")
 
 
+async def test_what_is_called_at_the_start_may_wait(scheduler: Scheduler) -> None:
+    scheduler.on_startup(lambda: asyncio.sleep(0.01))
+    with_jobs(scheduler, 1)
+    async with travel(scheduler, "2027-01-01T00:00Z") as clock:
+        await clock.advance("4h")
+        assert [run.state for run in clock.runs("job-0")] == ["completed"]
+
+
 async def test_threads_and_sockets_are_waited_for_and_no_time_passes_beside_them(scheduler: Scheduler) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(await reader.readline())

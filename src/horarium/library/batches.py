@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 import msgspec
+from msgspec.structs import replace
 
 from horarium.delivery.handler import HandlerFunction
 from horarium.errors import InvalidRequest
@@ -21,7 +22,9 @@ from horarium.model import Run as StoredRun
 from horarium.model.batches import Batch as StoredBatch
 from horarium.model.batches import BatchFollow, BatchOccasion, BatchOn, BatchState
 from horarium.operations.runs.waiting import RUN_WAIT_SECONDS_MAX
+from horarium.policies import Unique
 from horarium.ports import BATCH_MAX, PAGE_MAX
+from horarium.rules.uniqueness import stored_key
 from horarium.wire.batches import batch_view
 
 P = ParamSpec("P")
@@ -114,11 +117,23 @@ class BatchMethods(Enqueuing):
         *,
         actor: str | None = None,
     ) -> list[StoredRun]:
-        runs = await self._placed(self._one_offs(name, args, how, unique_key), None)
+        runs = [self._keyed(run) for run in self._one_offs(name, args, how, unique_key)]
+        runs = await self._placed(runs, None)
         added: list[StoredRun] = []
-        for start in range(0, len(runs), BATCH_MAX):
-            added += (await self._operations.batches.add(id, runs[start : start + BATCH_MAX]))[1]
+        size = 1 if runs and runs[0].unique_key is not None else BATCH_MAX  # of two with one key the first counts
+        for start in range(0, len(runs), size):
+            added += (await self._operations.batches.add(id, runs[start : start + size]))[1]
         return added
+
+    def _keyed(self, run: StoredRun) -> StoredRun:
+        """With the key of its handler's `unique`. Raises InvalidRequest for a rule that a batch can't keep."""
+        rule = self._program.unique(run.queue.removeprefix("handler/"), run.payload)
+        if rule is None or run.unique_key is not None:
+            return run
+        if rule != Unique(rule.key):
+            message = "a run of a batch holds its key for as long as it is kept; give this one a unique_key"
+            raise InvalidRequest(f"unique: {message}", field="unique")
+        return replace(run, unique_key=stored_key(rule))
 
 
 class Batch:

@@ -17,7 +17,7 @@ from horarium.delivery.handler import Errors, HandlerFunction, Judge
 from horarium.errors import WrongArguments
 from horarium.library.one_offs import RunFields
 from horarium.library.values import Run
-from horarium.policies import Concurrency, Retry, Unique
+from horarium.policies import Concurrency, Debounce, Retry, Unique
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,6 +30,8 @@ class TaskOptions(RunFields, total=False):
     """How the runs of a task are made: the keyword arguments of `enqueue`."""
 
     unique_key: str | None
+    unique: Unique | Mapping[str, Any] | None
+    debounce: Debounce | Mapping[str, Any] | None
     connection: Any
     actor: str | None
 

@@ -91,6 +91,9 @@ class Batches:
     async def _filled(self, to: Batch | str, runs: Sequence[Run]) -> tuple[Batch, list[Run]]:
         assert len(runs) <= BATCH_MAX, len(runs)
         require_reach(*runs)
+        keys = [run.unique_key for run in runs if run.unique_key is not None]
+        if len(set(keys)) < len(keys):
+            raise Conflict("unique_key: two of these runs have the same", field="unique_key")
         held: dict[str, Run] = {}
         for race in range(RACES_MAX):
             if race:
@@ -123,10 +126,8 @@ class Batches:
         return await self._batching.write(after, stored, now, runs=members, pages=pages, told=line)
 
     async def _holders(self, runs: Sequence[Run]) -> dict[str, Run]:
-        """The runs that hold the unique keys of these, by the ids of these. Raises Conflict for a key twice."""
+        """The runs that hold the unique keys of these, by the ids of these."""
         keyed = [run for run in runs if run.unique_key is not None]
-        if len({run.unique_key for run in keyed}) < len(keyed):
-            raise Conflict("unique_key: two of these runs have the same", field="unique_key")
         found = [(run, await self._store.get_run_by_key(run.unique_key or "")) for run in keyed]
         for run, holder in found:
             if holder is not None:

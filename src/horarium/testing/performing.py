@@ -24,6 +24,7 @@ from horarium.library.scheduler import Scheduler
 from horarium.library.sync import SyncScheduler
 from horarium.model import Cause, Failed, Outcome, Run, State
 from horarium.testing.swapping import at_once
+from horarium.testing.travelling import moment_of
 
 RUN = "00000000-0000-7000-8000-000000000001"
 
@@ -75,7 +76,7 @@ def perform(
     args: Mapping[str, Any] | None = None,
     *,
     attempt: int = 1,
-    fire_at: datetime | None = None,
+    fire_at: datetime | str | None = None,
     cancelled: bool = False,
 ) -> Any: ...
 
@@ -87,7 +88,7 @@ def perform(
     args: Mapping[str, Any] | None = None,
     *,
     attempt: int = 1,
-    fire_at: datetime | None = None,
+    fire_at: datetime | str | None = None,
     cancelled: bool = False,
 ) -> Coroutine[Any, Any, Any]: ...
 
@@ -98,7 +99,7 @@ def perform(
     args: Mapping[str, Any] | None = None,
     *,
     attempt: int = 1,
-    fire_at: datetime | None = None,
+    fire_at: datetime | str | None = None,
     cancelled: bool = False,
 ) -> Any:
     """Call one handler (its name, or its function) as a run with these args would: what it returned. To be awaited with
@@ -108,7 +109,7 @@ def perform(
     registered = inner._program.registered(handler)
     if registered is None:
         raise NotFound(f"perform: no handler {handler!r} is registered with this scheduler")
-    at = to_instant(fire_at or datetime.now(UTC))
+    at = to_instant(moment_of(fire_at or datetime.now(UTC)))
     run = Run(
         id=RUN, queue=f"handler/{registered.name}", fire_at=at, due_at=at, created_at=at, started_at=at,
         state=State.RUNNING, attempt=attempt, token=1, cause=Cause.ENQUEUED, payload=encode_args(args or {}),

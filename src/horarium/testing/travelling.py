@@ -146,7 +146,10 @@ class Travelled:
         return self._scheduler._runtime._assembly
 
     def _busy(self) -> bool:
-        return any(each.busy for each in self._assembly().deliveries if isinstance(each, HandlerDelivery))
+        assembly = self._assembly()  # none yet while functions of `on_startup` wait
+        return assembly is not None and any(
+            each.busy for each in assembly.deliveries if isinstance(each, HandlerDelivery)
+        )
 
     def _occupied(self) -> bool:
         return any(each.attempts for each in self._assembly()._performing)

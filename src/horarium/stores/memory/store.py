@@ -151,8 +151,12 @@ class MemoryStore:
 
     async def write_whole(self, whole: Whole, steady: Instant) -> bool:
         jobs, names, records = self._space.jobs, self._space.found_jobs.ids, self._space.beside.records
+        keys = [run.unique_key for run in whole.runs if run.unique_key is not None]
         refused = (
-            any(jobs.get(plan.job.id) is None or jobs[plan.job.id].version != plan.job.version for plan in whole.plans)
+            len(set(keys)) < len(keys)
+            or any(
+                jobs.get(plan.job.id) is None or jobs[plan.job.id].version != plan.job.version for plan in whole.plans
+            )
             or any(job.id in jobs or job.name in names for job in whole.jobs)
             or any(_version_of(records.get(change.record.name)) != change.expected for change in whole.records)
             or any(run.id in self._space.runs or run.unique_key in self._space.identities.by_key for run in whole.runs)

@@ -52,6 +52,8 @@ class WholeContract(StoreUnderTest):
         assert await store.write_whole(Whole(runs=(ALONE,)), NOW)
         assert not await store.write_whole(Whole(runs=(ALONE, KEYED)), NOW)
         assert await store.get_runs([ALONE.id, KEYED.id]) == [ALONE, None]
+        assert not await store.write_whole(Whole(runs=(KEYED, a_run(7, unique_key="mine"))), NOW)
+        assert await store.get_runs([KEYED.id, a_run(7).id]) == [None, None]
 
     async def test_an_empty_whole_is_written(self, store: Store) -> None:
         assert await store.write_whole(Whole(), NOW)

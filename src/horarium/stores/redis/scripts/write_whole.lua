@@ -19,8 +19,10 @@ local new_ids = values_of(ARGV[12])
 for _, id in ipairs(new_ids) do
   if call('HEXISTS', RUNS, id) == 1 then return 0 end
 end
+local keys = {}
 for _, key in ipairs(values_of(ARGV[14])) do
-  if call('HEXISTS', UNIQUE, key) == 1 then return 0 end
+  if keys[key] or call('HEXISTS', UNIQUE, key) == 1 then return 0 end
+  keys[key] = true
 end
 commit_plans(tonumber(ARGV[1]), job_ids, values_of(ARGV[3]), ARGV[4])
 add_jobs(tonumber(ARGV[5]), ARGV[6])

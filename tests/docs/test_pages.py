@@ -66,6 +66,14 @@ def test_a_page_begins_with_an_example(page: Path) -> None:
         assert re.search(r"^(```|    \S)", "\n".join(shown), re.MULTILINE), f"{page.name} begins with rules"
 
 
+def test_a_page_says_its_purpose_before_all_else() -> None:
+    """The first paragraph is prose, of one sentence or more, and no code, table or list."""
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if "adr" not in page.parts]
+    without = [page.name for page in pages if not re.match(r"# .+\n\n[A-Z0-9`].{30,}", page.read_text())]
+    assert len(pages) > 90
+    assert not [name for name in without if name != "index.md"], without
+
+
 def test_every_service_is_in_the_overview() -> None:
     sources = [path.read_text() for path in (ROOT / "src/horarium/services").rglob("*.py")]
     written = {

@@ -47,7 +47,9 @@ class MemoryDatabase:
 
     def space(self, namespace: str) -> Space:
         """The data of a namespace, empty at first."""
-        return self._spaces.setdefault(namespace, Space())
+        if namespace not in self._spaces:
+            self._spaces[namespace] = Space()
+        return self._spaces[namespace]
 
 
 class MemoryStore:

@@ -80,3 +80,24 @@ async def test_a_view_is_kept_for_the_one_who_saved_it(api: Api, monkeypatch: py
     await ann.open("/runs?job=x&state=failed")
     assert "Save this view" in ann.text
     assert (await ann.post("/views/remove", name="Failures of <x>")).status == 404
+
+
+async def test_a_view_of_the_team_is_seen_by_all_and_changed_by_those_who_may_change_jobs() -> None:
+    locked = Api([KEY], pages=True)
+    ann = await signed_in(locked, await a_key(locked, "ann", "editor"))
+    bob = await signed_in(locked, await a_key(locked, "bob", "viewer"))
+    await ann.open("/runs?state=failed")
+    assert "For everyone who signs in" in ann.text
+    assert (await ann.post("/views", name="Night", to="/runs?state=failed", shared="1")).status == 303
+    await bob.open("/runs?state=failed")
+    assert ">Night</a>" in bob.page
+    assert "Forget the view" not in bob.text
+    await bob.open("/runs?job=x")
+    assert "For everyone" not in bob.text
+    assert (await bob.post("/views", name="Mine", to="/runs?job=x", shared="1")).status == 403
+    assert (await bob.post("/views/remove", name="Night", shared="1")).status == 403
+    await ann.open("/runs?state=failed")
+    assert "Forget the view Night" in ann.text
+    assert (await ann.post("/views/remove", name="Night", shared="1")).status == 303
+    await bob.open("/runs")
+    assert "Night" not in bob.text

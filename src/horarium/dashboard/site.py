@@ -78,6 +78,11 @@ class Visit(Struct, kw_only=True):
         """Whether the visitor has this scope."""
         return Scope(scope) in (self.scopes or self.principal.scopes)
 
+    @property
+    def may_share(self) -> bool:
+        """Whether the visitor may save views that everyone sees."""
+        return self.may(Scope.JOBS_WRITE) and not self.principal.bound
+
     def text(self, name: str) -> str:
         """A field of the form, or of the query."""
         if name in self.form:

@@ -1,4 +1,4 @@
-"""One search for everything that has a page, with what can be done to it; and the views that a person keeps by name.
+"""One search for everything that has a page, with what can be done to it; and the views that are kept by name.
 
 The palette, which a key opens on every page, shows the list of this page: it is one search, with and without a script.
 """
@@ -17,7 +17,7 @@ from horarium.dashboard.formats import counted
 from horarium.dashboard.frame import shown_pages
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.views.jobs import Jobs, read_search
-from horarium.errors import NotFound
+from horarium.errors import Forbidden, NotFound
 from horarium.model import Job
 from horarium.model.identity import is_run_id
 from horarium.operations.facade import Operations
@@ -132,12 +132,19 @@ class Search:
 
     async def save(self, visit: Visit) -> Answer:
         name, to = visit.text("name").strip(), visit.text("to")
-        await self._saved.save(visit.principal, name, to)
+        await self._saved.save(visit.principal, name, to, shared=_shared(visit))
         return Went(to, f"The view {name} is kept.")
 
     async def remove(self, visit: Visit) -> Answer:
-        view = await self._saved.remove(visit.principal, visit.text("name"))
+        view = await self._saved.remove(visit.principal, visit.text("name"), shared=_shared(visit))
         return Went(view.to, f"The view {view.name} is kept no longer.")
+
+
+def _shared(visit: Visit) -> bool:
+    """Whether the form is about a view of the team. Raises Forbidden."""
+    if visit.text("shared") and not visit.may_share:
+        raise Forbidden("a view of the team takes the scope jobs:write, bound to no label or queue", [])
+    return bool(visit.text("shared"))
 
 
 def _offer(offer: tuple[str, str, Scope, str], job: Job) -> Hit:

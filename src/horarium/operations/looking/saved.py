@@ -1,4 +1,4 @@
-"""Saved views: filters of lists that a person keeps by name. Each sees their own; who shares one sends its address."""
+"""Saved views: filters of lists that are kept by name, for one person, or for everyone who signs in."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ PREFIX = "view/"
 NAME_CHARS_MAX = 60
 ADDRESS_CHARS_MAX = 1_000
 VIEWS_MAX = 50
-"""Of one person."""
+"""Of one person, and of the team."""
+TEAM = f"{PREFIX}team/"
 
 
 class SavedView(Struct, frozen=True):
@@ -26,6 +27,7 @@ class SavedView(Struct, frozen=True):
 
     name: str
     to: str
+    shared: bool = False
 
 
 _decode = msgspec.json.Decoder(SavedView).decode
@@ -38,29 +40,34 @@ class SavedViews:
         self._store, self._clock, _, _ = context
 
     async def of(self, person: Principal, path: str = "") -> list[SavedView]:
-        """Those of a person, by name; with `path`, those of this page alone."""
-        found = await self._store.list_records(RecordFilter(_prefix(person)), None, VIEWS_MAX)
-        views = [_decode(record.body) for record in found.items]
+        """Those of a person, then those of the team, by name; with `path`, those of this page alone."""
+        views = [*await self._under(_prefix(person)), *await self._under(TEAM)]
         return [view for view in views if not path or view.to.partition("?")[0] == path]
 
-    async def save(self, person: Principal, name: str, to: str) -> None:
-        """Keep this address under that name, instead of an earlier one. Raises InvalidRequest."""
+    async def _under(self, prefix: str) -> list[SavedView]:
+        found = await self._store.list_records(RecordFilter(prefix), None, VIEWS_MAX)
+        return [_decode(record.body) for record in found.items]
+
+    async def save(self, person: Principal, name: str, to: str, *, shared: bool = False) -> None:
+        """Keep this address under that name, in place of an earlier one. Raises InvalidRequest."""
         if not 0 < len(name) <= NAME_CHARS_MAX:
             raise InvalidRequest(f"name: give the view a name of 1 to {NAME_CHARS_MAX} characters", field="name")
         if not to.startswith("/") or to.startswith("//") or "\\" in to or len(to) > ADDRESS_CHARS_MAX:
             raise InvalidRequest("to: is no address of a list here", field="to")
-        (stored,) = await self._store.get_records([_prefix(person) + name])
-        if stored is None and len(await self.of(person)) >= VIEWS_MAX:
+        prefix = TEAM if shared else _prefix(person)
+        (stored,) = await self._store.get_records([prefix + name])
+        if stored is None and len(await self._under(prefix)) >= VIEWS_MAX:
             raise InvalidRequest(f"name: {VIEWS_MAX} views are kept; remove one first", field="name")
         version = 0 if stored is None else stored.version
-        line = told("view.save", f"view/{name}", self._clock.now(), after={"to": to})
-        record = Record(name=_prefix(person) + name, body=msgspec.json.encode(SavedView(name, to)), version=version + 1)
+        line = told("view.save", f"view/{name}", self._clock.now(), after={"to": to, "shared": shared})
+        body = msgspec.json.encode(SavedView(name, to, shared))
+        record = Record(name=prefix + name, body=body, version=version + 1)
         if await self._store.put_records([RecordChange(record, version, records=line)]) != [True]:
             raise contended(f"view {name}")
 
-    async def remove(self, person: Principal, name: str) -> SavedView:
+    async def remove(self, person: Principal, name: str, *, shared: bool = False) -> SavedView:
         """Forget it. Raises NotFound."""
-        (stored,) = await self._store.get_records([_prefix(person) + name])
+        (stored,) = await self._store.get_records([(TEAM if shared else _prefix(person)) + name])
         if stored is None:
             raise NotFound(f"no view {name[:NAME_CHARS_MAX]!r} is kept")
         view = _decode(stored.body)

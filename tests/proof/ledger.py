@@ -178,7 +178,7 @@ class Ledger:
             verdict.again["asked for by its endpoint"] += 1
             return
         owner = _owner(run, before.attempt)
-        hits = [fault for fault in self.faults if self._hits(fault, owner, before)]
+        hits = self._hits(owner, before)
         forgot = self._forgot_claim(before.at)
         if not hits and forgot:
             verdict.again[POWER_LOSS] += 1
@@ -207,17 +207,22 @@ class Ledger:
         known = owner is not None and owner not in self.relies_on
         return ended and known and _owner(run, again.attempt) == owner
 
-    def _hits(self, fault: Fault, owner: str | None, arrival: Arrival) -> bool:
-        """Whether the fault may have cut off this attempt: it hit the owner (or everybody, or a node that the owner
-        relies on) between the arrival and the moment at which the outcome must have been written."""
+    def _hits(self, owner: str | None, arrival: Arrival) -> list[Fault]:
+        """The faults that may have cut off this attempt: each hit the owner (or everybody, or a node that the owner
+        relies on) between the arrival and the moment at which the outcome must have been written, which an outage of
+        the store puts off."""
         struck = {None, owner, *self.relies_on.get(owner or "", frozenset())}
-        of_all = self.one_file and fault.kind == "pause"
-        if owner is not None and fault.node not in struck and not of_all:
-            return False
         settled_by = float("inf") if arrival.answered_at is None else arrival.answered_at + SETTLE_SECONDS * SECOND
-        # Who was paused between the claim and the delivery makes it as soon as it wakes up.
-        until = fault.until + (WAKE_SECONDS * SECOND if fault.kind == "pause" else 0)
-        return fault.at <= settled_by and until >= arrival.at
+        hits = []
+        for fault in sorted(self.faults, key=lambda fault: fault.at):
+            of_all = self.one_file and fault.kind == "pause"
+            # Who was paused between the claim and the delivery makes it as soon as it wakes up.
+            until = fault.until + (WAKE_SECONDS * SECOND if fault.kind == "pause" else 0)
+            if (owner is None or fault.node in struck or of_all) and arrival.at <= until and fault.at <= settled_by:
+                hits.append(fault)
+                if fault.node is None:
+                    settled_by = max(settled_by, fault.until + SETTLE_SECONDS * SECOND)
+        return hits
 
     # ---- done once, and under the token that held
 

@@ -18,14 +18,14 @@ def arrival(at: int, attempt: int) -> Arrival:
     return Arrival(began, "r", attempt, 0, "j", str(attempt), 200, began + 100, serial=attempt)
 
 
-def violations(owners: tuple[str, str], fault: Fault, **how: Any) -> list[str]:
+def violations(owners: tuple[str, str], *faults: Fault, **how: Any) -> list[str]:
     """Of a run that the first of these performed at second 10, and the second at 60."""
     history = [{"message": f"attempt {number} claimed by {owner}"} for number, owner in enumerate(owners, 1)]
     run = {
         "id": "r", "job": "j", "cause": "schedule", "state": "completed", "history": history, "result": {"body": "2"},
         "fire_at": "1970-01-01T00:00:00Z", "last_fire_at": None, "created_at": "1970-01-01T00:00:00Z",
     }  # fmt: skip
-    return Ledger({"j": [0]}, [run], [arrival(10, 1), arrival(60, 2)], faults=[fault], **how).judge().violations()
+    return Ledger({"j": [0]}, [run], [arrival(10, 1), arrival(60, 2)], faults=faults, **how).judge().violations()
 
 
 @pytest.mark.parametrize("kind", ["held", "cut", "silent", "stalled"])
@@ -46,3 +46,10 @@ def test_a_node_that_is_paused_within_a_write_stops_all_that_share_its_file() ->
     assert len(violations(("n1", "n2"), fault)) == 1
     assert violations(("n1", "n2"), fault, one_file=True) == []
     assert len(violations(("n1", "n1"), fault, one_file=True)) == 1
+
+
+def test_who_is_struck_while_an_outage_keeps_its_outcome_from_the_store_may_have_forgotten() -> None:
+    outage = Fault("immediate", None, 11 * SECOND, 20 * SECOND)
+    assert violations(("n1", "n1"), outage, Fault("kill", "n1", 21 * SECOND, 21 * SECOND)) == []
+    assert len(violations(("n1", "n1"), outage, Fault("kill", "n1", 30 * SECOND, 30 * SECOND))) == 1, "much later"
+    assert len(violations(("n1", "n1"), Fault("kill", "n1", 21 * SECOND, 21 * SECOND))) == 1, "without an outage"

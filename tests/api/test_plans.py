@@ -84,6 +84,14 @@ async def test_each_change_has_its_fields_and_fire_times_be_there_none_or_some(a
     assert "" not in [field["field"] for field in shown["new"]["fields"] + shown["office"]["fields"]]
 
 
+async def test_a_default_that_is_written_out_is_no_change(api: Api) -> None:
+    target = {"type": "http", "url": "https://example.com/x"}
+    await api.post("/jobs", daily("same", target=target))
+    full = {**target, "method": "POST", "timeout_seconds": 30.0, "headers": {}, "params": {}}
+    (change,) = (await plan(api, daily("same", target=full, title="New")))["changes"]
+    assert [field["field"] for field in change["fields"]] == ["title"]
+
+
 async def test_plans_are_listed_by_what_opens_nothing(api: Api) -> None:
     await api.post("/jobs", daily("same"))
     first = await plan(api, daily("same"), daily("a"))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from operator import attrgetter, is_
-from typing import Annotated, Any
+from operator import attrgetter
+from typing import Annotated, Any, TypeVar, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -265,30 +265,33 @@ def kept_definition(job: Job) -> JobDefinition:
 
 def _definition(job: Job, target: Target) -> JobDefinition:
     owned: dict[str, Any] = dict(zip(OWNED, _owned_of(job), strict=True))
-    owned["target"] = target
+    owned["target"] = without_defaults(target)
     for name in MOMENTS:
         if owned[name] is not None:
             owned[name] = to_datetime(owned[name])
     return without_defaults(JobDefinition(**owned))
 
 
-def without_defaults(definition: JobDefinition) -> JobDefinition:
-    """The same definition, whose JSON leaves out defaults. (An equal value that is another object, read from a store
-    for one, would be written out.)"""
-    given = _defaulted_of(definition)
-    if all(map(is_, given, _DEFAULTS.values())):
-        return definition
+T = TypeVar("T", bound=Struct)
+
+
+def without_defaults(value: T) -> T:
+    """The same value, whose JSON leaves out defaults. (An equal value that is another object, as when it was read from
+    a store, would be written out.)"""
+    defaults = _DEFAULTS[type(value)]
     same = {
         name: default
-        for (name, default), value in zip(_DEFAULTS.items(), given, strict=True)
-        if value is not default and value == default
+        for name, default in defaults.items()
+        if (given := getattr(value, name)) is not default and given == default
     }
-    return msgspec.structs.replace(definition, **same) if same else definition
+    return msgspec.structs.replace(value, **same) if same else value
 
 
 _DEFAULTS = {
-    field.name: field.default
-    for field in msgspec.structs.fields(JobDefinition)
-    if field.default is not msgspec.NODEFAULT and field.default is not UNSET
+    kind: {
+        field.name: field.default
+        for field in msgspec.structs.fields(kind)
+        if field.default is not msgspec.NODEFAULT and field.default is not UNSET
+    }
+    for kind in (JobDefinition, *get_args(Target))
 }
-_defaulted_of = attrgetter(*_DEFAULTS)

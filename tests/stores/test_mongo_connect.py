@@ -122,6 +122,7 @@ async def test_nobody_there_is_an_outage_that_tells_no_secret() -> None:
     [
         (errors.AutoReconnect("a:1: closed"), "the connection was lost"),
         (errors.WaitQueueTimeoutError("t"), "raise maxPoolSize"),
+        (errors.ConfigurationError("Sessions are not supported by this MongoDB deployment"), "it is starting"),
         (errors.OperationFailure("x", 18), "the password is refused"),
         (errors.OperationFailure("x", 13), "grant readWrite"),
         (errors.OperationFailure("x", 14031), "disk is full"),

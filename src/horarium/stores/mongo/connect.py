@@ -420,6 +420,8 @@ def explain(error: Any, location: Location) -> HorariumError:
         return StoreUnavailable(f"MongoDB at {location.shown}: all connections are busy; raise maxPoolSize")
     if isinstance(error, errors.ConnectionFailure):
         return StoreUnavailable(f"MongoDB at {location.shown}: the connection was lost ({said})")
+    if isinstance(error, errors.ConfigurationError) and "Sessions" in said:
+        return StoreUnavailable(f"MongoDB at {location.shown}: it is starting, and has no sessions yet")
     if isinstance(error, errors.ConfigurationError):
         return InvalidSetting(f"store: MongoDB at {location.shown}: the URL can't be used ({said})", field="store")
     if isinstance(error, errors.InvalidOperation):

@@ -45,12 +45,16 @@ class Applier(Service):
         self._node = node
         self._work: Work | None = None
         self._look_at: Instant = INSTANT_MIN
+        self._left = False
 
     def signalled(self) -> None:
         self._look_at = INSTANT_MIN
 
     def looks(self) -> bool:
-        return False
+        return not self._has_looked(self._clock.now())
+
+    def _has_looked(self, now: Instant) -> bool:
+        return self._look_at - LOOK_EVERY <= now < self._look_at
 
     @property
     def under_way(self) -> bool:
@@ -60,21 +64,22 @@ class Applier(Service):
     async def step(self, now: Instant) -> Instant | None:
         began = self._clock.monotonic()
         if self._work is None:
-            if self._look_at - LOOK_EVERY <= now < self._look_at:
-                return self._look_at
-            self._look_at = now + LOOK_EVERY
-            self._work = await self._find(now)
+            if not self._has_looked(now):
+                self._look_at = now + LOOK_EVERY
+                self._work = await self._find(now)
             if self._work is None:
-                return self._look_at
+                return self._look_at if self._left else None
         if await self._renew(self._work, now):
             await self._page(self._work)
         return now + 2 * round((self._clock.monotonic() - began) * SECOND)
 
     async def _find(self, now: Instant) -> Work | None:
-        """The first record that no other node holds."""
+        """The first record that no other node holds. `_left`: whether there are any."""
         after: str | None = None
+        self._left = False
         while True:
             page = await self._store.list_records(RecordFilter(self.prefix), after, PAGE_MAX)
+            self._left = self._left or bool(page.items)
             for record in page.items:
                 if owed_of(record).held(self._node, now):
                     continue

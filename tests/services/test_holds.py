@@ -14,7 +14,7 @@ from horarium.model import Disposition, Run, State
 from horarium.model.holds import HeldMissed, HeldRunning, Hold, HoldRepeat, HoldScope
 from horarium.model.records import RecordFilter
 from horarium.policies import CatchUp, CatchUpPolicy, Timeouts
-from horarium.ports import Claimed, RunFilter
+from horarium.ports import APPLY, Claimed, RunFilter
 from horarium.rules.holds import standing
 from horarium.services.planning.planner import Planner
 from horarium.services.upkeep.applier import LOOK_EVERY
@@ -40,10 +40,14 @@ def a_planner(setting: Setting) -> Planner:
     return Planner(setting.store, setting.signal, operations.reconciler, operations.following, setting.telemetry)
 
 
+def an_applier(setting: Setting) -> HoldApplier:
+    operations = setting.operations
+    return HoldApplier(setting.store, setting.clock, operations.reconciler, "n", operations.settling, setting.signal)
+
+
 async def carried(setting: Setting) -> None:
     """The changes of holds, carried to what waits, by a node that goes on until there are none left."""
-    operations = setting.operations
-    applier = HoldApplier(setting.store, setting.clock, operations.reconciler, "n", operations.settling, setting.signal)
+    applier = an_applier(setting)
     for _ in range(100):
         applier.signalled()
         await applier.step(setting.now)
@@ -100,6 +104,28 @@ async def test_a_lifted_hold_brings_back_what_waited(setting: Setting) -> None:
     setting.clock.advance(1)
     claimed = (await claim(setting)).runs
     assert sorted(run.fire_at - START for run in claimed) == [0, 20 * SECOND], "by hand, and the latest that was missed"
+
+
+async def test_a_lift_in_the_middle_of_a_change_is_carried_at_once(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await setting.add_job()
+    made = await hold(setting, HoldScope(job="job"))
+    run = await setting.operations.jobs.trigger_job("job")
+    assert (await claim(setting)).runs == ()
+    applier = an_applier(setting)
+    setting.signal.subscribe(APPLY, applier.signalled)
+    withdraw = applier._withdraw
+
+    async def lift_meanwhile(held: Hold, after: str | None) -> str | None:
+        await setting.operations.holds.lift(made.id)
+        return await withdraw(held, after)
+
+    monkeypatch.setattr(applier, "_withdraw", lift_meanwhile)
+    for _ in range(10):
+        await applier.step(setting.now)
+        monkeypatch.setattr(applier, "_withdraw", withdraw)
+    assert (await setting.run(run.id)).due_at == START, "without a signal more, and while no time passes"
 
 
 async def test_what_a_slow_node_put_back_after_the_lift_is_found_too(setting: Setting) -> None:

@@ -115,6 +115,12 @@ class Applier(Service):
             await self._store.put_records([RecordChange(work.record, work.record.version, deleted=True)])
             self._give_up()
 
+    def _look_again(self) -> None:
+        """Go through it once more in a while; at once, if a signal came meanwhile."""
+        self._work = None
+        if self._look_at != INSTANT_MIN:
+            self._look_at = self._clock.now() + LOOK_EVERY
+
     def _give_up(self) -> None:
         """Look for more."""
         self._work, self._look_at = None, INSTANT_MIN

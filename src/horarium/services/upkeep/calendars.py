@@ -17,7 +17,7 @@ from horarium.operations.settling.reconciling import Reconciler
 from horarium.ports import JobFilter, Store
 from horarium.rules.applying import owed_of
 from horarium.rules.calendars import calendars_in
-from horarium.services.upkeep.applier import LOOK_EVERY, Applier, Work
+from horarium.services.upkeep.applier import Applier, Work
 
 PAGE = 100
 WRITTEN = 10 * SECOND
@@ -46,7 +46,7 @@ class CalendarApplier(Applier):
         if work.after is not None:
             return
         if work.begun < owed.since + WRITTEN:
-            self._work, self._look_at = None, self._clock.now() + LOOK_EVERY
+            self._look_again()
             return
         await self._store.put_records([RecordChange(work.record, work.record.version, deleted=True)])
         self._give_up()

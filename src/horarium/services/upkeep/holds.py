@@ -41,7 +41,7 @@ from horarium.rules.holds import (
 )
 from horarium.rules.planning import timed
 from horarium.services.loop.service import Service, Wake
-from horarium.services.upkeep.applier import LOOK_EVERY, Applier, Work
+from horarium.services.upkeep.applier import Applier, Work
 
 PAGE = 100
 HEARD = 10 * SECOND
@@ -110,7 +110,7 @@ class HoldApplier(Applier):
                 return
         self._steps_of = ""
         if stored is not None and work.begun < owed.since + HEARD:
-            self._work, self._look_at = None, self._clock.now() + LOOK_EVERY
+            self._look_again()
             return
         await self._store.put_records([RecordChange(work.record, work.record.version, deleted=True)])
         self._give_up()

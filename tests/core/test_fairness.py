@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -40,6 +41,7 @@ def placed(runs: list[Run], waiting: list[Run], ends: dict[str, int], weights: d
     return turns.runs
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 10), min_size=2, max_size=10), st.integers(10, 200))
 def test_shares_of_claims_are_as_the_weights(weights: list[int], rounds: int) -> None:
     told, ends, waiting = {f"k{n}": weight for n, weight in enumerate(weights)}, dict[str, int](), list[Run]()

@@ -99,6 +99,7 @@ def enumerated(job: Job, span: Span) -> list[Instant]:
     return [*found, *(each.to for each in job.overrides if each.to is not None and span.since <= each.to < span.until)]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(jobs(), st.sampled_from([60, 600, 3600, 7_000, 86_400]), st.sampled_from([0, MINUTE, 37 * SECOND]))
 async def test_a_forecast_is_what_enumeration_gives(given_jobs: list[Job], bucket: int, offset: int) -> None:

@@ -91,6 +91,7 @@ limits = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(limits, st.integers(0, 2**32), st.lists(st.tuples(st.integers(0, 400), st.floats(0, 1.5)), max_size=12))
 def test_no_window_holds_more_than_max_however_runs_come_and_begin(
@@ -106,6 +107,7 @@ def test_no_window_holds_more_than_max_however_runs_come_and_begin(
     assert fullest(line.begins, window) <= limit.max
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.sampled_from([Limit(100, 60.0), Limit(5, 1.0), Limit(20, 10.0, 20), Limit(1000, 60.0)]), st.integers(0, 99))
 def test_most_of_what_is_allowed_is_used_though_claims_come_late(limit: Limit, seed: int) -> None:

@@ -35,6 +35,7 @@ async def session_of(two: Two) -> str:
     return await sessions.begin("key", digest_of(two.token))
 
 
+@pytest.mark.slow
 async def test_no_page_shows_or_changes_what_others_have(two: Two) -> None:
     token = await session_of(two)
     cookie = {"cookie": f"horarium_session={token}"}

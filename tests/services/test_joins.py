@@ -345,6 +345,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(STEPS, st.sampled_from([None, 900, 5_400]))
 async def test_each_window_has_one_row_whatever_happens(steps: list[tuple[str, int]], deadline: int | None) -> None:

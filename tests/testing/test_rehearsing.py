@@ -123,6 +123,7 @@ def scenes(draw: st.DrawFn) -> Scene:
     return scene(*jobs, until=SINCE + 25 * MINUTE, holds=holds, usual=(draw(st.sampled_from([1.0, 50.0, 400.0])),))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=12, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(scenes())
 def test_a_look_further_ahead_changes_nothing(made: Scene) -> None:
@@ -155,6 +156,7 @@ async def forecast_of(made: Scene, bucket: int) -> dict[tuple[str, str], int]:
     return {(to_text(each.at), job): count for each in found.buckets for job, count in each.starts.items()}
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=int(os.environ.get("FORECAST_EXAMPLES", "10")), derandomize=True,
           suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
 @given(st.lists(FORECAST, min_size=1, max_size=4), holds_of(19))

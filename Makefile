@@ -2,6 +2,7 @@
 # make serve   the server alone, on 127.0.0.1:8080
 # make test    installs all that it needs and runs every check and every test that is certain on any machine
 # make quick   the quick tests only (under 30 seconds)
+# make lowest  the quick tests with the oldest versions of all libraries that pyproject.toml allows
 # make check   format, lint, types, layers
 # make cockroach  the contract of stores on a real CockroachDB, which is built once
 # make proof   real processes against real time: killed, paused and cut off for minutes; wants a quiet machine
@@ -18,7 +19,7 @@ STAMP := $(VENV)/.installed
 # Processes that tests start would compile every module again where Python is told to write nothing down.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo serve test quick check cockroach proof mutants dist docs bench servers clean
+.PHONY: demo serve test quick lowest check cockroach proof mutants dist docs bench servers clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -43,6 +44,12 @@ servers: $(STAMP)
 
 quick: $(STAMP)
 	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not slow"
+
+lowest:
+	$(PYTHON) -m venv $(VENV)-lowest
+	$(VENV)-lowest/bin/pip install --quiet --disable-pip-version-check uv
+	$(VENV)-lowest/bin/uv pip install --quiet --python $(VENV)-lowest/bin/python --resolution lowest-direct -e '.[all,dev]'
+	$(VENV)-lowest/bin/python -m pytest -q -n 3 --dist worksteal -m "not slow"
 
 # The contract of stores on a real CockroachDB, which is built once (five minutes, into ~/.cache/horarium).
 cockroach: $(STAMP)
@@ -77,4 +84,4 @@ bench: $(STAMP)
 	$(BIN)/python -m bench
 
 clean:
-	rm -rf $(VENV) dist site build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-lowest dist site build .pytest_cache .mypy_cache .ruff_cache

@@ -106,7 +106,8 @@ def _ts(schema: Schema) -> str:
         return " | ".join(json.dumps(value) for value in schema["enum"])
     for union in ("anyOf", "oneOf"):
         if union in schema:
-            return " | ".join(dict.fromkeys(_ts(inner) for inner in schema[union]))
+            given = dict.fromkeys(_ts(inner) for inner in schema[union])
+            return " | ".join(sorted(given, key="null".__eq__))
     match schema.get("type"):
         case "array":
             inner = _ts(schema.get("items", {}))

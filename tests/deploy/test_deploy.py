@@ -104,6 +104,13 @@ def test_the_image_has_every_driver() -> None:
     assert image_environment()["PATH"] == f"{made[1]}/bin:$PATH"
 
 
+def test_each_library_says_how_old_it_may_be() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = {name: wants for name, wants in project["optional-dependencies"].items() if name != "dev"}
+    wanted = [*project["dependencies"], *(want for wants in extras.values() for want in wants)]
+    assert [want for want in wanted if not want.startswith("horarium") and ">=" not in want] == []
+
+
 def instructions() -> list[tuple[str, str]]:
     """Those of the image's last stage: word and rest."""
     text = (ROOT / "Dockerfile").read_text().rpartition("FROM ")[2].replace("\\\n", "")

@@ -212,3 +212,37 @@ async def test_a_probe_that_fails_at_once_lets_the_next_one_come_in_time(setting
     setting.clock.advance(61)
     (second,) = await hosts.claimed()
     assert first != second
+
+
+async def test_beside_an_open_breaker_others_are_claimed_ahead_as_ever(hosts: Hosts) -> None:
+    setting, node = hosts.setting, hosts.node("a")
+    await hosts.asked(node, DEAD, NO_ANSWER, 20)
+    for host in (DEAD, WELL):
+        await setting.add_run(host, "http", job=host, job_id=host, due_at=setting.now + SECOND)
+    claiming, now = setting.operations.claiming, setting.now
+    found = [(await claiming.claim(["http"], 9, "w", now, now + 2 * SECOND)).runs for _ in range(9)]
+    assert [[run.id for run in runs] for runs in found] == [[WELL], *[[]] * 8]
+    waiting = await setting.run(DEAD)
+    assert (waiting.token, waiting.attempt) == (1, 0), "it is claimed once, and put back until the next probe"
+
+
+async def test_a_probe_that_is_claimed_ahead_is_one_at_the_instant_at_which_it_is_due(hosts: Hosts) -> None:
+    setting, node = hosts.setting, hosts.node("a")
+    await hosts.asked(node, DEAD, NO_ANSWER, 20)
+    await hosts.add(DEAD, 2)
+    assert await hosts.claimed() == []
+    setting.clock.advance(59.5)
+    claiming, now = setting.operations.claiming, setting.now
+    found = [(await claiming.claim(["http"], 9, "w", now, now + SECOND)).runs for _ in range(9)]
+    assert [len(runs) for runs in found] == [1, *[0] * 8]
+    setting.clock.advance(2)
+    assert await hosts.claimed() == [], "the next one comes after the next minute"
+
+
+async def test_a_run_does_not_wait_for_a_host_that_its_job_has_left(hosts: Hosts) -> None:
+    setting, node = hosts.setting, hosts.node("a")
+    await hosts.asked(node, DEAD, NO_ANSWER, 20)
+    ids = await hosts.add(DEAD, 3)
+    assert await hosts.claimed() == []
+    await setting.operations.jobs.patch_job(DEAD, {"target": {"url": f"https://{WELL}/x"}})
+    assert await hosts.claimed() == ids

@@ -10,7 +10,7 @@ import pytest
 from horarium.clock import DAY, SECOND, to_datetime
 from horarium.dashboard.attention import Watching
 from horarium.errors import Conflict, InvalidRequest, NotFound
-from horarium.model import Disposition, Run, State
+from horarium.model import Disposition, QueueTarget, Run, State
 from horarium.model.holds import HeldMissed, HeldRunning, Hold, HoldRepeat, HoldScope
 from horarium.model.records import RecordFilter
 from horarium.policies import CatchUp, CatchUpPolicy, Timeouts
@@ -20,6 +20,7 @@ from horarium.services.planning.planner import Planner
 from horarium.services.upkeep.applier import LOOK_EVERY
 from horarium.services.upkeep.holds import HEARD, KEPT, HoldApplier, HoldCancels
 from horarium.wire.holds import HoldDefinition, HoldPatch
+from horarium.wire.one_offs import RunDefinition
 from tests.services.conftest import START, Setting, a_rescuer
 
 EVERYTHING, QUEUE = HoldScope(all=True), HoldScope(queue="q")
@@ -349,3 +350,25 @@ async def test_pages_and_the_list_of_what_needs_attention_show_holds(setting: Se
     found = await Watching(setting.operations).look()
     assert [(trouble.subject, trouble.why) for trouble in found.troubles] == [("On hold: jobs with a=b", "moving")]
     assert standing(setting.operations.reconciler.holding.known, setting.now)[0][1] == "moving"
+
+
+async def test_a_job_whose_labels_a_hold_covers_no_more_waits_no_more(setting: Setting) -> None:
+    await setting.add_job(labels={"team": "a", "region": "eu"})
+    await hold(setting, HoldScope(labels={"team": "a"}))
+    run = await setting.operations.jobs.trigger_job("job")
+    assert run.due_at == START + DAY
+    await setting.operations.jobs.patch_job("job", {"labels": {"team": "a", "region": "us"}})
+    assert (await claim(setting)).runs == ()
+    await setting.operations.jobs.patch_job("job", {"labels": {"team": "b", "region": "us"}})
+    assert [run.id for run in (await claim(setting)).runs] == [run.id]
+
+
+async def test_a_run_of_a_later_time_is_not_sooner_for_a_hold(setting: Setting) -> None:
+    made = await hold(setting, QUEUE)
+    definition = RunDefinition(target=QueueTarget(queue="q"), at=to_datetime(START + 3 * DAY))
+    run = (await setting.operations.one_offs.add_run(definition)).run
+    setting.clock.advance(DAY / SECOND + 1)
+    assert (await claim(setting)).runs == ()
+    await setting.operations.holds.lift(made.id)
+    await carried(setting)
+    assert (await setting.run(run.id)).due_at == START + 3 * DAY

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from horarium.clock import DAY, INSTANT_MAX, Instant, to_micros, to_text
+from horarium.clock import DAY, INSTANT_MAX, SECOND, Instant, to_micros, to_text
 from horarium.model import EventKind, HttpTarget, Job, Run, State, own_labels
 from horarium.model.holds import HeldMissed, Hold, HoldScope
 from horarium.model.states import Cause, Disposition
@@ -31,6 +31,8 @@ PROBES_AHEAD = 60
 """Runs kept back together are spread over this number of probes of a circuit breaker."""
 STRETCHES_MAX = 1_000
 """Stretches of one hold that are looked at together."""
+CLAIMED_AHEAD = 60 * SECOND
+"""So long before it is due a run may be claimed, and found to be held. What is further ahead is of a wrong clock."""
 PULLED = "pull/"
 OURS = frozenset({FOLLOW_QUEUE, NOTIFY_QUEUE})
 """Queues of the scheduler's own work: a hold on everything keeps no message from people."""
@@ -207,11 +209,6 @@ def _is_whole(scope: HoldScope) -> bool:
     return scope.all or scope.queue is not None
 
 
-def is_probing(holds: Iterable[Hold], at: Instant) -> bool:
-    """Whether a circuit breaker is open."""
-    return any(hold.probing is not None and stretch_at(hold, at) is not None for hold in holds)
-
-
 def everything_until(holds: Iterable[Hold], at: Instant) -> Instant | None:
     """Until when everything is held, or None."""
     found = [stretch for hold in holds if hold.scope.all and (stretch := stretch_at(hold, at))]
@@ -275,7 +272,7 @@ def brought_back(run: Run, now: Instant) -> Run | None:
     last = run.history[-1] if run.history else None
     if last is None or last.kind is not EventKind.HELD or run.state is not State.PENDING or run.due_at <= now:
         return None
-    due_at = min(last.at, now)
+    due_at = last.at if last.at <= now + CLAIMED_AHEAD else now
     start_by = None if run.start_by is None else run.start_by + due_at - run.due_at
     return noted(replace(run, due_at=due_at, start_by=start_by), now, "the hold was lifted", EventKind.RELEASED)
 

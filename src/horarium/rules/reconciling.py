@@ -5,6 +5,7 @@
 - `cancel_other`, `terminate_other`: the newest run goes on, those before it end.
 - Everything that is pending waits in the queue of the job's target. A run with a payload of its own does not follow it
   to a target of another type, which was not meant to have that payload: it is cancelled.
+- What waits for a hold that covers it no more, since its job has other labels or another host, waits no more.
 
 A claim does not raise a job's version, so a change of a job can lose to a claim: its plan finds a run changed and
 leaves it out. The code that makes the change need not handle that, because the rule is applied again: after every
@@ -21,10 +22,11 @@ from msgspec.structs import replace
 from horarium.clock import INSTANT_MIN, Instant
 from horarium.errors import InvalidRequest
 from horarium.model import CLAIMED, EXTERNAL, Cause, Disposition, Job, Plan, Run, RunChange, State
+from horarium.model.holds import Hold
 from horarium.policies import Overlap
 from horarium.rules.applying import Newest, newest_of, owed_by
 from horarium.rules.compiled import retention_of_job
-from horarium.rules.holds import NOT_HELD, JobHold, brought_back
+from horarium.rules.holds import NOT_HELD, JobHold, brought_back, hold_on, host_of
 from horarium.rules.planning import CURSOR_AHEAD, ENDS_OTHERS, PLANNED_CAUSES, owed_run, plan
 from horarium.rules.settling import cancel, noted, terminate
 
@@ -34,11 +36,13 @@ ENDED_AT_ONCE = 200
 """How many runs a plan ends that makes one in their place: the rest are ended later."""
 
 
-def reconcile(job: Job, unfinished: Sequence[Run], now: Instant, newest: Newest | None = None) -> Plan | None:
+def reconcile(
+    job: Job, unfinished: Sequence[Run], now: Instant, newest: Newest | None = None, holds: Sequence[Hold] | None = None
+) -> Plan | None:
     """The writes after which these unfinished runs of the job are as they must be; None: they are. Each run is judged
     for itself, except under a policy that ends others: there `unfinished` should be all of them. (Of some of them, all
     but the newest of those end: none that the newest of all would leave.) `newest`: a run that ends older ones, whether
-    it is among these or not."""
+    it is among these or not. `holds`: all that there are, where they were read."""
     changes: list[RunChange] = []
     withdrawals: list[Run] = []
     moved: list[Run] = []
@@ -58,6 +62,8 @@ def reconcile(job: Job, unfinished: Sequence[Run], now: Instant, newest: Newest 
         elif is_misplaced(run, job):
             withdrawals.append(run)
             moved.append(_moved(run, job, now))
+        elif holds is not None and (back := brought_back(run, now)) and hold_on(holds, run, job, now) is None:
+            changes.append(_change(run, back))
     if not changes and not withdrawals:
         return None
     return Plan(job, tuple(moved), tuple(changes), tuple(withdrawals))
@@ -85,7 +91,9 @@ def belongs(run: Run, job: Job) -> bool:
 def look_from(before: Job, after: Job, planned: Plan | None) -> Instant | None:
     """From which fire time on the unfinished runs of a job may differ from what they must be after a change of it;
     None: none of them."""
-    if after.deleted_at is not None or before.queue != after.queue:
+    if after.deleted_at is not None or before.queue != after.queue or before.labels != after.labels:
+        return INSTANT_MIN
+    if before.target != after.target and host_of(before) != host_of(after):
         return INSTANT_MIN
     if not after.enabled:
         return after.paused_at

@@ -24,7 +24,7 @@ from horarium.operations.settling.settling import Settling
 from horarium.operations.writing.context import Context
 from horarium.ports import Claimed
 from horarium.rules.approving import expired, is_waiting
-from horarium.rules.holds import held_queues, hold_on, is_probing, kept_back, skipped_at_claim
+from horarium.rules.holds import held_queues, hold_on, kept_back, skipped_at_claim
 from horarium.rules.rates import Admitted, given_back
 from horarium.rules.reconciling import belongs
 from horarium.rules.settling import settle
@@ -53,8 +53,6 @@ class Claiming:
         free, held_until = held_queues(holds, queues, now) if holds else (queues, None)
         if not free:
             return Claimed(next_due_at=held_until)
-        if holds and is_probing(holds, now):
-            until = now  # a run claimed ahead of its probe would be put back until then, and claimed again
         for _ in range(ROUNDS_MAX):
             claimed = await self._store.claim_runs(free, limit, worker, now, until, self._clock.steady())
             if not claimed.runs:
@@ -106,11 +104,12 @@ class Claiming:
             if skipped is not None:
                 changes.append(RunChange(skipped, run.token, run.state))
                 continue
-            held = hold_on(self.holding.known, run, job, max(now, run.due_at))
-            if held is not None and await self.holding.lets_through(held.hold, run, job, now):
-                held = hold_on(self.holding.known, run, job, max(now, run.due_at))
+            at = max(now, run.due_at)  # a run that is claimed ahead begins when it is due
+            held = hold_on(self.holding.known, run, job, at)
+            if held is not None and await self.holding.lets_through(held.hold, run, job, at):
+                held = hold_on(self.holding.known, run, job, at)
             if held is not None:
-                waiting = kept_back(run, held, now, places[held.hold.id])
+                waiting = kept_back(run, held, at, places[held.hold.id])
                 changes.append(RunChange(waiting, run.token, run.state))
                 places[held.hold.id] += 1
         return changes

@@ -62,9 +62,10 @@ class Holding:
         """Whether a known hold keeps this run from its begin."""
         return hold_on(self.known, run, job, at) is not None
 
-    async def lets_through(self, hold: Hold, run: Run, job: Job | None, now: Instant) -> bool:
-        """Whether this claimed run is the next probe of a circuit breaker: one claim of all nodes is."""
-        wanted = probed(hold, run, job, now)
+    async def lets_through(self, hold: Hold, run: Run, job: Job | None, at: Instant) -> bool:
+        """Whether this claimed run, which begins then, is the next probe of a circuit breaker: one claim of all nodes
+        is."""
+        wanted = probed(hold, run, job, at)
         if wanted is None:
             return False
         (stored,) = await self._store.get_records([PREFIX + hold.id])
@@ -84,11 +85,11 @@ class Holding:
         self.known = tuple(hold if known.id == hold.id else known for known in self.known)
 
     async def said(self, run: Run, job: Job | None) -> Run:
-        """The new run; under a hold, it waits and says so."""
-        if not await self.look():
-            return run
+        """The new run; under a hold, it waits and says so. One of a later time first waits for that."""
         now = self._clock.now()
-        held = hold_on(self.known, run, job, max(now, run.due_at))
+        if run.due_at > now or not await self.look():
+            return run
+        held = hold_on(self.known, run, job, now)
         return run if held is None else kept_back(run, held, now)
 
     def _is_fresh(self, seconds: float) -> bool:

@@ -207,8 +207,10 @@ class Reconciler:
                 groups[job_id] = (
                     unfinished if len(unfinished) <= BATCH_MAX else _with_newest(groups[job_id], unfinished)
                 )
+        holds = await self.holding.look()
         now = self.clock.now()
-        return [planned for job in jobs if (planned := reconcile(job, groups[job.id], now, newest)) is not None]
+        plans = [reconcile(job, groups[job.id], now, newest, holds) for job in jobs]
+        return [planned for planned in plans if planned is not None]
 
 
 def _with_newest(runs: Sequence[Run], unfinished: Sequence[Run]) -> list[Run]:

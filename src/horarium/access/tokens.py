@@ -39,6 +39,8 @@ ALGORITHMS = {
 }
 """Allowed signature algorithms, with the type of their keys: never a secret, never nothing."""
 
+DOTS = 2
+"""In a signed token. What has fewer is a key."""
 KEYS_OF_ITS_OWN = ("jku", "jwk", "x5u", "x5c", "x5t", "x5t#S256")
 ACCESS_TYPES = ("at+jwt", "application/at+jwt")
 TYPES = (*ACCESS_TYPES, "jwt")
@@ -47,10 +49,21 @@ OF_ACCESS_TOKENS = ("scope", "scp", "client_id")
 
 
 class TokenRefused(Exception):
-    """A token that opens nothing, and why: for the log, never for the answer."""
+    """A token that opens nothing, and why. The reason stays here, unless our issuer has signed the token."""
+
+    said = "it is not signed by the issuer that this server trusts"
+    """Why, for who sends it."""
 
 
-class OtherIssuer(TokenRefused):
+class ClaimsRefused(TokenRefused):
+    """Our issuer has signed it, and what it says opens nothing: its bearer may know why."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.said = why
+
+
+class OtherIssuer(ClaimsRefused):
     """It is signed by our issuer's keys, and says that it is another's."""
 
 
@@ -164,7 +177,7 @@ def _payload(token: str, key: Any, algorithm: str) -> bytes:
 def read_header(token: str) -> dict[str, Any]:
     """The header of a token, which promises what we can keep. Raises TokenRefused."""
     parts = token.split(".")
-    if len(parts) != 3:
+    if len(parts) != DOTS + 1:
         raise TokenRefused("it is not three parts: no signed token, or an encrypted one")
     try:
         text = urlsafe_b64decode(parts[0] + "=" * (-len(parts[0]) % 4))
@@ -197,22 +210,22 @@ def check_claims(claims: Mapping[str, Any], issuer: str, policy: TokenPolicy, no
     """Issuer, audience, subject and time. Raises TokenRefused."""
     audience = policy.audience
     if claims.get("iss") != issuer:
-        raise OtherIssuer("it is of another issuer")
+        raise OtherIssuer("it is of another issuer (iss)")
     given = claims.get("aud")
     audiences = given if isinstance(given, list) else [given]
     if audience != ANY_AUDIENCE and audience not in audiences:
-        raise TokenRefused("it is for another audience")
+        raise ClaimsRefused("it is for another audience (aud) than this server")
     subject = claims.get("sub", "" if policy.scopes_only else None)
     if not isinstance(subject, str) or not len(subject) <= NAME_CHARS_MAX or not (subject or policy.scopes_only):
-        raise TokenRefused("it has no subject")
+        raise ClaimsRefused("it has no subject")
     for name, sign in (("exp", 1), ("nbf", -1), ("iat", -1)):
         value = claims.get(name)
         if (value is None and name != "exp") or (name == "iat" and policy.scopes_only):
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e11:
-            raise TokenRefused(f"its {name} is no instant")
+            raise ClaimsRefused(f"its {name} is no instant")
         if sign * (_instant(value) - now) <= -SKEW_SECONDS * SECOND:
-            raise TokenRefused("its time is over" if name == "exp" else "its time has not come")
+            raise ClaimsRefused("its time is over (exp)" if name == "exp" else f"its time has not come ({name})")
 
 
 def check_kind(header: Mapping[str, Any], claims: Mapping[str, Any]) -> None:
@@ -221,9 +234,9 @@ def check_kind(header: Mapping[str, Any], claims: Mapping[str, Any]) -> None:
     if str(header.get("typ", "")).lower() in ACCESS_TYPES:
         return
     if any(name in claims for name in OF_ID_TOKENS) or not any(name in claims for name in OF_ACCESS_TOKENS):
-        raise TokenRefused("it is an ID token, not an access token")
+        raise ClaimsRefused("it is an ID token, not an access token")
     if str(claims.get("typ", "bearer")).lower() != "bearer" or claims.get("token_use", "access") != "access":
-        raise TokenRefused("it is no access token")
+        raise ClaimsRefused("it is no access token")
 
 
 def to_principal(claims: Mapping[str, Any], policy: TokenPolicy) -> Principal:

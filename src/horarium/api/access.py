@@ -16,7 +16,7 @@ from horarium.access.audit import AuditFilter, Entry
 from horarium.access.keys import ENTROPY_BYTES, TOKEN_PREFIX, Key, Keys, digest_of, new_token
 from horarium.access.roles import Principal, Role, Scope, principal
 from horarium.access.sessions import Sessions, SignInSession
-from horarium.access.tokens import TokenRefused, Tokens
+from horarium.access.tokens import DOTS, Tokens
 from horarium.api.access_schemas import (
     AuditEntry,
     AuditPage,
@@ -87,15 +87,12 @@ class Callers:
         return None if caller.runs_per_day is None else lambda count: self._keys.spend(caller, "runs", count)
 
     async def find(self, given: bytes, digest: bytes) -> Principal | None:
-        """Who bears this; `digest`: SHA-256 of it. Raises IssuerUnavailable."""
+        """Who bears this; `digest`: SHA-256 of it. Raises TokenRefused, IssuerUnavailable."""
         if given.startswith(NAMED):
             return await self._keys.find_digest(digest.hex())
-        if self._tokens is None:
+        if self._tokens is None or given.count(b".") < DOTS:
             return None
-        try:
-            return await self._tokens.find(given.decode("latin-1"), digest)
-        except TokenRefused:
-            return None
+        return await self._tokens.find(given.decode("latin-1"), digest)
 
 
 def require_scope(caller: Principal, scope: Scope | None) -> None:

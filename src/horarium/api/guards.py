@@ -19,6 +19,7 @@ from starlette.requests import HTTPConnection
 from horarium.access.audit import Origin
 from horarium.access.roles import LOCAL, Principal, Scope
 from horarium.access.sessions import Credential
+from horarium.access.tokens import TokenRefused
 from horarium.api.access import API_KEY, NAMED, REPORTER, Callers, require_scope
 from horarium.api.hosts import Hosts
 from horarium.api.problems import CrossSite, MalformedRequest, TooManyFailures, Unauthorized, WrongHost
@@ -82,9 +83,13 @@ class Keys:
         guess = self._is_guess(given)
         if guess:
             await self._slow_down(address, digest)
-        caller = await self._caller(given, digest, connection, name)
+        refused = None
+        try:
+            caller = await self._caller(given, digest, connection, name)
+        except TokenRefused as error:
+            caller, refused = None, error.said
         if caller is None:
-            raise self._refusal(connection, address, given)
+            raise self._refusal(connection, address, given, refused)
         if guess:
             self._sign_ins.succeeded(address, digest)
         connection.scope["user"] = caller
@@ -175,8 +180,13 @@ class Keys:
         if wrong:
             self._refused.sign_in(origin_of(address), request, why)
 
-    def _refusal(self, connection: Connection, address: str, given: bytes) -> Unauthorized:
+    def _refusal(self, connection: Connection, address: str, given: bytes, token: str | None = None) -> Unauthorized:
+        """`token`: why it is refused, where a token was sent."""
         wrong = bool(given)
+        if token is not None:
+            why = f"the access token that was sent is refused: {token}"
+            self._failed(connection, address, why, wrong=True, owes=self._is_guess(given))
+            return Unauthorized(why, wrong=True)
         why = "the API key that was sent is none of this server's" if wrong else "there is no API key in the request"
         self._failed(connection, address, why, wrong=wrong, owes=self._is_guess(given))
         return Unauthorized(f"{why}; send `Authorization: Bearer KEY` with one of the server's API keys", wrong=wrong)

@@ -67,6 +67,7 @@ class Node:
             frozenset(attempt.claim for attempt in self.performing.lively()),
             frozenset(self.performing.waiting.claims()),
             self.dispatcher.claiming_since,
+            frozenset(self.setting.operations.settling.astray),
         )
 
     async def claim(self) -> int | None:

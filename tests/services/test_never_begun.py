@@ -7,9 +7,11 @@ import pytest
 from horarium.clock import SECOND
 from horarium.errors import StoreUnavailable
 from horarium.model import EventKind, RunPolicy, State
+from horarium.model.holds import HoldScope
 from horarium.policies import Retry
 from horarium.services.leases.rescuer import Rescuer
 from horarium.testing import Fault, FaultyStore, by_script
+from horarium.wire.holds import HoldDefinition
 from tests.services.conftest import START, Setting, a_rescuer
 from tests.services.node import Node, Work
 from tests.waiting import until
@@ -76,3 +78,45 @@ async def test_what_another_node_has_begun_since_is_left_alone(setting: Setting)
     begun = await setting.run("neighbour")
     await node.claim()
     assert await setting.run("neighbour") == begun
+
+
+@pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
+async def test_a_claim_without_an_answer_costs_no_attempt(setting: Setting, fault: Fault) -> None:
+    await setting.add_run("run", policy=ONCE)
+    setting.store = FaultyStore(setting.store, by_script(("claim_runs", fault)))
+    node = Node(setting, Work())
+    with pytest.raises(StoreUnavailable):
+        await node.claim()
+    setting.clock.advance(FROZEN_SECONDS)
+    await its_rescuer(setting, node).step(setting.now)
+    run = await setting.run("run")
+    assert (run.state, run.attempt) == (State.PENDING, 0)
+
+
+async def test_a_claim_without_an_answer_is_given_back_before_others_take_it_for_lost(setting: Setting) -> None:
+    await setting.add_run("run", policy=ONCE)
+    setting.store = FaultyStore(setting.store, by_script(("claim_runs", Fault.AFTER)))
+    node = Node(setting, Work())
+    with pytest.raises(StoreUnavailable):
+        await node.claim()
+    rescuer = its_rescuer(setting, node)
+    for _ in range(FROZEN_SECONDS):
+        setting.clock.advance(1)
+        await rescuer.step(setting.now)
+        await a_rescuer(setting).step(setting.now)
+    assert (await setting.run("run")).attempt == 0
+
+
+async def test_a_claim_that_could_not_be_put_back_costs_no_attempt(setting: Setting) -> None:
+    await setting.add_job(name="held")
+    for id, job in (("run", "held"), ("beside", None)):
+        await setting.add_run(id, job=job, job_id=job, policy=ONCE)
+    await setting.operations.holds.add(HoldDefinition(scope=HoldScope(job="held"), reason="moving"))
+    setting.store = FaultyStore(setting.store, by_script(("settle_runs", Fault.BEFORE)))
+    claimed = await setting.operations.claiming.claim(["pull/q"], 9, "w", setting.now, setting.now)
+    assert [run.id for run in claimed.runs] == ["beside"]
+    setting.clock.advance(FROZEN_SECONDS)
+    await its_rescuer(setting, Node(setting, Work())).step(setting.now)
+    run, beside = await setting.run("run"), await setting.run("beside")
+    assert (run.state, run.attempt) == (State.PENDING, 0)
+    assert beside.state is State.FAILED, "that one was handed out, and may have begun"

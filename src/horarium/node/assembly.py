@@ -144,6 +144,7 @@ class Assembly:
             frozenset(attempt.claim for each in self._performing for attempt in each.lively()),
             frozenset(claim for each in self._performing for claim in each.waiting.claims()),
             min(since, default=None),
+            frozenset(self._shared.operations.settling.astray),
         )
 
     def _node(self) -> Node:

@@ -44,11 +44,22 @@ class Claiming:
         self._store, self._clock = context.store, context.clock
         self.holding = holding
         self._settling = settling
+        self._astray = settling.astray
         self._rating = Rating(context)
 
     async def claim(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         """As `Store.claim_runs`, without runs that must not be handed out: each check says what becomes of those that
         it finds. A queue that is held is not asked for."""
+        try:
+            claimed = await self._claim(queues, limit, worker, now, until)
+        except StoreUnavailable:
+            self._astray.append((worker, now))
+            raise
+        if claimed.runs and (worker, now) in self._astray:
+            self._astray.remove((worker, now))  # it can't be told from this one, whose work begins
+        return claimed
+
+    async def _claim(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         holds = await self.holding.look()
         free, held_until = held_queues(holds, queues, now) if holds else (queues, None)
         if not free:
@@ -122,6 +133,7 @@ class Claiming:
             await self._settling.write(afters, claimed.jobs, now)
         except StoreUnavailable as error:
             log.warning("%d runs %s are left to the rescuer: %s", len(afters), which, error)
+            self._astray += [(change.run.id, change.token) for change in afters]
         left = {change.run.id for change in afters}
         return replace(claimed, runs=tuple(run for run in claimed.runs if run.id not in left), next_due_at=now)
 

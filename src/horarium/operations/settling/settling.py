@@ -7,6 +7,7 @@ follow-ups, reports settled runs, and moves runs that were put back to the queue
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, compress
 from operator import attrgetter
@@ -45,6 +46,8 @@ _state_of = attrgetter("state")
 
 
 NO_JOBS: Mapping[str, Job] = MappingProxyType({})
+ASTRAY_MAX = 1_000
+"""Claims that came to nothing, as many as are remembered."""
 
 
 class Settling:
@@ -62,6 +65,9 @@ class Settling:
         self._following = following
         self._rating = Rating(context)
         self._settled = settled
+        self.astray: deque[tuple[str, int]] = deque(maxlen=ASTRAY_MAX)
+        """Claims of this process that were handed to no worker and not put back: by run and token; where no answer
+        came, by worker and instant."""
 
     async def write(self, changes: Sequence[RunChange], jobs: Mapping[str, Job], now: Instant) -> list[bool]:
         """Write these, and all that follows from it. False: the run was not as the change says. One batch, unless what

@@ -13,17 +13,22 @@ Claim = tuple[str, int]
 
 class Own(Struct, frozen=True):
     """The claims of one process, by where they are. `claiming_since`: when the oldest of its claims began that has no
-    answer yet. `worker`: the name under which it claims."""
+    answer yet. `worker`: the name under which it claims. `astray`: claims of it and for workers elsewhere that came to
+    nothing (`operations.settling`)."""
 
     worker: str = ""
     ended: frozenset[Claim] = frozenset()
     under_way: frozenset[Claim] = frozenset()
     waiting: frozenset[Claim] = frozenset()
     claiming_since: Instant | None = None
+    astray: frozenset[Claim] = frozenset()
 
     def waits(self, run: Run) -> bool:
-        """True if this process has claimed the run and not begun it."""
-        return run.state in CLAIMED and (run.id, run.token) in self.waiting
+        """True if this process has claimed the run, for itself or a worker elsewhere, and it was not begun."""
+        if run.state not in CLAIMED:
+            return False
+        claim = run.id, run.token
+        return claim in self.waiting or claim in self.astray or (run.worker, run.started_at) in self.astray
 
     def keeps(self, run: Run) -> bool:
         """True if it has the outcome, is at work on the run, or may be about to get the claim of it. A cancel whose

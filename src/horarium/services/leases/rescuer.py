@@ -26,6 +26,9 @@ from horarium.services.metrics.telemetry import Telemetry
 
 log = logging.getLogger("horarium")
 
+EARLY = 2 * SECOND
+"""So long before its lease ends a process gives back a claim that came to nothing, before others take it for lost."""
+
 
 class Rescuer(Service):
     """Ends leases that expired. `own`: what this process holds itself; it is left to it."""
@@ -62,7 +65,12 @@ class Rescuer(Service):
         self._log.tell_rest(now)
         await self._reconciler.catch_up()
         self._grace.ask()
-        runs, next_at = await self._store.overdue_runs(now, BATCH_MAX, self._clock.steady())
+        steady, early = self._clock.steady(), EARLY if self._own().astray else 0
+        runs, next_at = await self._store.overdue_runs(now, BATCH_MAX, steady + early)
+        is_full, own = len(runs) == BATCH_MAX, self._own()
+        if early:
+            next_at = now + SECOND if runs else next_at
+            runs = [run for run in runs if own.waits(run) or (run.lease_expires_at or 0) <= steady]
         in_doubt = self._grace.stood_still() or not self._scale.is_settled
         if next_at is not None:
             self._grace.asks_again((next_at - now) / SECOND)
@@ -70,8 +78,6 @@ class Rescuer(Service):
         self._nothing_overdue = not runs
         if not runs:
             return next_at
-        is_full = len(runs) == BATCH_MAX
-        own = self._own()
         runs = [run for run in runs if run.id not in left and not own.keeps(run)]
         jobs = await self._jobs(runs)
         if self._clock.now() < now:

@@ -60,6 +60,16 @@ async def test_a_key_that_is_shut_says_when_it_opens(api: Api, visitor: Visitor)
     assert "slow 1 in 1 m 1 1 in 2 m" in visitor.text, "one waits, and a third would begin after it"
 
 
+async def test_where_no_key_is_shut_and_none_is_of_fairness_no_run_is_read(api: Api, visitor: Visitor) -> None:
+    await api.add_job("slow", rate=[{"key": "slow", "max": 90, "per_seconds": 60}])
+    await api.post("/jobs/slow/trigger")
+    assert await api.claim()
+    api.failing.add("list_runs")
+    assert (await visitor.open("/rates")).status == 200
+    assert "No key is shut" in visitor.text
+    assert "slow 90 in 1 m 9 0 open" in visitor.text
+
+
 async def test_who_waits_under_a_limit_and_who_began_is_told_by_fairness_key(api: Api, visitor: Visitor) -> None:
     for tenant in ("gold", "tin"):
         target = {"type": "queue", "queue": "work", "payload": {"tenant": tenant}}

@@ -52,8 +52,8 @@ class Rates:
         rows = [_row(rate_view(key, bucket, self._operations.clock)) for key, bucket in page.items]
         rows.sort(key=lambda row: (row["opens"] is None, not row["view"].overridden, row["view"].key))
         counts, shares = (
-            await self._shares([row["view"].key for row in rows], visit)
-            if rows and visit.may(Scope.RUNS_READ)
+            await self._shares([row["view"].key for row in rows if row["opens"] is not None], visit)
+            if visit.may(Scope.RUNS_READ)
             else ({}, [])
         )
         shut, more = sum(row["opens"] is not None for row in rows), write_cursor("rates", page.next_after)
@@ -70,10 +70,12 @@ class Rates:
         return Shown("rates.html", values, 422 if problem else 200)
 
     async def _shares(self, keys: list[str], visit: Visit) -> tuple[dict[str, int], list[tuple[str, Share]]]:
-        """How many runs wait in the line of each key, and which fairness keys these and those that began have."""
+        """How many runs wait in the line of each of these keys, which are shut, and which fairness keys these have and
+        those that began; those that began are read where any that waits has one."""
         store, since = self._operations.store, max(visit.now - HOUR, 0)
-        waiting, _ = await some_runs(store, RunFilter(states=frozenset({State.PENDING})))
-        ran, _ = await some_runs(store, RunFilter(since=since, until=visit.now + SECOND))
+        waiting, _ = await some_runs(store, RunFilter(states=frozenset({State.PENDING}))) if keys else ([], False)
+        is_fair = any(run.fair is not None for run in waiting)
+        ran, _ = await some_runs(store, RunFilter(since=since, until=visit.now + SECOND)) if is_fair else ([], False)
         ran = list({run.id: run for run in (*ran, *waiting)}.values())
         lines, under = defaultdict[str | None, list[Run]](list), defaultdict[str, list[Run]](list)
         for run in waiting:

@@ -179,11 +179,11 @@ async def test_a_cancelled_batch_finishes_once_its_running_runs_have_stopped() -
     assert (await world.follow_ups())["finished"] == 1
 
 
-async def paged(world: World, pages: int, number: int) -> Batch:
+async def paged(world: World, pages: int, number: int, **fields: Any) -> Batch:
     """A closed batch, whose runs lie in pages of this number."""
     batch, _ = await world.operations.batches.create(None, ON, open=True)
     for _ in range(pages):
-        await world.operations.batches.add(batch.id, await world.rows(number))
+        await world.operations.batches.add(batch.id, await world.rows(number, **fields))
     return await world.operations.batches.close(batch.id)
 
 
@@ -225,6 +225,23 @@ async def test_a_large_batch_that_is_done_again_finishes_once_more() -> None:
     assert (done.state, told(done)) == ("finished", (6, 6, 0, 0))
     assert (await world.follow_ups())["finished"] == 2
     assert (await world.operations.batches.retry(batch.id)).state == "finished", "nothing failed"
+
+
+@pytest.mark.parametrize("pages", [1, 3])
+async def test_a_batch_whose_failed_runs_are_kept_no_longer_is_not_done_again(pages: int) -> None:
+    world = World()
+    batch = await paged(world, pages, 2, retention={"finished_seconds": 1})
+    for run in await world.claim():
+        await world.end(run, failed=True)
+    await world.count()
+    world.clock.advance(2)
+    assert await world.store.prune_runs(world.clock.now(), 10) == 2 * pages
+    before = await world.operations.batches.get(batch.id)
+    with pytest.raises(StateConflict, match="kept no longer"):
+        await world.operations.batches.retry(batch.id)
+    await world.count()
+    assert await world.operations.batches.get(batch.id) == before
+    assert (await world.follow_ups())["finished"] == 1
 
 
 async def test_runs_and_batches_are_forgotten_in_any_order() -> None:

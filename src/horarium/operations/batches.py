@@ -41,6 +41,8 @@ from horarium.rules.batches import (
 LOOK_SECONDS = 1.0
 QUEUES_MAX = 100
 """Different queues of the runs of one batch."""
+PAGES_LOOKED_AT = 10
+"""Pages of a batch, of up to a thousand runs each, that a retry looks through for one that failed and is kept."""
 REASON = "its batch was cancelled"
 
 
@@ -223,8 +225,12 @@ class Batches:
 
     async def retry(self, batch_id: str) -> Batch:
         """Do its failed runs again: each in the place of the one that failed. A batch that had finished is to finish
-        again. Of more than a thousand runs, the rest soon after. Raises as `cancel` does."""
+        again. Of more than a thousand runs, the rest soon after. Raises as `cancel` does, and StateConflict where none
+        of them is kept any longer."""
         owed = BatchOwed("retry")
+        _, batch = await self._reached(batch_id)
+        if (await self._with_ends(batch)).failed and not await self._keeps_failed(batch):
+            raise StateConflict(f"batch {batch_id}: its failed runs are kept no longer, so that none can be done again")
         await self._changed(batch_id, "retry", owed)
         await self._carry_out(batch_id, owed)
         return await self.get(batch_id)
@@ -255,6 +261,14 @@ class Batches:
         pairs = list(zip(failed, await self._runs.lined_up(again), strict=True))
         asked = {new.id: f"run.retry run/{run.id}" for run, new in pairs}
         await self._batching.again(pairs, asked)
+
+    async def _keeps_failed(self, batch: Batch) -> bool:
+        """Whether a failed run of it is kept, as far as its first pages tell."""
+        for number in range(min(batch.pages, PAGES_LOOKED_AT)):
+            runs = await self._store.get_runs(await self._ids(batch.id, number))
+            if any(run is not None and run.state is State.FAILED for run in runs):
+                return True
+        return batch.pages > PAGES_LOOKED_AT
 
     async def carry_on(self, record: Record) -> bool:
         """The next page of what a record says is owed. False: another did it just then."""

@@ -106,6 +106,19 @@ def _days(url: str, name: str, since: str, until: str) -> str:
         return json.dumps({"items": client.calendars.days(name, since, until)})
 
 
+def test_a_preview_asks_the_server_for_the_days_of_a_calendar(call: Call) -> None:
+    assert "no calendar named" in call("preview", "--cron", "0 9 * * *", "--calendar", "none", status=1).stderr
+    call("calendar", "add", "shop", "--weekend", "FRI", "--holiday", "2027-01-02")
+    of = ("--cron", "0 9 1 * *", "--calendar", "shop", "--convention", "following", "--offset", "-1")
+    out = call("preview", *of, "--count", "2", "--after", "2026-12-20T00:00:00Z").stdout
+    assert "2026-12-31T09:00:00Z" in out
+    assert "(calendar shop)" in out
+    found = call(
+        "preview", "the 2nd business day of each month at 9am (shop)", "--after", "2026-12-20T00:00:00Z", "--json"
+    )
+    assert json.loads(found.stdout)["fires"][0] == "2027-01-04T09:00:00Z"
+
+
 def test_the_flags_of_business_days_belong_to_a_trigger(call: Call) -> None:
     assert "--convention" in call("job", "add", "x", "--convention", "following", "--queue", "q", status=2).stderr
     out = call("preview", "--cron", "0 9 * * *", "--convention", "following", "--after", "2027-01-01T12:00:00Z").stdout

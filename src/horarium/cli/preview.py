@@ -1,4 +1,4 @@
-"""`horarium preview`: when a trigger would fire, worked out here, without a server."""
+"""`horarium preview`: when a trigger would fire, worked out here; on the days of a calendar, by the server."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import click
 
 from horarium.cli.fields import guess_trigger, read_moment, trigger_of
 from horarium.cli.output import moment_text, print_json, say
-from horarium.cli.shell import json_option
+from horarium.cli.shell import Server, on_server
 from horarium.clock import INSTANT_MAX, SystemClock, to_datetime, to_instant
+from horarium.rules.calendars import calendars_in
 from horarium.triggers import FIRES_MAX, parse_trigger
 from horarium.triggers.dialects import DIALECTS, warnings_of
 
@@ -23,6 +24,7 @@ Examples:
   horarium preview "*/15 9-17 * * MON-FRI"
   horarium preview "FREQ=MONTHLY;BYDAY=-1FR" --count 3
   horarium preview --every 90m --after 2026-01-01T00:00:00Z
+  horarium preview --cron "0 17 L * *" --calendar target2 --convention preceding
 """
 
 
@@ -59,25 +61,29 @@ def trigger_options(command: Any) -> Any:
     return command
 
 
-@click.command(help="Show when a trigger would fire. Needs no server.\n" + EXAMPLES)
+@click.command(help="Show when a trigger would fire. Needs no server, but for the days of a calendar.\n" + EXAMPLES)
 @click.argument("trigger", required=False)
 @trigger_options
 @click.option("--count", type=click.IntRange(0, FIRES_MAX), default=10, show_default=True, help="How many fire times.")
 @click.option("--after", metavar="INSTANT", help="Fire times strictly after this instant; left out: now.")
-@json_option
-def preview(trigger: str | None, count: int, after: str | None, as_json: bool, **flags: Any) -> None:
+@on_server
+def preview(server: Server, trigger: str | None, count: int, after: str | None, **flags: Any) -> None:
     spec = _spec(trigger, flags)
     start = to_instant(_after(after)) if after is not None else SystemClock().now()
     rule = parse_trigger(spec).anchored(start)
-    fires = [to_datetime(fire) for fire in rule.list_fires(start, INSTANT_MAX, count)]
+    if next(calendars_in(spec), None) is not None:
+        found = server.client.preview(spec, to_datetime(start), count)
+        fires, words = found.fires, found.words
+    else:
+        fires, words = [to_datetime(fire) for fire in rule.list_fires(start, INSTANT_MAX, count)], rule.words()
     warnings = [] if flags.get("dialect") else warnings_of(spec)
-    if as_json:
-        told = {"fires": fires, "words": rule.words(), "trigger": rule.spec()}
+    if server.as_json:
+        told = {"fires": fires, "words": words, "trigger": rule.spec()}
         print_json({**told, "warnings": warnings} if warnings else told)
         return
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
-    say(rule.words())
+    say(words)
     for fire in fires:
         say(f"  {moment_text(fire)}{_local(fire, spec.get('timezone'))}")
     if not fires and count:

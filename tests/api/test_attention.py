@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
+
+from horarium.clock import to_datetime
 
 from .conftest import Api, a_definition
 
@@ -59,6 +62,23 @@ async def test_a_queue_without_a_worker_is_one_cause_and_its_late_jobs_are_none(
     (cause,) = await faults(api)
     assert cause.startswith("unserved/pull/")
     assert (await acknowledge(api, cause)).json["acknowledged"]["by"] == "local"
+
+
+async def test_a_hold_and_a_calendar_that_ends_soon_need_attention(api: Api) -> None:
+    made = (await api.post("/holds", {"scope": {"queue": "work"}, "reason": "moving"})).json
+    await api.post("/holds", {"scope": {"all": True}, "reason": "next year", "from": "2099-01-01T00:00:00Z"})
+    today = to_datetime(api.clock.now()).date()
+    soon = f"the calendar soon ends on {today + timedelta(days=59)}; beyond that day only its weekend counts"
+    for name, days in (("soon", 59), ("later", 61)):
+        await api.send("PUT", f"/calendars/{name}", {"ends_on": f"{today + timedelta(days=days)}"})
+    await api.send("PUT", "/calendars/endless", {})
+    assert {cause: each["text"] for cause, each in (await faults(api)).items()} == {
+        f"held/{made['id']}": "queue work is on hold until it is lifted: moving",
+        "calendar/soon": soon,
+    }
+    assert (await acknowledge(api, "calendar/soon")).json["acknowledged"]["reason"] == "known"
+    assert (await api.send("DELETE", f"/holds/{made['id']}")).status == 204
+    assert set(await faults(api)) == {"calendar/soon"}
 
 
 async def test_what_can_not_be_acknowledged_is_told(api: Api) -> None:

@@ -42,8 +42,8 @@ class AcknowledgedView(Struct):
 
 
 class FaultView(Struct):
-    """One thing that needs attention. `cause`: failing/JOB, late/JOB, unserved/QUEUE, lost/NODE or
-    undelivered/CHANNEL; `since`: when it began."""
+    """One thing that needs attention. `cause`: failing/JOB, late/JOB, unserved/QUEUE, lost/NODE,
+    undelivered/CHANNEL, held/HOLD or calendar/NAME; `since`: when it began."""
 
     cause: str
     since: str

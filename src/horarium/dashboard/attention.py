@@ -29,14 +29,16 @@ from horarium.operations.facade import Operations
 from horarium.operations.looking.attending import is_gone as is_gone
 from horarium.operations.looking.attending import is_lost as is_lost
 from horarium.operations.looking.attending import (
+    of_ending,
     of_failing,
+    of_held,
     of_late,
     of_lost,
     of_unserved,
     of_untold,
 )
 from horarium.ports import PAGE_MAX, JobFilter, Page, QueueStats, Stats
-from horarium.rules.holds import standing
+from horarium.rules.holds import InForce, end_words, scope_words
 
 JOBS_SHOWN_MAX = 20
 QUEUES_SHOWN_MAX = 10
@@ -46,8 +48,9 @@ ALIKE_NAMED = 3
 
 class Trouble(Struct, frozen=True):
     """One thing that needs attention. `kind`: failing, alike (jobs that fail with one error), late, unserved, lost,
-    undelivered, or more (a line that stands for `stands_for` others). `runs`: the last ones, newest first. `causes`:
-    the parts of it that can be acknowledged, one for each job that fails with the same error."""
+    undelivered, held, ending (a calendar), or more (a line that stands for `stands_for` others). `runs`: the last ones,
+    newest first. `causes`: the parts of it that can be acknowledged, one for each job that fails with the same
+    error."""
 
     kind: str
     subject: str
@@ -168,7 +171,7 @@ class Watching:
         found, resting = await asyncio.gather(
             self._attending.faults(now), operations.store.list_jobs(paused, None, PAGE_MAX)
         )
-        stats, nodes, failing, more_failing, late, more_late, undelivered, lost, unserved = found
+        stats, nodes, failing, more_failing, late, more_late, undelivered, lost, unserved, held, ending = found
         no_worker = {queue.queue for queue in unserved}
         acks = await self._attending.acknowledging.known()
         parted = partial(causes.parted, acks, now)
@@ -177,14 +180,16 @@ class Watching:
         untold = parted(undelivered.items(), lambda item: of_untold(*item))
         gone = parted(lost, of_lost)
         alone = parted(unserved, lambda queue: of_unserved(queue, now))
+        resting_holds, ends = parted(held, of_held), parted(ending.items(), lambda item: of_ending(*item))
         troubles, known = [
             [
                 *(_undelivered(name, each, now) for name, each in untold[side][:JOBS_SHOWN_MAX]),
                 *await self._worst(dict(ill[side]), acks if side else {}, now, cut=more_failing),
                 *_lost(gone[side], now),
-                *(_held(await self._standing(now)) if side == 0 else ()),
+                *map(_held, resting_holds[side]),
                 *_unserved(alone[side], late, now),
                 *_late(dict(slow[side]), no_worker, now),
+                *(_ending(*each) for each in ends[side]),
             ]
             for side in (0, 1)
         ]
@@ -201,10 +206,6 @@ class Watching:
             known=tuple((each, acks.get(each.cause.key) if each.cause is not None else None) for each in known),
             known_jobs=frozenset(name for name, _ in (*ill[1], *slow[1])),
         )
-
-    async def _standing(self, now: Instant) -> list[tuple[str, str]]:
-        holds = self._operations.holds
-        return standing(await holds.seen(self._operations.reconciler.holding.known), now)
 
     async def _worst(
         self, failing: dict[str, Health], acks: Mapping[str, Acknowledged], now: Instant, *, cut: bool
@@ -372,19 +373,30 @@ def _unserved(queues: Sequence[QueueStats], late: dict[str, Run], now: Instant) 
     return found
 
 
-def _held(holds: Sequence[tuple[str, str]]) -> list[Trouble]:
-    return [
-        Trouble(
-            kind="held",
-            subject=f"On hold: {words.partition(',')[0]}",
-            what=f"nothing of it begins{words[len(words.rpartition(', until')[0]) + 1 :]}",
-            why=reason,
-            mark=LATE,
-            link="/holds",
-            button="Open holds",
-        )
-        for words, reason in holds
-    ]
+def _held(held: InForce) -> Trouble:
+    return Trouble(
+        kind="held",
+        subject=f"On hold: {scope_words(held.hold.scope)}",
+        what=f"nothing of it begins until {end_words(held.stretch)}",
+        why=held.hold.reason,
+        mark=LATE,
+        link="/holds",
+        button="Open holds",
+        causes=(of_held(held),),
+    )
+
+
+def _ending(name: str, day: str) -> Trouble:
+    return Trouble(
+        kind="ending",
+        subject=f"Calendar {name}",
+        what=f"knows its days until {day}",
+        why="Beyond that day only its weekend counts",
+        mark=LATE,
+        link=f"/business-days/{name}",
+        button="Open calendar",
+        causes=(of_ending(name, day),),
+    )
 
 
 def _lost(nodes: Sequence[Node], now: Instant) -> list[Trouble]:

@@ -169,7 +169,7 @@ class Operations:
     @property
     def attending(self) -> Attending:
         """Faults and their acknowledgements."""
-        return Attending(self.context, self.channels.untold, self.stats, self.nodes)
+        return Attending(self.context, self.channels.untold, self.stats, self.nodes, self.holds.seen_now)
 
     @property
     def explaining(self) -> Explaining:

@@ -90,6 +90,10 @@ class HoldOperations:
         """Those of them that who asks may see."""
         return [hold for hold in holds if await self._may_see(hold.scope)]
 
+    async def seen_now(self) -> list[Hold]:
+        """Those that there are, as far as who asks may see them: a moment old at most."""
+        return await self.seen(await self._holding.look())
+
     async def update(self, id: str, patch: HoldPatch) -> Hold:
         """Change the end or the reason. Raises NotFound, InvalidRequest, and Conflict for one that has ended."""
 

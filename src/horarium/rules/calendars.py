@@ -25,6 +25,8 @@ TYPE = "business_day"
 PHRASE = "phrase"
 LOOKED_AHEAD = 400 * DAY
 FIRES_MAX = 1_000
+ENDS_SOON = 60
+"""A calendar that knows fewer days than this from today on needs attention."""
 """Fire times of one job that a comparison looks at."""
 EVERY_DAY = Content(weekend=())
 FIRES_OF_A_YEAR = 500
@@ -74,6 +76,11 @@ def _check_rule(rule: str, field: str) -> None:
         rule_days(rule)
     except InvalidTrigger as error:
         raise InvalidRequest(f"{field}.rrule: {error.message}", field=f"{field}.rrule") from None
+
+
+def ends_soon(ends_on: str | None, now: Instant) -> bool:
+    """Whether a calendar that ends on that day knows few more."""
+    return ends_on is not None and day_of(ends_on) < now // DAY + ENDS_SOON
 
 
 # ---- in triggers ------------------------------------------------------------------------------------------------

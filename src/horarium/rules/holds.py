@@ -305,14 +305,20 @@ def scope_words(scope: HoldScope) -> str:
 
 def standing(holds: Iterable[Hold], now: Instant) -> list[tuple[str, str]]:
     """The holds that are in force, in words: over what and until when, and why."""
-    found = [(hold, stretch) for hold in holds if (stretch := stretch_at(hold, now)) is not None]
     return [
-        (f"{scope_words(hold.scope)}, until {_end_words(stretch)}", hold.reason)
-        for hold, stretch in sorted(found, key=lambda each: each[0].id)
+        (f"{scope_words(hold.scope)}, until {end_words(stretch)}", hold.reason)
+        for hold, stretch in in_force(holds, now)
     ]
 
 
-def _end_words(stretch: Stretch) -> str:
+def in_force(holds: Iterable[Hold], now: Instant) -> list[InForce]:
+    """Those that are, by id."""
+    found = [InForce(hold, stretch) for hold in holds if (stretch := stretch_at(hold, now)) is not None]
+    return sorted(found, key=lambda each: each.hold.id)
+
+
+def end_words(stretch: Stretch) -> str:
+    """Until when it lasts."""
     return "it is lifted" if stretch.ends_at >= FOREVER else to_text(stretch.ends_at)
 
 

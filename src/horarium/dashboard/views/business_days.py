@@ -21,7 +21,7 @@ from horarium.model.calendars import Calendar
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX
-from horarium.rules.calendars import content_of, effect, holiday_names
+from horarium.rules.calendars import content_of, effect, ends_soon, holiday_names
 from horarium.rules.compiled import words_of
 from horarium.rules.differing import FireChanges
 from horarium.triggers.budget import QUESTION_STEPS
@@ -31,7 +31,6 @@ USERS_SHOWN = 50
 COUNTED_MAX = 20
 """Jobs of which the fire times of the year are looked at."""
 MOVES_SHOWN = 6
-ENDS_SOON = 60
 FIRST_YEAR, LAST_YEAR = 1971, 2199
 
 
@@ -88,9 +87,8 @@ class BusinessDays:
         page = await self._operations.calendars.page(None, PAGE_MAX)
         if len(page.items) == 1 and not visit.text("all"):
             return Went(f"/business-days/{page.items[0][0]}")
-        today = visit.now // DAY
         rows = [
-            {"name": name, "calendar": calendar, "ends_soon": _ends_soon(calendar.ends_on, today)}
+            {"name": name, "calendar": calendar, "ends_soon": ends_soon(calendar.ends_on, visit.now)}
             for name, calendar in page.items
         ]
         return Shown("business-days.html", {"rows": rows, "more": page.next_after is not None})
@@ -128,7 +126,7 @@ class BusinessDays:
                 "heading": f"{name}: {counted(business, 'business day')} in {year}",
                 "holidays": holidays,
                 "working": working,
-                "ends_soon": _ends_soon(calendar.ends_on, visit.now // DAY),
+                "ends_soon": ends_soon(calendar.ends_on, visit.now),
                 "beyond": calendar.ends_on is not None and day_of(calendar.ends_on) < last,
                 "users": [(job, _words(job, name), *said[place]) for place, job in enumerate(users[:USERS_SHOWN])],
                 "uncounted": max(len(users[:USERS_SHOWN]) - COUNTED_MAX, 0),

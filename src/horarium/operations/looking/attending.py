@@ -1,5 +1,5 @@
 """Faults, each with the cause that a person may take note of: jobs that fail or are late, queues that no worker serves,
-lost nodes, channels that take no messages.
+lost nodes, channels that take no messages, holds in force, calendars that end soon.
 
 Each look is a bounded question: the jobs whose health says that they fail, the runs that wait, the counts by queue, the
 nodes. So it costs the same beside five million runs as beside five.
@@ -11,15 +11,24 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import NamedTuple
 
+import msgspec
+from msgspec import Struct
+
 from horarium.access.acting import bound_caller, reading, who_acts, who_reads
 from horarium.clock import DAY, MINUTE, SECOND, Instant
 from horarium.errors import NotFound
 from horarium.model import Health, Job, Node, Run, State
 from horarium.model.channels import Untold
+from horarium.model.holds import Hold
+from horarium.model.records import RecordFilter
+from horarium.operations.calendars import PREFIX as CALENDAR
 from horarium.operations.deciding.acknowledging import Acknowledged, Acknowledging, Cause
 from horarium.operations.writing.context import Context
 from horarium.ports import PAGE_MAX, QueueStats, RunFilter, Stats
+from horarium.rules.calendars import ENDS_SOON, ends_soon
 from horarium.rules.error_lines import error_line, error_sort
+from horarium.rules.holds import InForce, end_words, in_force, scope_words
+from horarium.triggers.business_days import day_of
 
 PENDING_STATES = frozenset({State.PENDING})
 LATE_AFTER = 30 * SECOND
@@ -34,9 +43,17 @@ OF_BOUND = ("failing/", "late/")
 """The causes that a bound caller may take note of: of its own jobs, not of things that it shares with others."""
 
 
+class _End(Struct):
+    ends_on: str | None = None
+
+
+_decode_end = msgspec.json.Decoder(_End).decode
+
+
 class Faults(NamedTuple):
     """All that is wrong at one look, and the counts that it was found with. `late`: the oldest late run of each job;
-    `more_failing`, `more_late`: there may be more; `gone`: nodes lost for so long that a person should know."""
+    `more_failing`, `more_late`: there may be more; `gone`: nodes lost for so long that a person should
+    know; `ending`: calendars, with the last day that they know."""
 
     stats: Stats
     nodes: list[Node]
@@ -47,6 +64,8 @@ class Faults(NamedTuple):
     undelivered: dict[str, Untold]
     gone: list[Node]
     unserved: list[QueueStats]
+    held: list[InForce]
+    ending: dict[str, str]
 
 
 class Fault(NamedTuple):
@@ -66,23 +85,27 @@ class Attending:
         untold: Callable[[Instant], Awaitable[dict[str, Untold]]],
         stats: Callable[[], Awaitable[Stats]],
         nodes: Callable[[], Awaitable[list[Node]]],
+        holds: Callable[[], Awaitable[list[Hold]]],
     ) -> None:
         self._store, self._clock, self._untold = context.store, context.clock, untold
-        self._stats, self._nodes = stats, nodes
+        self._stats, self._nodes, self._holds = stats, nodes, holds
         self.acknowledging = Acknowledging(context)
 
     async def faults(self, now: Instant) -> Faults:
         """The present ones, as far as the caller sees them."""
-        stats, nodes, failing, (late, more), undelivered = await asyncio.gather(
+        stats, nodes, failing, (late, more), undelivered, (holds, ending) = await asyncio.gather(
             self._stats(),
             self._nodes(),
             self._failing(now),
             self._waiting(now),
             self._untold(now - LOOKED_BACK),
+            asyncio.gather(self._holds(), self._ending(now)),
         )
         gone = [node for node in nodes if is_gone(node, now)]
         unserved = [queue for queue in stats.queues if queue.unserved]
-        return Faults(stats, nodes, failing, len(failing) >= FAILING_MAX, late, more, undelivered, gone, unserved)
+        cut = len(failing) >= FAILING_MAX
+        held = in_force(holds, now)
+        return Faults(stats, nodes, failing, cut, late, more, undelivered, gone, unserved, held, ending)
 
     async def list_all(self) -> tuple[list[Fault], bool]:
         """The faults, worst first, and whether there may be more."""
@@ -90,7 +113,7 @@ class Attending:
         found, acks = await self.faults(now), await self.acknowledging.known()
         listed = []
         for cause, text in _told(found, now):
-            if who_reads() is not None and not cause.key.startswith((*OF_BOUND, "unserved/")):
+            if who_reads() is not None and not cause.key.startswith((*OF_BOUND, "unserved/", "held/")):
                 continue
             ack = acks.get(cause.key)
             listed.append(Fault(cause, text, ack if ack is not None and ack.covers(cause, now) else None))
@@ -122,6 +145,12 @@ class Attending:
         jobs = await self._store.get_jobs_by_id(list(failing))
         found = {job.name: failing[job.id] for job in jobs if job is not None and _matters(job, failing[job.id], now)}
         return dict(sorted(found.items(), key=lambda item: (-item[1].failures_in_a_row, item[0])))
+
+    async def _ending(self, now: Instant) -> dict[str, str]:
+        """Calendars that know only so many days more, with the last of these."""
+        records = await self._store.list_records(RecordFilter(CALENDAR), None, PAGE_MAX)
+        ends = {record.name.removeprefix(CALENDAR): _decode_end(record.body).ends_on for record in records.items}
+        return {name: end for name, end in ends.items() if end is not None and ends_soon(end, now)}
 
     async def _waiting(self, now: Instant) -> tuple[dict[str, Run], bool]:
         """The oldest late run of each job, the latest first; and whether there may be late runs beyond those read."""
@@ -165,12 +194,20 @@ def _told(found: Faults, now: Instant) -> Iterator[tuple[Cause, str]]:
         yield of_failing(name, health), f"job {name} failed, {health.failures_in_a_row:,} in a row: {error}"
     for node in found.gone:
         yield of_lost(node), f"node {node.name} gives no sign of life"
+    for held in found.held:
+        yield of_held(held), _words_of_hold(held)
     for queue in found.unserved:
         yield of_unserved(queue, now), f"no worker serves the queue {queue.queue}: {queue.due:,} runs are due"
     alone = {queue.queue for queue in found.unserved}
     for name, run in found.late.items():
         if run.queue not in alone:
             yield of_late(name, run), f"job {name} is late: its run waits in {run.queue}"
+    for name, day in found.ending.items():
+        yield of_ending(name, day), f"the calendar {name} ends on {day}; beyond that day only its weekend counts"
+
+
+def _words_of_hold(held: InForce) -> str:
+    return f"{scope_words(held.hold.scope)} is on hold until {end_words(held.stretch)}: {held.hold.reason}"
 
 
 def of_failing(name: str, health: Health) -> Cause:
@@ -194,6 +231,16 @@ def of_untold(name: str, untold: Untold) -> Cause:
 def of_lost(node: Node) -> Cause:
     """A node without a sign of life."""
     return Cause(f"lost/{node.name}", node.beat_at)
+
+
+def of_held(held: InForce) -> Cause:
+    """A hold, since it is in force."""
+    return Cause(f"held/{held.hold.id}", held.stretch.begins_at)
+
+
+def of_ending(name: str, day: str) -> Cause:
+    """A calendar that ends on this day, since it does so soon."""
+    return Cause(f"{CALENDAR}{name}", (day_of(day) - ENDS_SOON) * DAY, day)
 
 
 def of_unserved(queue: QueueStats, now: Instant) -> Cause:

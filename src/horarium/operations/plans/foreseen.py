@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
-from horarium.clock import DAY, Instant, to_text
+from horarium.clock import Instant, to_text
 from horarium.errors import TooExpensive
 from horarium.model import Job
 from horarium.model.calendars import Calendar
@@ -16,16 +16,14 @@ from horarium.operations.bounds.listing import Slices
 from horarium.operations.bounds.telling import channel_warnings
 from horarium.operations.calendars import PREFIX, decode_calendar
 from horarium.ports import RunFilter, Store
-from horarium.rules.calendars import calendars_in
+from horarium.rules.calendars import calendars_in, ends_soon
 from horarium.rules.foreseeing import warnings_of
 from horarium.triggers.budget import LIST_STEPS
-from horarium.triggers.business_days import day_of
 
 WARNINGS_MAX = 200
 HERD = 40
 """Starts in one minute that are worth a warning."""
 QUEUES_LOOKED_AT = 20
-ENDS_SOON = 60
 """Days before its end from which on a calendar is warned of."""
 
 
@@ -95,7 +93,7 @@ async def _of_calendars(
     }
     found: list[Foreseen] = []
     for name, calendar in sorted({**stored, **known}.items()):
-        if name in users and calendar.ends_on is not None and day_of(calendar.ends_on) < now // DAY + ENDS_SOON:
+        if name in users and ends_soon(calendar.ends_on, now):
             text = f"the calendar {name} ends on {calendar.ends_on}; beyond that day only its weekend counts"
             found.append(Foreseen(users[name], text))
     return found

@@ -81,6 +81,18 @@ async def test_a_hold_and_a_calendar_that_ends_soon_need_attention(api: Api) -> 
     assert set(await faults(api)) == {"calendar/soon"}
 
 
+async def test_a_run_that_a_hold_keeps_back_is_not_late(api: Api) -> None:
+    for name in ("bank", "other"):
+        await api.add_job(name)
+        await api.post(f"/jobs/{name}/trigger")
+    api.clock.advance(31)
+    assert set(await faults(api)) == {"late/bank", "late/other"}
+    made = (await api.post("/holds", {"scope": {"job": "bank"}, "reason": "moving"})).json
+    assert set(await faults(api)) == {f"held/{made['id']}", "late/other"}
+    everything = (await api.post("/holds", {"scope": {"all": True}, "reason": "moving"})).json
+    assert set(await faults(api)) == {f"held/{made['id']}", f"held/{everything['id']}"}
+
+
 async def test_what_can_not_be_acknowledged_is_told(api: Api) -> None:
     await api.add_job("bank")
     assert (await acknowledge(api, "failing/bank")).code == "not_found"

@@ -27,7 +27,7 @@ from horarium.operations.writing.context import Context
 from horarium.ports import PAGE_MAX, QueueStats, RunFilter, Stats
 from horarium.rules.calendars import ENDS_SOON, ends_soon
 from horarium.rules.error_lines import error_line, error_sort
-from horarium.rules.holds import InForce, end_words, in_force, scope_words
+from horarium.rules.holds import InForce, end_words, hold_on, in_force, scope_words
 from horarium.triggers.business_days import day_of
 
 PENDING_STATES = frozenset({State.PENDING})
@@ -104,7 +104,10 @@ class Attending:
         gone = [node for node in nodes if is_gone(node, now)]
         unserved = [queue for queue in stats.queues if queue.unserved]
         cut = len(failing) >= FAILING_MAX
-        held = in_force(holds, now)
+        late, held = (
+            {name: run for name, run in late.items() if hold_on(holds, run, None, now) is None},
+            in_force(holds, now),
+        )
         return Faults(stats, nodes, failing, cut, late, more, undelivered, gone, unserved, held, ending)
 
     async def list_all(self) -> tuple[list[Fault], bool]:

@@ -175,6 +175,6 @@ class _Queues:
         for queue in stats.queues[:QUEUES_SHOWN_MAX]:
             for condition in ("due", "scheduled", "running"):
                 self._depth.labels(queue.queue, condition).set(getattr(queue, condition))
-            waited = 0 if queue.oldest_due_at is None else max(now - queue.oldest_due_at, 0)
+            waited = 0 if queue.oldest_due_at is None or queue.hold else max(now - queue.oldest_due_at, 0)
             self._age.labels(queue.queue).set(waited / SECOND)
             self._unserved.labels(queue.queue).set(queue.unserved)

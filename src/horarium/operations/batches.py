@@ -23,7 +23,7 @@ from horarium.operations.writing.auditing import Records, require_reach, told
 from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
 from horarium.operations.writing.context import Context
 from horarium.policies import RETENTION_SECONDS_DEFAULT
-from horarium.ports import BATCH_MAX, PAGE_MAX, Page
+from horarium.ports import BATCH_MAX, PAGE_MAX, Page, Store
 from horarium.rules.batches import (
     check_on,
     counted,
@@ -229,7 +229,7 @@ class Batches:
         of them is kept any longer."""
         owed = BatchOwed("retry")
         _, batch = await self._reached(batch_id)
-        if (await self._with_ends(batch)).failed and not await self._keeps_failed(batch):
+        if (await self._with_ends(batch)).failed and not await _keeps_failed(self._store, batch):
             raise StateConflict(f"batch {batch_id}: its failed runs are kept no longer, so that none can be done again")
         await self._changed(batch_id, "retry", owed)
         await self._carry_out(batch_id, owed)
@@ -261,14 +261,6 @@ class Batches:
         pairs = list(zip(failed, await self._runs.lined_up(again), strict=True))
         asked = {new.id: f"run.retry run/{run.id}" for run, new in pairs}
         await self._batching.again(pairs, asked)
-
-    async def _keeps_failed(self, batch: Batch) -> bool:
-        """Whether a failed run of it is kept, as far as its first pages tell."""
-        for number in range(min(batch.pages, PAGES_LOOKED_AT)):
-            runs = await self._store.get_runs(await self._ids(batch.id, number))
-            if any(run is not None and run.state is State.FAILED for run in runs):
-                return True
-        return batch.pages > PAGES_LOOKED_AT
 
     async def carry_on(self, record: Record) -> bool:
         """The next page of what a record says is owed. False: another did it just then."""
@@ -358,3 +350,13 @@ def _told(action: str, before: Batch | None, after: Batch, now: Instant) -> Reco
 
 def _shown(batch: Batch) -> dict[str, object]:
     return {"name": batch.name, "state": batch.state, "total": told_of(batch).total}
+
+
+async def _keeps_failed(store: Store, batch: Batch) -> bool:
+    """Whether a failed run of the batch is kept, as far as its first pages tell."""
+    for number in range(min(batch.pages, PAGES_LOOKED_AT)):
+        (page,) = await store.get_records([page_name(batch.id, number)])
+        runs = await store.get_runs([] if page is None else ids_of(page))
+        if any(run is not None and run.state is State.FAILED for run in runs):
+            return True
+    return batch.pages > PAGES_LOOKED_AT

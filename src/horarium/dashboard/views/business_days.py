@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from horarium.clock import DAY, Instant
+from horarium.clock import Instant
 from horarium.dashboard.formats import brief, counted, local
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.views.calendar import midnight
@@ -139,10 +139,6 @@ class BusinessDays:
                 "more_users": len(users) > USERS_SHOWN,
             },
         )
-
-
-def _ends_soon(ends_on: str | None, today: int) -> bool:
-    return ends_on is not None and day_of(ends_on) < today + ENDS_SOON
 
 
 async def _effect(job: Job, name: str, calendar: Calendar, year: int) -> tuple[str, bool, list[Move]]:

@@ -150,7 +150,7 @@ class Attending:
         return dict(sorted(found.items(), key=lambda item: (-item[1].failures_in_a_row, item[0])))
 
     async def _ending(self, now: Instant) -> dict[str, str]:
-        """Calendars that know only so many days more, with the last of these."""
+        """Calendars that know few days more, with the last of these."""
         records = await self._store.list_records(RecordFilter(CALENDAR), None, PAGE_MAX)
         ends = {record.name.removeprefix(CALENDAR): _decode_end(record.body).ends_on for record in records.items}
         return {name: end for name, end in ends.items() if end is not None and ends_soon(end, now)}

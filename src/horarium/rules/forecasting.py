@@ -196,16 +196,24 @@ def _in_step(every: int, bucket: int) -> bool:
     return bucket % every == 0 or every % bucket == 0
 
 
-def moved_by_jitter(job: Job, rule: Jittered, span: Span) -> Starts:
-    """The starts of this job under its jitter."""
-    counts = dict(rule.base)
-    since, _, bucket = span
-    for fire in rule.crossing:
+def moved_by_jitter(job: Job, crossing: Iterable[Instant], span: Span) -> Starts:
+    """What the job's jitter changes in the starts of its rule: in one bucket less, in another more."""
+    moved: Starts = {}
+    since, until, bucket = span
+    for fire in crossing:
         due = due_of(job, fire)
-        if (fire - since) // bucket != (due - since) // bucket or due >= span.until:
-            _count(counts, fire, -1, span)
-            _count(counts, due, 1, span)
-    return counts
+        was, place = (fire - since) // bucket, (due - since) // bucket
+        if was != place or due >= until:
+            if since <= fire < until:
+                moved[was] = moved.get(was, 0) - 1
+            if since <= due < until:
+                moved[place] = moved.get(place, 0) + 1
+    return moved
+
+
+def together(base: Starts, moved: Starts) -> Starts:
+    """Starts, changed so."""
+    return {place: base.get(place, 0) + moved.get(place, 0) for place in {*base, *moved}}
 
 
 def overridden(job: Job, fires: Iterable[Instant], counts: Starts, span: Span) -> Starts:

@@ -24,7 +24,6 @@ from horarium.rules.forecasting import (
     Ahead,
     Bucket,
     Every,
-    Jittered,
     Lying,
     Rule,
     Span,
@@ -45,6 +44,7 @@ from horarium.rules.forecasting import (
     quiet,
     rule_of,
     spec_key,
+    together,
     under_holds,
 )
 from horarium.rules.holds import covers_job, stretches
@@ -63,6 +63,8 @@ MEASURED_MAX = 500
 RUNS_MEASURED = 5
 MEASURED_SINCE = 30 * DAY
 LEFT_OUT_MAX = 20
+LEAST = 1e-9
+"""A load below this is none, but for sums that were rounded."""
 
 
 class Forecast(Struct, frozen=True):
@@ -92,8 +94,10 @@ class StartCounts:
         self.patterns: dict[Hashable, Starts] = {}
         self.left_out: list[str] = []
         self._once: dict[Any, Any] = {}
+        self.moved: dict[Hashable, Hashable] = {}
+        """Patterns that are changes of another: most jobs with a jitter have one of their own."""
         self._rules: dict[bytes, Rule] = {}
-        self._jittered: dict[tuple[bytes, int], Jittered] = {}
+        self._crossing: dict[tuple[bytes, int], list[Instant]] = {}
         self._holds = [
             (hold, [Lying(*each, hold.missed is HeldMissed.SKIP) for each in stretches(hold, span.since, span.until)])
             for hold in holds
@@ -129,17 +133,14 @@ class StartCounts:
             if shared not in self.patterns:
                 self.patterns[shared] = interval_starts(shared, self.span)
             crossing = interval_crossing(interval, jitter, self.span) if jitter else []
-            return self._keep(job, Jittered(self.patterns[shared], crossing)) if crossing else shared
+            return self._moved(job, shared, crossing)
         spec = spec_key(job)
         if not self._rule(job, spec).shared:
             return self._own(job)
-        if not jitter:
-            if spec not in self.patterns:
-                self.patterns[spec] = self.span.starts(self._list(job))
-            return spec
-        if (spec, jitter) not in self._jittered:
-            self._jittered[spec, jitter] = jittered(self._list(job), jitter, self.span)
-        return self._keep(job, self._jittered[spec, jitter])
+        if (spec, jitter) not in self._crossing:
+            rule = jittered(self._list(job), jitter, self.span)
+            self.patterns[spec, jitter], self._crossing[spec, jitter] = rule
+        return self._moved(job, (spec, jitter), self._crossing[spec, jitter])
 
     def _own(self, job: Job) -> Hashable:
         interval = None if job.jitter_seconds or job.overrides else interval_of(job, self.span)
@@ -149,10 +150,10 @@ class StartCounts:
             self.patterns[job.id, job.version] = interval_starts(begins, self.span, _last(wanted, interval.every))
             return job.id, job.version
         fires = self._list(job)
-        key = self._keep(job, jittered(fires, to_micros(job.jitter_seconds), self.span))
-        if job.overrides:
-            self.patterns[key] = overridden(job, fires, dict(self.patterns[key]), self.span)
-        return key
+        rule = jittered(fires, to_micros(job.jitter_seconds), self.span)
+        starts = together(rule.base, moved_by_jitter(job, rule.crossing, self.span))
+        self.patterns[job.id, job.version] = overridden(job, fires, starts, self.span) if job.overrides else starts
+        return job.id, job.version
 
     def _held(self, job: Job, over: Sequence[Lying]) -> Hashable:
         """One by one: what a hold does with a fire time depends on those beside it."""
@@ -165,9 +166,11 @@ class StartCounts:
         self.patterns[job.id, job.version] = self.span.starts(under_holds(job, fires, over, left))
         return job.id, job.version
 
-    def _keep(self, job: Job, starts: Jittered) -> Hashable:
+    def _moved(self, job: Job, base: Hashable, crossing: Sequence[Instant]) -> Hashable:
+        if not crossing:
+            return base
         key = (job.id, job.version)
-        self.patterns[key] = moved_by_jitter(job, starts, self.span) if starts.crossing else starts.base
+        self.patterns[key], self.moved[key] = moved_by_jitter(job, crossing, self.span), base
         return key
 
     def _rule(self, job: Job, spec: bytes) -> Rule:
@@ -184,16 +187,24 @@ class StartCounts:
 
     def total(self, weights: Mapping[Hashable, float]) -> list[float]:
         """How many starts there are in each bucket."""
-        total = [0.0] * self.span.buckets
+        total, bases = [0.0] * self.span.buckets, Counter[Hashable]()
         for key, weight in weights.items():
+            add_starts(total, self.patterns[key], weight)
+            if key in self.moved:
+                bases[self.moved[key]] += weight  # type: ignore[assignment]
+        for key, weight in bases.items():
             add_starts(total, self.patterns[key], weight)
         return total
 
     def load(self, weights: Mapping[Hashable, float], seconds: Mapping[Hashable, float]) -> list[float]:
         """How many run at once on average in each bucket. `seconds`: of all jobs of a pattern together."""
-        load = [0.0] * self.span.buckets
+        load, bases = [0.0] * self.span.buckets, Counter[tuple[Hashable, float]]()
         for key, weight in weights.items():
             add_running(load, self.patterns[key], weight, seconds[key], self.span)
+            if key in self.moved:
+                bases[self.moved[key], seconds[key] / weight] += weight  # type: ignore[assignment]
+        for (key, each), weight in bases.items():
+            add_running(load, self.patterns[key], weight, each * weight, self.span)
         return load
 
 
@@ -303,6 +314,7 @@ class Forecasting:
 def _labelled(counts: StartCounts, jobs: Sequence[Weighed]) -> tuple[list[str], list[str]]:
     """The label of each of these jobs, and the names of those with the most starts."""
     sizes = {key: sum(pattern.values()) for key, pattern in counts.patterns.items()}
+    sizes |= {key: sizes[key] + sizes[base] for key, base in counts.moved.items()}
     labels = [job.label for job in jobs]
     totals: Counter[str] = Counter()
     for job in jobs:
@@ -334,6 +346,6 @@ def _buckets(span: Span, starts: Mapping[str, list[float]], loads: Mapping[str, 
     found: list[Bucket] = []
     for place in range(span.buckets):
         began = {label: round(of[place]) for label, of in starts.items() if of[place]}
-        busy = {label: round(of[place], 3) for label, of in loads.items() if of[place]}
+        busy = {label: round(of[place], 3) for label, of in loads.items() if of[place] > LEAST}
         found.append(Bucket(span.since + place * span.bucket, began, busy))
     return found

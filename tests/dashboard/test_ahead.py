@@ -84,7 +84,7 @@ async def test_the_forecast_counts_each_hour_and_names_its_jobs(api: Api, visito
 
 
 async def test_places_say_which_hours_need_too_much(api: Api, visitor: Visitor) -> None:
-    await many(api, 3)
+    await many(api, 4)
     for name in ("job-000", "job-001", "job-002"):
         (job,) = await api.store.get_jobs([name])
         assert job is not None
@@ -97,6 +97,10 @@ async def test_places_say_which_hours_need_too_much(api: Api, visitor: Visitor) 
     assert "need more than there is" in visitor.text, visitor.text
     await visitor.open("/forecast?places=50")
     assert "There is room in every hour" in visitor.text
+    assert "the usual ones of each job; 1 job is estimated by the others, for want of a completed run." in visitor.text
+    assert "job-003 05:30 1 not known about 30.0" in visitor.text
+    assert "job-002 05:30 1 1 h 30.0" in visitor.text, "how long it takes, not the part of it in this hour"
+    assert "counts with 1 h each, the average of the others of this hour" in visitor.text
 
 
 async def test_jobs_that_begin_together_are_spread_by_a_plan(api: Api, visitor: Visitor) -> None:

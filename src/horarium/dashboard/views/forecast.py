@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -48,18 +48,15 @@ class Cell(Struct):
 
 
 class Share(Struct, frozen=True):
-    """The part of one job in an hour. `width`: of 96, beside the greatest."""
+    """The part of one job in an hour. `width`: of 96, beside the greatest; `took`: how long its runs take, as measured;
+    None: that is estimated."""
 
     job: str
     at: Instant
     starts: int
     minutes: float
     width: int
-
-    @property
-    def usually(self) -> str:
-        """How long one of its runs takes, as far as that is known."""
-        return duration(int(self.minutes * MINUTE / self.starts)) if self.minutes and self.starts else "\u2013"
+    took: Instant | None
 
 
 class Asked(Struct, frozen=True):
@@ -120,7 +117,7 @@ class Forecasts:
                 "queues": queues,
                 "measured": measured,
                 "heading": _heading(ahead, asked, worst),
-                "summary": _summary(ahead, asked, worst),
+                "summary": _summary(ahead, asked, worst, frozenset() if found is None else found.estimated),
                 "unit": "run-minutes" if asked.count == "minutes" else "starts",
                 "most": _room(asked) or (worst.value if worst else 0) or 0,
                 "left_out": [] if found is None else found.left_out,
@@ -137,12 +134,14 @@ class Forecasts:
         begin, end = midnight(day, visit.zone), midnight(day + timedelta(days=1), visit.zone)
         of_day = await self._operations.forecasting.forecast(begin, end, STEP // SECOND)
         of_jobs = await self._operations.forecasting.forecast(at, at + HOUR, 60, "job")
-        shares, others, herd = _shares(of_jobs.buckets)
+        shares, others, herd = _shares(of_jobs.buckets, of_jobs.seconds)
         return {
             "at": at,
             "until": at + HOUR,
             "chart": _day_chart(of_day.buckets, asked, visit.zone),
             "shares": shares[:JOBS_SHOWN],
+            "estimate": duration(int(of_jobs.usual_seconds * SECOND)),
+            "estimated": any(share.took is None and share.minutes for share in shares[:JOBS_SHOWN]),
             "others": others + sum(share.starts for share in shares[JOBS_SHOWN:]),
             "starts": sum(bucket.total for bucket in of_jobs.buckets),
             "herd": herd,
@@ -158,7 +157,7 @@ class Forecasts:
             raise InvalidRequest("at: give the hour", field="at")
         with reading(visit.principal):
             of_jobs = await self._operations.forecasting.forecast(at, at + HOUR, 60, "job")
-            names = _together(of_jobs.buckets, _shares(of_jobs.buckets)[2])
+            names = _together(of_jobs.buckets, _shares(of_jobs.buckets, {})[2])
             jobs = [job for job in await self._operations.store.get_jobs(names) if job is not None]
         definitions = [
             structs.replace(definition_of(job), jitter_seconds=SPREAD_SECONDS)
@@ -287,21 +286,25 @@ def _heading(ahead: Sequence[Cell], asked: Asked, worst: Cell | None) -> str:
     return f"{in_words(over)} {'hour needs' if over == 1 else 'hours need'} more than there is"
 
 
-def _summary(ahead: Sequence[Cell], asked: Asked, worst: Cell | None) -> str:
+def _summary(ahead: Sequence[Cell], asked: Asked, worst: Cell | None, estimated: frozenset[str]) -> str:
     quietest = _quietest(ahead)
     if worst is None or quietest is None:
         return "What ran in it is in the calendar."
     unit, room = "run-minutes" if asked.count == "minutes" else "starts", _room(asked)
     of = "" if room is None else f" of {room:,}"
+    guessed = ""
+    if estimated and asked.count == "minutes":
+        jobs = "1 job is" if len(estimated) == 1 else f"{len(estimated):,} jobs are"
+        guessed = f"; {jobs} estimated by the others, for want of a completed run"
     where = f" on {asked.queue.removeprefix('pull/')}" if asked.queue else ""
     return (
         f"Worst: {worst.words}, {worst.value or 0:,}{of} {unit}{where}. "
         f"Quietest: {quietest.words}, {quietest.value or 0:,}. "
-        "Starts are exact; lengths are the usual ones of each job."
+        f"Starts are exact; lengths are the usual ones of each job{guessed}."
     )
 
 
-def _shares(buckets: Sequence[Bucket]) -> tuple[list[Share], int, Bucket | None]:
+def _shares(buckets: Sequence[Bucket], seconds: Mapping[str, float]) -> tuple[list[Share], int, Bucket | None]:
     """The jobs of an hour, the greatest share first; how many starts are of others; and the minute in which the most
     begin."""
     starts: Counter[str] = Counter()
@@ -314,11 +317,12 @@ def _shares(buckets: Sequence[Bucket]) -> tuple[list[Share], int, Bucket | None]
         for job, running in bucket.running.items():
             minutes[job] = minutes.get(job, 0.0) + running
     most = max((minutes.get(job, 0.0) or starts[job] for job in starts if job), default=1) or 1
-    shares = [
-        Share(job, first[job], count, minutes.get(job, 0.0), round(96 * (minutes.get(job, 0.0) or count) / most))
-        for job, count in starts.items()
-        if job
-    ]
+    shares = []
+    for job, count in starts.items():
+        of_job, took = minutes.get(job, 0.0), seconds.get(job)
+        width = round(96 * (of_job or count) / most)
+        if job:
+            shares.append(Share(job, first[job], count, of_job, width, None if took is None else int(took * SECOND)))
     shares.sort(key=lambda share: (-share.minutes, -share.starts, share.job))
     herd = max(buckets, key=lambda bucket: bucket.total, default=None)
     return shares, starts[""], herd

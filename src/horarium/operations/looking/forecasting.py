@@ -69,12 +69,16 @@ LEAST = 1e-9
 
 class Forecast(Struct, frozen=True):
     """`peaks`: the buckets with the most starts; `quiet`: those with the fewest. `left_out`: jobs whose rules take too
-    long to evaluate."""
+    long to evaluate. `seconds`: how long runs of each job took, as measured; `estimated`: those that count with
+    `usual_seconds`, the average of the others, since no run of theirs was completed of late."""
 
     buckets: list[Bucket]
     peaks: list[Bucket]
     quiet: list[Bucket]
     left_out: list[str]
+    seconds: Mapping[str, float] = {}
+    estimated: frozenset[str] = frozenset()
+    usual_seconds: float = 0.0
 
 
 class Weighed(Struct, frozen=True, gc=False):
@@ -295,7 +299,7 @@ class Forecasting:
                 jobs = await weigh_all(self._store, counts, by, reader)
             labels, busiest = await asyncio.to_thread(_labelled, counts, jobs)
             seconds = await self._durations(busiest)
-            return await asyncio.to_thread(_told, counts, jobs, labels, seconds)
+            return await asyncio.to_thread(_told, counts, jobs, labels, seconds, busiest)
 
     async def _durations(self, names: Sequence[str]) -> dict[str, float]:
         """How many seconds the last runs of these jobs took on average, by name; those that have not run are left
@@ -327,7 +331,11 @@ def _labelled(counts: StartCounts, jobs: Sequence[Weighed]) -> tuple[list[str], 
 
 
 def _told(
-    counts: StartCounts, jobs: Sequence[Weighed], labels: Sequence[str], seconds: Mapping[str, float]
+    counts: StartCounts,
+    jobs: Sequence[Weighed],
+    labels: Sequence[str],
+    seconds: Mapping[str, float],
+    measured: Sequence[str],
 ) -> Forecast:
     usual = sum(seconds.values()) / len(seconds) if seconds else 0.0
     weights: dict[str, Counter[Hashable]] = {}
@@ -339,7 +347,9 @@ def _told(
     starts = {label: counts.total(of) for label, of in weights.items()}
     loads = {label: counts.load(weights[label], of) for label, of in taken.items()}
     buckets = _buckets(counts.span, starts, loads)
-    return Forecast(buckets, peaks(buckets), quiet(buckets), counts.left_out[:LEFT_OUT_MAX])
+    estimated = frozenset(name for name in measured if usual and name not in seconds)
+    left_out = counts.left_out[:LEFT_OUT_MAX]
+    return Forecast(buckets, peaks(buckets), quiet(buckets), left_out, seconds, estimated, usual)
 
 
 def _buckets(span: Span, starts: Mapping[str, list[float]], loads: Mapping[str, list[float]]) -> list[Bucket]:

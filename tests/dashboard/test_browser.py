@@ -207,6 +207,15 @@ async def test_no_page_has_a_barrier(browser: Browser, server: LiveServer, schem
     page.set_default_timeout(PATIENCE_MS)
     days = {"holidays": [{"date": "2026-12-25", "name": "Christmas Day"}], "business_days": ["2026-12-19"]}
     call(server, "PUT", "/calendars/open-to-all", days)
+    rule = {"type": "cron", "expression": "0 6 1 * *"}
+    moved = {"type": "business_day", "calendar": "open-to-all", "convention": "following", "trigger": rule}
+    add_job(server, "asks", trigger=moved, approval={})
+    for number, decision in enumerate(("approve", "reject", "")):
+        asked = call(server, "POST", "/jobs/asks/trigger", {"payload": {"number": number}})["id"]
+        if decision:
+            call(server, "POST", f"/approvals/{asked}", {"decision": decision})
+        if decision == "approve":
+            complete_a_run(server, "asks")
     call(server, "POST", "/holds", {"scope": {"queue": "elsewhere"}, "reason": "it moves"})
     documents = {"jobs": [{"name": "planned", "trigger": {"type": "cron", "expression": "0 3 * * *"},
                            "target": {"type": "queue", "queue": "q"}}]}  # fmt: skip
@@ -218,6 +227,8 @@ async def test_no_page_has_a_barrier(browser: Browser, server: LiveServer, schem
         f"/batches/{batch}",
         "/queue?name=rows",
         "/failures",
+        "/failures?q=no",
+        "/approvals",
         "/timeline",
         "/forecast",
         "/holds",

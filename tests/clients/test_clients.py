@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,7 @@ async def test_typescript(tmp_path: Path, server: LiveServer) -> None:
     assert await play(worker) == PASSED
     run(node(), str(built / "test" / "client.js"), folder=tmp_path, env=settings(server))
     killed_in_the_middle(server, worker)
+    frozen_in_the_middle(server, worker)
 
 
 async def test_go(tmp_path: Path, server: LiveServer) -> None:
@@ -44,6 +46,7 @@ async def test_go(tmp_path: Path, server: LiveServer) -> None:
     run(go(), "vet", "./...", folder=GO)
     run(go(), "test", "-count=1", "./...", folder=GO, env=settings(server))
     killed_in_the_middle(server, worker)
+    frozen_in_the_middle(server, worker)
 
 
 @pytest.mark.parametrize("folder", [TYPESCRIPT / "src", GO], ids=["typescript", "go"])
@@ -54,6 +57,33 @@ def test_a_client_stays_small(folder: Path) -> None:
 
 def settings(server: LiveServer) -> dict[str, str]:
     return {"HORARIUM_URL": server.url, "HORARIUM_API_KEY": KEY}
+
+
+def frozen_in_the_middle(server: LiveServer, worker: list[str]) -> None:
+    """A worker that was frozen for longer than its lease writes nothing under its stale token, and goes on."""
+    env = environment({"HORARIUM_URL": server.url, "HORARIUM_KEY": KEY, "HORARIUM_QUEUE": "frozen"})
+    with Client(server.url, KEY) as client:
+        target, payload = {"type": "queue", "queue": "frozen"}, {"do": "complete", "seconds": 0.5, "result": "done"}
+        how: dict[str, Any] = {
+            "timeouts": {"heartbeat_seconds": 2},
+            "retry": {"backoff_seconds": 0.01, "attempts_max": 20},
+        }
+        given, _ = client.add_run(target, payload=payload, **how)
+        with subprocess.Popen(worker, env=env) as frozen:
+            eventually(lambda: client.get_run(given.id).state == "running")
+            os.kill(frozen.pid, signal.SIGSTOP)
+            try:
+                with subprocess.Popen(worker, env=env) as other:
+                    eventually(lambda: client.get_run(given.id).state == "completed")
+                    other.terminate()
+                done = client.get_run(given.id)
+            finally:
+                os.kill(frozen.pid, signal.SIGCONT)
+            later, _ = client.add_run(target, payload=payload, **how)
+            eventually(lambda: client.get_run(later.id).state == "completed")
+            frozen.terminate()
+        assert (frozen.returncode, other.returncode, done.attempt > 1) == (0, 0, True)
+        assert (done.result, client.get_run(given.id)) == ("done", done)
 
 
 def killed_in_the_middle(server: LiveServer, worker: list[str]) -> None:

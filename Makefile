@@ -19,7 +19,7 @@ STAMP := $(VENV)/.installed
 # Processes that tests start would compile every module again where Python is told to write nothing down.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo serve test quick lowest check cockroach proof mutants dist docs bench servers clean
+.PHONY: demo serve test compiled quick lowest check cockroach proof mutants dist docs bench servers clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -33,11 +33,14 @@ demo: $(STAMP)
 serve: $(STAMP)
 	@$(BIN)/horarium serve
 
-# The servers are installed while the types are checked; what each of the two says comes in one piece. Many tests wait for
-# a process or a clock of the store: four workers keep two cores busy.
+# The servers are installed and the tests compiled, once for all workers, while the types are checked; what each of them
+# says comes in one piece. Many tests wait for a process or a clock of the store: five workers keep two cores busy.
 test: $(STAMP)
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target check servers
-	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not proof"
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target check servers compiled
+	$(BIN)/python -m pytest -n 5 --dist worksteal -m "not proof"
+
+compiled: $(STAMP)
+	@$(BIN)/python -m pytest --collect-only -qq -m "not proof" > /dev/null || true
 
 servers: $(STAMP)
 	$(BIN)/python tools/install_servers.py

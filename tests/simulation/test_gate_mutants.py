@@ -29,9 +29,12 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 @pytest.fixture(autouse=True)
 def gated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("horarium.testing.simulate.workload.SHARES", {**SHARES, "gates": 0.4})
-    monkeypatch.setattr("horarium.testing.simulate.people.SHARES", {**SHARES, "gates": 0.4})
-    monkeypatch.setattr("horarium.testing.simulate.world.SHARES", {**SHARES, "gates": 0.4})
+    use_gates(monkeypatch, 0.4)
+
+
+def use_gates(patch: pytest.MonkeyPatch, share: float) -> None:
+    for module in ("workload", "people", "world"):
+        patch.setattr(f"horarium.testing.simulate.{module}.SHARES", {**SHARES, "gates": share})
 
 
 def claims_what_is_held(patch: pytest.MonkeyPatch) -> None:
@@ -111,6 +114,7 @@ def runs_what_was_not_wanted(patch: pytest.MonkeyPatch) -> None:
 
 
 def waits_for_nobody(patch: pytest.MonkeyPatch) -> None:
+    use_gates(patch, 0.9)  # Few people decide otherwise than the job itself, in time.
     honest = missed.decided
     patch.setattr(
         "horarium.operations.deciding.approving.decided",

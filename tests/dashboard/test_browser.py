@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
 import urllib.request
@@ -13,11 +14,12 @@ from typing import Any
 import msgspec
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 
 from tests.dashboard.browsing import NARROW, PATIENCE_MS, WIDE, chromium
 from tests.dashboard.visitor import text_of
 from tests.servers.live import LiveServer, live_server
+from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -122,6 +124,34 @@ async def test_a_job_is_run_paused_and_resumed(page: Page, server: LiveServer) -
     await page.get_by_role("button", name="Resume").first.click()
     await expect(page.get_by_role("button", name="Pause", exact=True).first).to_be_visible()
     assert call(server, "GET", "/jobs/nightly")["enabled"] is True
+
+
+async def test_what_happens_while_the_page_looks_again_is_looked_for_after_it(page: Page, server: LiveServer) -> None:
+    add_job(server, "meanwhile")
+    add_job(server, "before")
+    answered = asyncio.Event()
+    asked: list[str] = []
+
+    async def held_back(route: Route) -> None:
+        if "x-live" not in route.request.headers:
+            return await route.continue_()
+        asked.append(route.request.url)
+        reply = await route.fetch()
+        if len(asked) == 1:
+            await answered.wait()
+        return await route.fulfill(response=reply)
+
+    await page.route("**/jobs", held_back)
+    await page.goto("/jobs")
+    await page.mouse.move(1_400, 880)
+    await expect(page.locator("#live")).to_have_text("Live")
+    fail_a_run(server, "before", "ValueError: no")
+    await until(lambda: page.evaluate("looking"))
+    fail_a_run(server, "meanwhile", "ValueError: no")
+    await until(lambda: page.evaluate("looking && stale"), what="a look after this one")
+    answered.set()
+    row = page.get_by_role("row").filter(has_text="meanwhile")
+    await expect(row.get_by_text("Failed", exact=True).first).to_be_visible()
 
 
 async def test_a_failure_shows_by_itself_and_is_retried(page: Page, server: LiveServer) -> None:

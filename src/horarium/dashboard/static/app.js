@@ -112,7 +112,8 @@ function busy(region) {
   const focused = document.activeElement;
   if (document.querySelector(":popover-open:not(#nav)")) return true;
   if (region.contains(focused) && focused !== document.body) return true;
-  return region.querySelector("input:checked") !== null || region.querySelector("tr:hover, .strip:hover, .chart-box:hover, a:hover") !== null;
+  const chosen = [...region.querySelectorAll("input:checked")].some((one) => !one.defaultChecked);
+  return chosen || region.querySelector("tr:hover, .strip:hover, .chart-box:hover, a:hover") !== null;
 }
 
 // A list whose reader is at work in it, or has scrolled down, is left as it is: how many rows are new is said above it.
@@ -166,6 +167,7 @@ function reload() {
 }
 
 async function look(asked) {
+  if (looking) stale = true; // what happened since this look began is looked for after it
   if (looking || document.hidden || !regions().length) return;
   const leave = !asked && reading();
   looking = true;

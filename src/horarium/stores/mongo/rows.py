@@ -9,6 +9,7 @@ never become field names. The driver gives 64-bit numbers a class of its own, wh
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -196,7 +197,7 @@ def changing_fields(run: Run) -> Document:
 
 def changing_columns(runs: Sequence[Run]) -> dict[str, list[Any]]:
     """The same by field: the values of these runs."""
-    columns = {name: [getattr(run, name) for run in runs] for name in CHANGING}
+    columns = {name: list(map(attrgetter(name), runs)) for name in CHANGING}
     for name, encode in _ENCODED:
         columns[name] = list(map(encode, columns[name]))
     columns["history"] = [encode_history(run) for run in runs]

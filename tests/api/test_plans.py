@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from horarium.model import Plan as JobPlan
 from horarium.model.plans import PLAN
 from horarium.model.records import RecordFilter
+from horarium.operations.looking.forecasting import Forecast
 from horarium.operations.plans import applying
+from horarium.operations.plans.shown import forecast_shown
 from horarium.ports import JobFilter
 from horarium.testing.values import NOW
 
@@ -285,3 +288,17 @@ async def test_running_follows_from_how_long_the_last_runs_took(api: Api) -> Non
     await api.post(f"/runs/{run['id']}/complete", {"token": claimed["lease"]["token"]})
     found = (await api.get("/forecast?bucket_seconds=3600")).json
     assert found["buckets"][5]["running"] == {"pull/work": 0.5}
+
+
+async def test_a_long_forecast_is_put_into_words_beside_the_event_loop(api: Api, monkeypatch: Any) -> None:
+    threads = set[str]()
+
+    def shown(forecast: Forecast) -> dict[str, Any]:
+        threads.add(threading.current_thread().name)
+        return forecast_shown(forecast)
+
+    monkeypatch.setattr("horarium.api.plans.forecast_shown", shown)
+    week = "since=2027-01-01T00:00:00Z&until=2027-01-08T00:00:00Z&bucket_seconds=60"
+    assert len((await api.get(f"/forecast?{week}")).json["buckets"]) == 10_080
+    assert threads
+    assert threading.main_thread().name not in threads

@@ -90,7 +90,8 @@ def _file_option(setting: Setting, name: str) -> Callable[[Callable[..., Any]], 
 def _default(setting: Setting) -> str:
     if setting.default is None or setting.default == ():
         return ""
-    shown = ",".join(setting.default) if setting.is_list else str(setting.default).lower()
+    shown = ",".join(setting.default) if setting.is_list else str(setting.default)
+    shown = shown.lower() if isinstance(setting.default, bool) else shown
     return f"; default: {shown}"
 
 

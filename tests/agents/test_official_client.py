@@ -80,8 +80,8 @@ async def test_an_agent_looks_and_triggers_and_the_audit_tells(server: Server, c
         made = data_of(await tools.call_tool("trigger", {"job": "nightly"}))
         assert data_of(await tools.call_tool("runs", {"id": made["id"]}))["state"] == "pending"
         assert data_of(await tools.call_tool("explain", {"job": "nightly", "at": made["fire_at"]}))
-    entry = next(entry for entry in client.audit(action="job.trigger") if entry["actor"] == "operating")
-    assert entry["request_id"].startswith("mcp-")
+    (entry,) = client.audit(action="job.trigger", actor="operating")
+    assert (entry["actor"], entry["request_id"][:4]) == ("operating (agent)", "mcp-")
 
 
 async def test_a_key_may_do_no_more_through_a_tool_than_without(server: Server, client: Client) -> None:
@@ -218,5 +218,5 @@ async def test_the_same_tools_on_standard_input_and_output(server: Server, clien
         refused = await tools.call_tool("jobs", {"name": "none"})
         assert text_of(refused).startswith("Refused (404)")
     assert client.get_run(made["id"]).job == "nightly"
-    entry = next(entry for entry in client.audit(action="job.trigger") if entry["actor"] == "by-stdio")
-    assert entry["request_id"].startswith("mcp-")
+    (entry,) = client.audit(action="job.trigger", actor="by-stdio")
+    assert (entry["actor"], entry["request_id"][:4]) == ("by-stdio (agent)", "mcp-")

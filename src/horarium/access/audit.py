@@ -23,6 +23,8 @@ PREFIX = "audit/"
 VALUE_BYTES_MAX = 256 * 1024
 """How much of `before` and of `after` an entry holds; a larger one is left out, and said to be."""
 
+AGENT_MARK = "mcp-"
+"""How the name of a request begins that a tool of an agent made."""
 WITHOUT_ID = b'{"id":""'
 """How the text of an entry begins that has no name yet."""
 
@@ -33,6 +35,12 @@ class Origin(Struct, frozen=True, kw_only=True):
     principal: Principal
     request_id: str
     address: str = ""
+
+    @property
+    def actor(self) -> str:
+        """Who acts, in words: an agent acts with a key that it was given."""
+        by_agent = self.request_id.startswith(AGENT_MARK)
+        return f"{self.principal.subject} (agent)" if by_agent else self.principal.subject
 
 
 class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -82,7 +90,7 @@ def entry(
     who = origin.principal
     line = Entry(
         id="",
-        actor=who.subject,
+        actor=origin.actor,
         kind=who.kind,
         action=action,
         object=object,

@@ -15,7 +15,7 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from horarium.access.acting import acting, reading
-from horarium.access.audit import Origin
+from horarium.access.audit import AGENT_MARK, Origin
 from horarium.access.roles import Principal, Scope
 from horarium.api.answers import JSON, NO_CONTENT, Ready
 from horarium.api.budgets import spend_runs
@@ -28,7 +28,7 @@ from horarium.operations.writing.tracing import asked_under
 
 Answer = Response
 REQUEST_ID_BYTES = 16
-AGENT_HEADER, AGENT_MARK = (b"user-agent", b"horarium-mcp"), "mcp-"
+AGENT_HEADER = (b"user-agent", b"horarium-mcp")
 
 
 def origin_of(scope: Any, caller: Principal) -> Origin:

@@ -125,14 +125,14 @@ def waits_for_nobody(patch: pytest.MonkeyPatch) -> None:
 MUTANTS: dict[str, tuple[Patch, int, str]] = {
     "what is held is claimed": (claims_what_is_held, 0, "begins under hold"),
     "a hold is heard of late": (hears_late, 0, "begins under hold"),
-    "a lifted hold brings nothing back": (brings_nothing_back, 9, "never came to an end"),
+    "a lifted hold brings nothing back": (brings_nothing_back, 98, "never came to an end"),
     "nobody waits for a decision": (asks_and_goes_on, 2, "begins though it waits for a decision"),
-    "two decisions count": (decides_again, 2, "was decided twice"),
-    "a rate lets one more begin": (lets_one_more_begin, 16, "begins as number"),
-    "a skipped fire time runs": (runs_what_was_skipped, 127, "begins though its fire time was skipped"),
-    "some of what waits is forgotten": (forgets_what_waits, 12, "nothing accounts for its fire time"),
-    "a second absence takes the place of the first": (asks_anew, 170, "nothing accounts for its fire time"),
-    "what is not wanted runs": (runs_what_was_not_wanted, 70, "missed are given up, decided was none"),
+    "two decisions count": (decides_again, 4, "was decided twice"),
+    "a rate lets one more begin": (lets_one_more_begin, 37, "begins as number"),
+    "a skipped fire time runs": (runs_what_was_skipped, 130, "begins though its fire time was skipped"),
+    "some of what waits is forgotten": (forgets_what_waits, 13, "nothing accounts for its fire time"),
+    "a second absence takes the place of the first": (asks_anew, 171, "nothing accounts for its fire time"),
+    "what is not wanted runs": (runs_what_was_not_wanted, 87, "missed are given up, decided was none"),
     "a decision is not the one that was made": (waits_for_nobody, 19, "of what it missed, and it was"),
 }
 """How each breaks a rule, the first seed that is tried, and what is said of it."""
@@ -154,4 +154,4 @@ def test_more_worlds_with_gates_hold_every_invariant(first: int) -> None:
 def test_a_broken_gate_is_named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     breaks, first, said = MUTANTS[name]
     breaks(monkeypatch)
-    assert any(said_of(seed, said) for seed in range(first, SEEDS_MAX))
+    assert any(said_of(seed, said) for seed in (*range(first, SEEDS_MAX), *range(first)))

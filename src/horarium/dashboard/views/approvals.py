@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import SequenceMatcher
 from statistics import median
 from typing import Any
 
@@ -190,6 +189,8 @@ def _payload(run: Run, view: ApprovalView) -> list[str]:
 
 def _differing(before: list[str] | None, after: list[str]) -> list[tuple[str, str]]:
     """The lines of a payload, with those of the one before it: "" (in both), `del`, `ins`."""
+    from difflib import SequenceMatcher
+
     if before is None:
         return [("", line) for line in after]
     found = []

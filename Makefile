@@ -46,13 +46,13 @@ servers: $(STAMP)
 	$(BIN)/python tools/install_servers.py
 
 quick: $(STAMP)
-	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not slow"
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
 
 lowest:
 	$(PYTHON) -m venv $(VENV)-lowest
 	$(VENV)-lowest/bin/pip install --quiet --disable-pip-version-check uv
 	$(VENV)-lowest/bin/uv pip install --quiet --python $(VENV)-lowest/bin/python --resolution lowest-direct -e '.[all,dev]'
-	$(VENV)-lowest/bin/python -m pytest -q -n 3 --dist worksteal -m "not slow"
+	$(VENV)-lowest/bin/python -m pytest -q -n 2 --dist worksteal -m "not slow"
 
 # The contract of stores on a real CockroachDB, which is built once (five minutes, into ~/.cache/horarium).
 cockroach: $(STAMP)

@@ -62,6 +62,7 @@ async def test_what_falls_due_at_the_end_of_a_move_has_run_and_nothing_later_has
         assert clock.ran("hourly") == ["2027-01-01T01:00Z"]
 
 
+@pytest.mark.slow
 async def test_one_off_runs_sleeps_and_retries_take_virtual_time(scheduler: Scheduler) -> None:
     @scheduler.handler()
     async def long(run: RunContext, seconds: float) -> str:
@@ -141,6 +142,7 @@ async def test_threads_and_sockets_are_waited_for_and_no_time_passes_beside_them
     server.close()
 
 
+@pytest.mark.slow
 async def test_timers_of_before_know_nothing_of_the_days_that_passed(scheduler: Scheduler) -> None:
     async with asyncio.timeout(PATIENCE):
         async with travel(scheduler, START) as clock:
@@ -201,6 +203,7 @@ async def test_time_does_not_go_back_and_ends_with_the_block(scheduler: Schedule
         await clock.advance(1)
 
 
+@pytest.mark.slow
 def test_without_asyncio() -> None:
     scheduler = SyncScheduler("sqlite:////nowhere/jobs.db")
 

@@ -40,7 +40,7 @@ ALGORITHMS = {
 """Allowed signature algorithms, with the type of their keys: never a secret, never nothing."""
 
 DOTS = 2
-"""In a signed token. What has fewer is a key."""
+"""In a signed token. A text with fewer is a key."""
 KEYS_OF_ITS_OWN = ("jku", "jwk", "x5u", "x5c", "x5t", "x5t#S256")
 ACCESS_TYPES = ("at+jwt", "application/at+jwt")
 TYPES = (*ACCESS_TYPES, "jwt")

@@ -1,4 +1,4 @@
-"""With what an error began: a version of its job, its first run, or nothing that is known; and what was seen before."""
+"""The origin of an error: a version of its job, its first run, or unknown; and earlier occurrences."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Origin(Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """What is known without the version, which a page writes itself."""
+        """The origin in words, without the version, which a page writes itself."""
         if self.seen:
             return f"seen before: in {self.seen} of the {counted(self.looked, 'run')} before"
         if not self.known or self.version is not None:

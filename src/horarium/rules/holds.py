@@ -32,7 +32,7 @@ PROBES_AHEAD = 60
 STRETCHES_MAX = 1_000
 """Stretches of one hold that are looked at together."""
 CLAIMED_AHEAD = 60 * SECOND
-"""So long before it is due a run may be claimed, and found to be held. What is further ahead is of a wrong clock."""
+"""So long before it is due a run may be claimed, and found to be held. An instant further ahead is of a wrong clock."""
 PULLED = "pull/"
 OURS = frozenset({FOLLOW_QUEUE, NOTIFY_QUEUE})
 """Queues of the scheduler's own work: a hold on everything keeps no message from people."""

@@ -5,7 +5,7 @@
 - `cancel_other`, `terminate_other`: the newest run goes on, those before it end.
 - Everything that is pending waits in the queue of the job's target. A run with a payload of its own does not follow it
   to a target of another type, which was not meant to have that payload: it is cancelled.
-- What waits for a hold that covers it no more, since its job has other labels or another host, waits no more.
+- A run that waits for a hold which no longer covers it, since its job has other labels or another host, is due again.
 
 A claim does not raise a job's version, so a change of a job can lose to a claim: its plan finds a run changed and
 leaves it out. The code that makes the change need not handle that, because the rule is applied again: after every

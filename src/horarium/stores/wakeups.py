@@ -56,7 +56,7 @@ class LocalSignal:
             wake()
 
     def wake_all(self) -> None:
-        """Wake all subscribers: something changed, and it is not known what. What is repeated is heard in time."""
+        """Wake all subscribers: something unknown changed. Repeated words are heard in time."""
         for topic in tuple(self._wakes):
             if not topic.endswith(REPEATED):
                 self.wake(topic)

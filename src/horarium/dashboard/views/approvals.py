@@ -1,4 +1,4 @@
-"""Pending decisions: each as a question in words, with its payload beside the last one; and what was decided lately."""
+"""Pending decisions: each as a question in words, with its payload beside the last one; and recent decisions."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _row(waiting: Waiting, runs: Sequence[Run], visit: Visit) -> dict[str, Any]:
 
 
 def _missed(run: Run, job: Job, view: ApprovalView, runs: Sequence[Run], visit: Visit) -> dict[str, Any]:
-    """Its strip with what was missed among what ran, how long it takes, and what each choice means."""
+    """Its strip with missed fire times among runs, the usual length, and the effect of each choice."""
     mark = replace(run, state=State.SKIPPED, disposition=Disposition.MISSED)
     last = run.last_fire_at or run.fire_at
     after = [each for each in runs if each.fire_at > last]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from horarium.clock import SECOND
 from horarium.errors import StoreUnavailable
-from horarium.model import Completion, EventKind, HttpTarget, Node, Run, RunChange, State, Succeeded
+from horarium.model import Cancelled, Completion, EventKind, HttpTarget, Node, Run, RunChange, State, Succeeded
 from horarium.policies import Retention
 from horarium.ports import Topic
 from horarium.rules.settling import cancel, settle
@@ -163,6 +164,27 @@ async def test_a_request_that_is_under_way_here_is_ended_by_its_delivery(world: 
     world.under_way = False
     await world.step(cancels, 0.2)
     assert world.sent == [("a", "run")], "it was answered with 202 in that moment"
+
+
+async def test_a_delivery_that_ends_while_runs_are_read_has_told_the_endpoint(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runs as read are older than the answer to whether a request is under way."""
+    store, cancels = world.setting.store, world.node()
+    world.under_way = True
+    run = await world.cancelling()
+    read = store.overdue_runs
+
+    async def slow(*given: Any) -> Any:
+        found = await read(*given)
+        ended = settle(run, None, Cancelled(), world.setting.now)
+        await store.settle_runs([RunChange(ended, run.token, run.state, True)], world.setting.now)
+        world.under_way = False
+        return found
+
+    monkeypatch.setattr(store, "overdue_runs", slow)
+    await world.step(cancels)
+    assert (world.sent, await world.setting.state()) == ([], State.CANCELLED)
 
 
 async def test_the_node_that_delivered_it_sends_and_no_other(world: World) -> None:

@@ -220,19 +220,31 @@ class HttpCancels(Service):
 
     async def _tell(self, run: Run, target: HttpTarget, number: int) -> None:
         """One try. The last one counts, taken or not. Where the store is out, it may be sent once more, with the same
-        id."""
+        id. The run is read again first: its delivery may have ended, and informed the endpoint, since it was read."""
+        try:
+            if not await self._still(run):
+                return
+        except Outage:
+            self._asked = True
+            return
         taken = await self._notify(target, run)
         if not taken and number < TRIES_MAX:
             pause = to_micros(PAUSE_SECONDS * 2 ** (number - 1))
             self._tried[_held(run)] = number, self._clock.now() + pause
             return
         with suppress(Outage):
-            (present,) = await self._store.get_runs([run.id])
-            if present is not None and present.token == run.token and present.state is State.CANCELLING:
+            present = await self._still(run)
+            if present is not None:
                 now = self._clock.now()
                 kind = EventKind.CANCEL_TAKEN if taken else EventKind.CANCEL_NOT_TAKEN
                 after = noted(present, now, CANCEL_SENT[kind], kind)
                 await self._store.settle_runs([RunChange(after, run.token, State.CANCELLING)], self._clock.steady())
+
+    async def _still(self, run: Run) -> Run | None:
+        """The run as it is now, if it still has to stop."""
+        (present,) = await self._store.get_runs([run.id])
+        asked = present is not None and present.token == run.token and present.state is State.CANCELLING
+        return present if asked else None
 
     async def stop(self) -> None:
         """Let requests under way end, for at most a few seconds."""

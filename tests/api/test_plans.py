@@ -302,3 +302,37 @@ async def test_a_long_forecast_is_put_into_words_beside_the_event_loop(api: Api,
     assert len((await api.get(f"/forecast?{week}")).json["buckets"]) == 10_080
     assert threads
     assert threading.main_thread().name not in threads
+
+
+RULES: list[dict[str, Any]] = [
+    {"type": "interval", "every_seconds": 300},
+    {"type": "interval", "every_seconds": 300},
+    {"type": "interval", "every_seconds": 3600},
+    {"type": "interval", "every_seconds": 600, "from": "end"},
+    {"type": "interval", "every_seconds": 7200, "anchor": "2020-01-01T00:00:01Z"},
+    {"type": "phrase", "text": "every 5 minutes"},
+    {"type": "phrase", "text": "in 20 minutes"},
+    {"type": "phrase", "text": "every other tuesday"},
+    {"type": "cron", "expression": "H H * * *"},
+    {"type": "rrule", "rrule": "DTSTART:20260101T073000Z\nRRULE:FREQ=DAILY;INTERVAL=3"},
+    {"type": "except", "trigger": {"type": "interval", "every_seconds": 300}, "except": [BERLIN]},
+    {"type": "between", "trigger": {"type": "interval", "every_seconds": 900}, "until": "2030-01-01T00:00:00Z"},
+]
+
+
+@pytest.mark.parametrize("edited", [False, True], ids=["new", "edited"])
+async def test_jobs_fire_when_their_plan_says(api: Api, edited: bool) -> None:
+    """Applied at the instant of the plan. Intervals that count from their definition begin spread."""
+    jobs = [a_definition(f"job-{place}", trigger=rule) for place, rule in enumerate(RULES)]
+    if edited:
+        for place, job in enumerate(jobs):
+            await api.post("/jobs", job | {"trigger": RULES[place - 2]})
+        api.clock.advance(100)
+    made = await plan(api, *jobs)
+    assert [change for change in made["changes"] if change["action"] not in ("create", "update")] == []
+    await apply(api, made)
+    for change in made["changes"]:
+        next_fire_at = (await api.get(f"/jobs/{change['name']}")).json["next_fire_at"]
+        said = [*change["fires"]["added"], *(move["to"] for move in change["fires"]["moved"])]
+        assert said or change["fires"]["truncated"], change
+        assert min(said, default=next_fire_at) == next_fire_at, change

@@ -10,12 +10,9 @@ from msgspec.structs import replace
 from horarium.clock import DAY, HOUR, SECOND, Instant
 from horarium.model import Cause, Disposition, QueueTarget, State
 from horarium.policies import Overlap
+from horarium.rules.compiled import trigger_of
 from horarium.rules.editing import delete, edit, pause, plan_backfill, plan_now, reanchor
-from horarium.rules.planning import (
-    plan,
-    resume,
-    trigger_of,
-)
+from horarium.rules.planning import plan, resume
 from horarium.rules.reconciling import reconciled
 from tests.core.planned import EACH, NOW, a_job, a_run, pending, skipped
 

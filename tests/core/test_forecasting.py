@@ -21,8 +21,9 @@ from horarium.operations.looking.forecasting import JOBS_AT_ONCE, Forecasting
 from horarium.operations.settling.holding import Holding
 from horarium.operations.writing.context import Context
 from horarium.ports import JobFilter, Page
+from horarium.rules.compiled import trigger_of
 from horarium.rules.forecasting import Bucket, Every, Span, alike, interval_starts, peaks, quiet
-from horarium.rules.planning import due_of, trigger_of
+from horarium.rules.planning import due_of
 from horarium.rules.windows import fires_in_window
 from horarium.stores.memory import MemoryStore
 from horarium.stores.wakeups import LocalSignal

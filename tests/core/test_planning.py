@@ -9,16 +9,11 @@ from hypothesis import strategies as st
 from horarium.clock import DAY, MINUTE, SECOND, Instant, to_text
 from horarium.model import Cause, Disposition, Job, Run, State, run_id
 from horarium.policies import CatchUp, CatchUpPolicy, Concurrency, Overlap, Timeouts
+from horarium.rules.catching_up import CATCH_UP_RUNS_MAX
+from horarium.rules.compiled import trigger_of
 from horarium.rules.editing import pause
 from horarium.rules.overridden import MISFIRE_GRACE
-from horarium.rules.planning import (
-    BUFFERED_RUNS_MAX,
-    CATCH_UP_RUNS_MAX,
-    next_fire,
-    plan,
-    resume,
-    trigger_of,
-)
+from horarium.rules.planning import BUFFERED_RUNS_MAX, next_fire, plan, resume
 from tests.core.planned import EACH, NOW, a_job, a_run, pending, skipped
 from tests.searching import tries
 

@@ -7,6 +7,7 @@ import pytest
 from horarium.clock import SECOND
 from horarium.stores.postgres import PostgresStore, marks
 from horarium.stores.postgres.marks import LOOK_SECONDS, NO_MARKS, SLACK, LowWaterMarks
+from horarium.stores.postgres.rows import QUEUE_COLUMN
 from horarium.testing.contract.base import take
 from horarium.testing.values import NOW, QUEUE, a_run
 from tests.servers.postgres import Postgres
@@ -25,7 +26,7 @@ class Time:
 
 def a_row(queue: int, priority: int, due_at: int) -> tuple[int, ...]:
     row = [0] * 20
-    row[marks.QUEUE_COLUMN], row[marks.PRIORITY_COLUMN], row[marks.DUE_COLUMN] = queue, priority, due_at
+    row[QUEUE_COLUMN], row[marks.PRIORITY_COLUMN], row[marks.DUE_COLUMN] = queue, priority, due_at
     return tuple(row)
 
 

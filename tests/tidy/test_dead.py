@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -83,6 +84,24 @@ def test_a_constant_of_a_test_is_used() -> None:
         if words[name] < 2 and name not in {"pytestmark", "__all__"}
     }
     assert unused == set()
+
+
+def test_a_constant_is_described_once() -> None:
+    """A second text in a row belongs to a constant that has moved."""
+    doubled = {
+        f"{module.name}:{second.lineno}"
+        for module in OURS
+        for first, second in pairwise(module.tree.body)
+        if isinstance(first, ast.Expr) and isinstance(second, ast.Expr)
+    }
+    assert doubled == set()
+
+
+def test_a_name_is_imported_from_where_it_is() -> None:
+    """`ports` alone passes names on: to those who write a store of their own."""
+    passed_on = re.compile(r"^from .* import (\w+) as \1$", re.MULTILINE)
+    found = {module.name for module in OURS if module.path.name != "__init__.py" and passed_on.search(module.text)}
+    assert found == {"src/horarium/ports.py"}
 
 
 def test_seconds_become_microseconds_in_one_place() -> None:

@@ -38,9 +38,9 @@ GUESSABLE_CHARS = 32
 """Of server keys those that are shorter are guarded against guessing."""
 PATH_CHARS_SHOWN = 500
 HOSTS_KNOWN_MAX = 1_000
+"""Names that were found to be this server's, so that they are not read again with each request."""
 PROBES = frozenset({"/healthz", "/readyz"})
 """Answered under any name: without a key they say nothing but a status."""
-"""Names that were found to be this server's, so that they are not read again with each request."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 OWN_SITES = frozenset({b"same-origin", b"none"})
 WORK = ("api/", "metrics")

@@ -29,8 +29,9 @@ from horarium.model.plans import PlanKind
 from horarium.operations.facade import Operations
 from horarium.operations.plans.applying import Applied
 from horarium.operations.plans.documents import read_documents
+from horarium.operations.plans.fires import FireDifferences
 from horarium.operations.plans.foreseen import Foreseen
-from horarium.operations.plans.making import HORIZON_SECONDS, HORIZON_SECONDS_MAX, Action, FireDifferences
+from horarium.operations.plans.making import HORIZON_SECONDS, HORIZON_SECONDS_MAX, Action
 from horarium.operations.plans.shown import forecast_shown, listed_shown, plan_shown
 from horarium.rules.calendars import FireChange
 from horarium.rules.differing import FieldChange

@@ -30,7 +30,7 @@ from horarium.api.problems import (
     UnsupportedMediaType,
 )
 from horarium.errors import InvalidRequest, InvalidTrigger, NotFound
-from horarium.model.identity import is_run_id as is_run_id
+from horarium.model.identity import is_run_id
 from horarium.operations.bounds.reaching import is_sealed
 from horarium.wire.definitions import JobDefinition
 from horarium.wire.faults import fault_of, find_faults, numbers_too_long

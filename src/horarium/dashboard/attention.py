@@ -21,13 +21,11 @@ from horarium.access.acting import who_reads
 from horarium.clock import DAY, Instant
 from horarium.dashboard import causes
 from horarium.dashboard.formats import counted, duration, span
-from horarium.dashboard.marks import FAILED, LATE, LOST, Mark, error_line, error_sort, mark_of
+from horarium.dashboard.marks import FAILED, LATE, LOST, Mark, mark_of
 from horarium.model import Health, Job, Node, Run, State
 from horarium.model.channels import Untold
 from horarium.operations.deciding.acknowledging import Acknowledged, Cause
 from horarium.operations.facade import Operations
-from horarium.operations.looking.attending import is_gone as is_gone
-from horarium.operations.looking.attending import is_lost as is_lost
 from horarium.operations.looking.attending import (
     of_ending,
     of_failing,
@@ -38,6 +36,7 @@ from horarium.operations.looking.attending import (
     of_untold,
 )
 from horarium.ports import PAGE_MAX, JobFilter, Page, QueueStats, Stats
+from horarium.rules.error_lines import error_line, error_sort
 from horarium.rules.holds import InForce, end_words, scope_words
 
 JOBS_SHOWN_MAX = 20

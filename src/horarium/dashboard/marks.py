@@ -10,14 +10,9 @@ from msgspec import Struct
 from horarium.clock import Instant
 from horarium.dashboard.formats import duration
 from horarium.model import Disposition, Run, State
-from horarium.operations.looking.attending import LATE_AFTER as LATE_AFTER
+from horarium.operations.looking.attending import LATE_AFTER
 from horarium.rules.approving import is_waiting, last_word
-from horarium.rules.error_lines import error_line as error_line
-from horarium.rules.error_lines import error_sort as error_sort
-from horarium.rules.error_lines import first_line as first_line
-
-"""What differs between errors of one kind: numbers, addresses, ids."""
-"""A run that waits to be claimed for longer than this is late."""
+from horarium.rules.error_lines import error_line, first_line
 
 
 class Mark(Struct, frozen=True):

@@ -24,7 +24,7 @@ from horarium.errors import InvalidRequest
 from horarium.model import Cause, Disposition, Follow, JobState, Occasion, RunPolicy, State, Target, shown_state
 from horarium.policies import Approval, CatchUp, Concurrency, Overlap, Rate, Retention, Retry, Timeouts
 from horarium.rules.calendars import without_days
-from horarium.rules.planning import trigger_of
+from horarium.rules.compiled import trigger_of
 from horarium.wire.overrides import MissedView, OverrideView, missed_view, override_views
 from horarium.wire.views import EventView, JobView, LastRunView, RunView, health_view, job_view, moment, run_view
 

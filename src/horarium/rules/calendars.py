@@ -16,8 +16,8 @@ from horarium.clock import DAY, Instant
 from horarium.errors import InvalidRequest, InvalidTrigger
 from horarium.model import Job
 from horarium.model.calendars import RULES_MAX, Calendar
+from horarium.rules.compiled import trigger_of
 from horarium.rules.differing import NEAR, FireChanges, Moved, fires_compared
-from horarium.rules.planning import trigger_of
 from horarium.triggers.business_days import WEEKDAYS, Content, date_of, day_of, days_of, plain, rule_days
 from horarium.triggers.phrase_calendars import calendar_named
 
@@ -25,9 +25,9 @@ TYPE = "business_day"
 PHRASE = "phrase"
 LOOKED_AHEAD = 400 * DAY
 FIRES_MAX = 1_000
+"""Fire times of one job that a comparison looks at."""
 ENDS_SOON = 60
 """A calendar that knows fewer days than this from today on needs attention."""
-"""Fire times of one job that a comparison looks at."""
 EVERY_DAY = Content(weekend=())
 FIRES_OF_A_YEAR = 500
 """Fire times of one job that are looked at to say what a calendar does to them: one a day, and some."""

@@ -18,11 +18,11 @@ from horarium.errors import HorariumError, TooExpensive
 from horarium.model import UNFINISHED, Cause, Disposition, EventKind, Job, Run, State
 from horarium.model.holds import HeldMissed, Hold
 from horarium.rules.approving import is_waiting, last_word
+from horarium.rules.compiled import trigger_of
 from horarium.rules.foreseeing import gap_policy, with_gap
 from horarium.rules.holds import hold_at, words_of_hold
 from horarium.rules.missed import as_run, waits
 from horarium.rules.overridden import moved_to, of_fire, run_moved_to, said
-from horarium.rules.planning import trigger_of
 from horarium.triggers import Trigger, parse_trigger
 from horarium.triggers.budget import PLAN_STEPS, limited
 from horarium.triggers.business import BusinessDay

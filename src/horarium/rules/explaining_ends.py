@@ -15,10 +15,9 @@ from msgspec.structs import replace
 from horarium.clock import Instant, to_text
 from horarium.errors import TooExpensive
 from horarium.model import Cause, Disposition, Job, Run
-from horarium.rules.compiled import after_end
+from horarium.rules.compiled import after_end, trigger_of
 from horarium.rules.explaining import Explanation, excluded_by, from_run, refused
 from horarium.rules.joins import Window, is_owed, join_of, missing, said_of
-from horarium.rules.planning import trigger_of
 from horarium.rules.windows import next_in_window
 from horarium.triggers.budget import PLAN_STEPS, limited
 

@@ -43,9 +43,10 @@ from horarium.model.targets import FOLLOW_QUEUE, NOTIFY_QUEUE
 from horarium.policies import Retry
 from horarium.rules.approving import is_waiting
 from horarium.rules.chains import AT_END, DEPTH_MAX, depth_of, step_of, with_end_of_chain
+from horarium.rules.holds import PLANNED_CAUSES
 from horarium.rules.missed import as_run
 from horarium.rules.overridden import run_moved_to
-from horarium.rules.planning import PLANNED_CAUSES, due_of
+from horarium.rules.planning import due_of
 
 NOTIFY_POLICY = RunPolicy(retry=Retry(attempts_max=15, backoff_seconds=5, backoff_max_seconds=900))
 FOLLOW_POLICY = RunPolicy(retry=Retry(attempts_max=100, backoff_seconds=1, backoff_max_seconds=60))

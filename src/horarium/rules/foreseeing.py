@@ -7,7 +7,8 @@ from typing import Any
 
 from horarium.clock import DAY, SECOND, Instant, to_datetime
 from horarium.model import Job
-from horarium.rules.planning import job_fires, trigger_of
+from horarium.rules.compiled import trigger_of
+from horarium.rules.planning import job_fires
 from horarium.triggers import Trigger, parse_trigger
 from horarium.triggers.compose import zone_of
 from horarium.triggers.zones import Gap, Zone, get_zone

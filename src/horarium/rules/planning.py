@@ -36,13 +36,10 @@ from horarium.model import (
 from horarium.policies import CatchUpPolicy, Overlap
 from horarium.rules import missed
 from horarium.rules.approving import asked
-from horarium.rules.catching_up import CATCH_UP_RUNS_MAX as CATCH_UP_RUNS_MAX
-from horarium.rules.catching_up import account
+from horarium.rules.catching_up import CATCH_UP_RUNS_MAX, account
 from horarium.rules.compiled import after_end, retention_of_job
-from horarium.rules.compiled import trigger_of as trigger_of
 from horarium.rules.finishing import looked_at
-from horarium.rules.holds import NOT_HELD, JobHold, Skipped, let_go
-from horarium.rules.holds import PLANNED_CAUSES as PLANNED_CAUSES
+from horarium.rules.holds import NOT_HELD, PLANNED_CAUSES, JobHold, Skipped, let_go
 from horarium.rules.keys import keyed
 from horarium.rules.overridden import (
     MISFIRE_GRACE,

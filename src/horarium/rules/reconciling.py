@@ -26,8 +26,8 @@ from horarium.model.holds import Hold
 from horarium.policies import Overlap
 from horarium.rules.applying import Newest, newest_of, owed_by
 from horarium.rules.compiled import retention_of_job
-from horarium.rules.holds import NOT_HELD, JobHold, brought_back, hold_on, host_of
-from horarium.rules.planning import CURSOR_AHEAD, ENDS_OTHERS, PLANNED_CAUSES, owed_run, plan
+from horarium.rules.holds import NOT_HELD, PLANNED_CAUSES, JobHold, brought_back, hold_on, host_of
+from horarium.rules.planning import CURSOR_AHEAD, ENDS_OTHERS, owed_run, plan
 from horarium.rules.settling import cancel, noted, terminate
 
 OTHER_TYPE = "the job's target is of another type now, and this run has a payload of its own"

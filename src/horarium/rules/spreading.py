@@ -15,6 +15,8 @@ from msgspec.structs import replace
 
 from horarium.clock import Instant
 from horarium.model import Job, fraction
+from horarium.rules.calendars import without_days
+from horarium.rules.compiled import after_end
 from horarium.rules.planning import next_fire
 from horarium.triggers import Trigger, read_stored
 from horarium.triggers.compose import Between, Except
@@ -42,6 +44,25 @@ def spread(jobs: Sequence[Job], now: Instant) -> list[Job]:
         begun[period] = (share + GOLDEN) % 1
         moved.append(_anchored(job, now - int(share * period)))
     return moved
+
+
+def spread_changes(pairs: Sequence[tuple[Job | None, Job]], now: Instant) -> list[Job]:
+    """The second of each pair, jobs as a change leaves them, where all these changes are made together: the jobs that
+    are new are spread among each other, and so are those that have a new rule."""
+    jobs = [after for _, after in pairs]
+    for places in (
+        [place for place, (job, _) in enumerate(pairs) if job is None],
+        [place for place, (job, after) in enumerate(pairs) if job is not None and is_retimed(job, after)],
+    ):
+        for place, after in zip(places, spread([jobs[place] for place in places], now), strict=True):
+            jobs[place] = after
+    return jobs
+
+
+def is_retimed(job: Job, wanted: Job) -> bool:
+    """Whether it counts from now on. One that counts from the end of its last run goes on to do so."""
+    same_rule = without_days(wanted.trigger) == without_days(job.trigger)
+    return not same_rule and (after_end(job) is None or after_end(wanted) is None)
 
 
 def period_of(trigger: Trigger, now: Instant) -> int | None:

@@ -52,10 +52,10 @@ from horarium.policies import (
     Timeouts,
 )
 from horarium.rules.calendars import without_days
-from horarium.rules.compiled import after_end, know_trigger
+from horarium.rules.compiled import after_end, know_trigger, trigger_of
 from horarium.rules.joins import is_join
 from horarium.rules.keys import check_keys
-from horarium.rules.planning import next_fire, trigger_of
+from horarium.rules.planning import next_fire
 from horarium.triggers import Trigger, parse_trigger
 from horarium.triggers.budget import PLAN_STEPS, bounded
 from horarium.triggers.words import say_patterns

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from horarium.access.roles import Scope
 from horarium.api.batches import DIGITS_MAX
-from horarium.api.reading import is_run_id, read_cursor, write_cursor
+from horarium.api.reading import read_cursor, write_cursor
 from horarium.clock import Instant
 from horarium.dashboard.formats import counted
 from horarium.dashboard.marks import CANCELLED, COMPLETED, FAILED, PENDING, mark_of
@@ -17,6 +17,7 @@ from horarium.dashboard.views.job import run_row
 from horarium.errors import NotFound
 from horarium.model import Run, State
 from horarium.model.batches import BATCH, Batch, BatchOccasion, BatchState, BatchTold
+from horarium.model.identity import is_run_id
 from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX
 from horarium.rules.batches import told_of

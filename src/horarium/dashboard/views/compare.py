@@ -7,12 +7,13 @@ from typing import Any
 
 from horarium.access.roles import Scope
 from horarium.dashboard.formats import duration, second_text
-from horarium.dashboard.marks import error_line, mark_of
+from horarium.dashboard.marks import mark_of
 from horarium.dashboard.site import Answer, Page, Shown, Visit
 from horarium.errors import NotFound
 from horarium.model import Run
 from horarium.model.identity import is_run_id
 from horarium.operations.facade import Operations
+from horarium.rules.error_lines import error_line
 
 LINES_MAX = 200
 """Lines of each log that are laid beside each other."""

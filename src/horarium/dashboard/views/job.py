@@ -18,7 +18,7 @@ from horarium.dashboard.charts import dot_chart
 from horarium.dashboard.differences import changes
 from horarium.dashboard.fields import as_command
 from horarium.dashboard.formats import counted, day_text, duration, span
-from horarium.dashboard.marks import Mark, error_line, mark_of, why, worst_first
+from horarium.dashboard.marks import Mark, mark_of, why, worst_first
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.strips import ahead_of, clock_changes, large
 from horarium.dashboard.times import instant_of
@@ -29,6 +29,7 @@ from horarium.operations.facade import Operations
 from horarium.policies import CatchUpPolicy, Overlap
 from horarium.rules.batches import batch_behind
 from horarium.rules.compiled import words_of
+from horarium.rules.error_lines import error_line
 from horarium.rules.explaining import Explanation
 from horarium.rules.joins import is_join
 from horarium.rules.overridden import moved_to

@@ -15,7 +15,7 @@ from horarium.dashboard.strips import ahead_of, small
 from horarium.dashboard.times import clock_change
 from horarium.dashboard.views.acknowledge import may_note
 from horarium.operations.facade import Operations
-from horarium.rules.planning import trigger_of
+from horarium.rules.compiled import trigger_of
 
 NEXT_SHOWN = 12
 NEXT_READ = 40

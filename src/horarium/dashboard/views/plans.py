@@ -22,7 +22,8 @@ from horarium.dashboard.views.jobs import read_search
 from horarium.errors import InvalidRequest, NotFound, PlanStale
 from horarium.operations.facade import Operations
 from horarium.operations.plans.documents import read_documents
-from horarium.operations.plans.making import PLANS_MAX, Change, FireDifferences, Plan
+from horarium.operations.plans.fires import FireDifferences
+from horarium.operations.plans.making import PLANS_MAX, Change, Plan
 from horarium.rules.differing import FieldChange
 from horarium.triggers import parse_trigger
 

@@ -16,7 +16,7 @@ from horarium.api.reading import decode_any
 from horarium.clock import Instant
 from horarium.dashboard.charts import life_of
 from horarium.dashboard.formats import localized, precise
-from horarium.dashboard.marks import ASKED, FAILED, LOST, Mark, first_line, mark_of, why
+from horarium.dashboard.marks import ASKED, FAILED, LOST, Mark, mark_of, why
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.delivery.message import Reporting, build
 from horarium.errors import HorariumError, InvalidRequest, NotFound
@@ -30,6 +30,7 @@ from horarium.operations.runs.runs import RETRIED
 from horarium.rules.approving import is_waiting
 from horarium.rules.batches import batch_behind, batch_of
 from horarium.rules.chains import chain_key, depth_of, step_of
+from horarium.rules.error_lines import first_line
 from horarium.wire.masking import SECRET_SHOWN, is_secret_header, shown_target
 from horarium.wire.views import run_view
 

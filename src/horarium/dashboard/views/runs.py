@@ -8,16 +8,7 @@ from urllib.parse import urlencode
 
 from horarium.access.roles import Scope
 from horarium.api.reading import is_name, read_cursor, write_cursor
-from horarium.dashboard.marks import (
-    CANCELLED,
-    CANCELLING,
-    COMPLETED,
-    FAILED,
-    OVERLAP,
-    PENDING,
-    RUNNING,
-    Mark,
-)
+from horarium.dashboard.marks import CANCELLED, CANCELLING, COMPLETED, FAILED, OVERLAP, PENDING, RUNNING, Mark
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.views.bulk import REACH, VERBS, Filter, read_filter
 from horarium.dashboard.views.job import run_row

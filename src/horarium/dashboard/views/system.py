@@ -15,12 +15,13 @@ from horarium.access.audit import AuditFilter
 from horarium.access.roles import Scope
 from horarium.api.reading import read_cursor, write_cursor
 from horarium.clock import HOUR, Instant
-from horarium.dashboard.attention import Watching, is_lost
+from horarium.dashboard.attention import Watching
 from horarium.dashboard.differences import differences
 from horarium.dashboard.formats import counted
 from horarium.dashboard.site import Answer, Page, Shown, Visit
 from horarium.model import CLAIMED, Node, Run
 from horarium.operations.facade import Operations
+from horarium.operations.looking.attending import is_lost
 from horarium.ports import PAGE_MAX, QueueStats, RunFilter
 from horarium.services.polling.claims import Claims
 

@@ -23,16 +23,18 @@ from horarium.dashboard.formats import (
     utc_text,
 )
 from horarium.dashboard.lanes import Axis, Band, Bar, Lane, Piece, lane_of
-from horarium.dashboard.marks import LATE_AFTER, RUNNING, error_line, mark_of
+from horarium.dashboard.marks import RUNNING, mark_of
 from horarium.dashboard.site import Answer, Page, Shown, Visit
 from horarium.dashboard.times import instant_of
 from horarium.dashboard.views.run import attempts_of
 from horarium.model import Job, Run, State, timeline
 from horarium.model.holds import Hold
 from horarium.operations.facade import Operations
+from horarium.operations.looking.attending import LATE_AFTER
 from horarium.operations.looking.upcoming import upcoming
 from horarium.ports import PAGE_MAX, QueueStats, RunFilter
 from horarium.rules.approving import is_waiting
+from horarium.rules.error_lines import error_line
 from horarium.rules.holds import FOREVER, Stretch, is_held, stretches
 
 SPANS = {"1h": HOUR, "6h": 6 * HOUR, "24h": DAY, "7d": 7 * DAY}

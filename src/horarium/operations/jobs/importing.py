@@ -26,11 +26,9 @@ from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.writing.auditing import require_reach
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce, announce_jobs
-from horarium.rules.calendars import without_days
-from horarium.rules.compiled import after_end
 from horarium.rules.editing import edit, stands_still
 from horarium.rules.reconciling import reconciled
-from horarium.rules.spreading import spread
+from horarium.rules.spreading import is_retimed, spread
 from horarium.triggers.budget import PLAN_STEPS_MAX, limited
 from horarium.wire.definitions import JobDefinition, kept_definition
 
@@ -199,7 +197,7 @@ class Importing:
             await slices.give_way()
             asked = partial(edit, job, wanted, unfinished[job.id], now, ran.get(index, ()))
             plans[index] = await evaluate(asked, EDIT_STEPS)
-        retimed = [index for index, (job, wanted) in jobs.items() if _begins_anew(job, wanted)]
+        retimed = [index for index, (job, wanted) in jobs.items() if is_retimed(job, wanted)]
         for index, job in zip(retimed, spread([plans[index].job for index in retimed], now), strict=True):
             plans[index] = replace(plans[index], job=job)
         whole = [reconciled(planned, unfinished[planned.job.id], now) for planned in plans.values()]
@@ -219,12 +217,6 @@ def _require_owned(job: Job, owned_by: Mapping[str, str]) -> None:
             "be taken over (--take-over)",
             field="name",
         )
-
-
-def _begins_anew(job: Job, wanted: Job) -> bool:
-    """Whether it counts from now on. One that counts from the end of its last run goes on to do so."""
-    same_rule = without_days(wanted.trigger) == without_days(job.trigger)
-    return not same_rule and (after_end(job) is None or after_end(wanted) is None)
 
 
 def _is_simple(job: Job, wanted: Job, now: Instant) -> bool:

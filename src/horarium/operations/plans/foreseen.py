@@ -24,7 +24,6 @@ WARNINGS_MAX = 200
 HERD = 40
 """Starts in one minute that are worth a warning."""
 QUEUES_LOOKED_AT = 20
-"""Days before its end from which on a calendar is warned of."""
 
 
 class Foreseen(Struct, frozen=True):

@@ -30,6 +30,13 @@ from horarium.operations.calendars import CalendarOperations, decode_calendar
 from horarium.operations.channels import ChannelOperations, decode_channel
 from horarium.operations.jobs.jobs import JobOperations
 from horarium.operations.looking.forecasting import FORECAST_STEPS, StartCounts, Weighed, weigh_all
+from horarium.operations.plans.fires import (
+    FireDifferences,
+    Pair,
+    as_edited,
+    begun_together,
+    fire_differences,
+)
 from horarium.operations.plans.foreseen import Foreseen, foreseen
 from horarium.operations.plans.stored import Listed, decode_plan, list_plans, read_plan, require_theirs
 from horarium.operations.settling.holding import PLANNED_SECONDS, Holding
@@ -37,10 +44,9 @@ from horarium.operations.writing.auditing import require_reach, require_unbound,
 from horarium.operations.writing.context import Context
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page
 from horarium.rules.calendars import FireChange, without_days
-from horarium.rules.differing import FieldChange, Moved, fields_compared, fires_compared
+from horarium.rules.differing import FieldChange, fields_compared
 from horarium.rules.forecasting import Span
 from horarium.rules.joins import is_join
-from horarium.rules.planning import job_fires
 from horarium.triggers.budget import LIST_STEPS, apart
 from horarium.triggers.business_days import Content
 from horarium.wire.calendars import shown_calendar
@@ -52,12 +58,6 @@ HORIZON_SECONDS = 14 * 86_400
 HORIZON_SECONDS_MAX = 400 * 86_400
 PEAK_HORIZON = 14 * DAY
 """How far ahead the busiest minute is looked for."""
-FIRES_COMPARED = 100
-"""Fire times of one job that are compared, before and after."""
-FIRES_SHOWN = 20
-DECIDES_FIRES = ("trigger", "enabled", "starts_at", "ends_at", "fires_max", "anchor_at")
-NEAR = 2 * DAY
-"""How far apart the two instants of a fire time are at most that was moved."""
 AT_ONCE = MINUTE
 """A job whose next fire time lies no further ahead fires at once."""
 LIFE = 7 * DAY
@@ -72,15 +72,6 @@ class Documents(Struct, frozen=True):
     jobs: Sequence[tuple[str, JobDefinition | CallerError]] = ()
     calendars: Sequence[tuple[str, Calendar | CallerError]] = ()
     channels: Sequence[tuple[str, AnyChannel | CallerError]] = ()
-
-
-class FireDifferences(Struct, frozen=True):
-    """The fire times within the horizon that a change adds, takes away and moves. `truncated`: there are more."""
-
-    added: list[str] = []
-    removed: list[str] = []
-    moved: list[Moved] = []
-    truncated: bool = False
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -125,7 +116,7 @@ class Beside(Struct):
     """What is worked out along the way: the steps of the plan, jobs before and after, calendars that are to come."""
 
     steps: list[Step] = []
-    pairs: list[tuple[Job | None, Job | None]] = []
+    pairs: list[Pair] = []
     contents: dict[str, Content] = {}
     calendars: dict[str, Calendar] = {}
 
@@ -318,14 +309,23 @@ class PlanMaking:
                     if name in names:
                         raise InvalidJob(f"name: {name!r} is here twice", field="name")
                     names.add(name)
-                    changes.append(await self._job(definition, job, beside, now, until))
+                    changes.append(await self._job(definition, job, beside, now))
                 except CallerError as error:
                     changes.append(Change(kind="job", name=name, action="invalid", error=error))
+        beside.pairs = begun_together(beside.pairs, len(beside.steps) - len(beside.pairs), now)
+        decided = {after.name: (job, after) for job, after in beside.pairs if after is not None}
+        for place, change in enumerate(changes):
+            if change.action == "invalid" or change.name not in decided:
+                continue
+            await slices.give_way()
+            try:
+                fires = await evaluate(partial(fire_differences, *decided[change.name], now, until), LIST_STEPS)
+                changes[place] = replace(change, fires=fires)
+            except CallerError as error:
+                changes[place] = Change(kind="job", name=change.name, action="invalid", error=error)
         return changes
 
-    async def _job(
-        self, definition: JobDefinition, job: Job | None, beside: Beside, now: Instant, until: Instant
-    ) -> Change:
+    async def _job(self, definition: JobDefinition, job: Job | None, beside: Beside, now: Instant) -> Change:
         name = definition.name
         if job is None:
             wanted = await self._jobs.job_from(definition, now, beside.contents)
@@ -337,14 +337,13 @@ class PlanMaking:
         await require_followed(self._store, wanted, job, jobs)
         if wanted == job:
             return Change(kind="job", name=name, action="unchanged")
-        after = wanted if job is None else _as_edited(job, wanted, now)
+        after = wanted if job is None else as_edited(job, wanted, now)
         before = None if job is None else digest_of_job(job, definition)
         beside.steps.append(Step("job", name, msgspec.json.encode(definition).decode(), before))
         beside.pairs.append((job, after))
-        fires = await evaluate(partial(_fires, job, after, now, until), LIST_STEPS)
         fields = fields_compared({} if job is None else _owned(job), _owned(after))
         action: Action = "create" if job is None else "update"
-        return Change(kind="job", name=name, action=action, fields=fields or [_secret()], fires=fires)
+        return Change(kind="job", name=name, action=action, fields=fields or [_secret()])
 
     async def _pruned(self, labels: Mapping[str, str], kept: set[str]) -> list[Job]:
         """The jobs with these labels that are not among those kept."""
@@ -359,7 +358,7 @@ class PlanMaking:
     async def _deleted(self, job: Job, beside: Beside, now: Instant, until: Instant) -> Change:
         beside.steps.append(Step("job", job.name, None, digest_of_job(job, None)))
         beside.pairs.append((job, None))
-        fires = await evaluate(partial(_fires, job, None, now, until), LIST_STEPS)
+        fires = await evaluate(partial(fire_differences, job, None, now, until), LIST_STEPS)
         return Change(kind="job", name=job.name, action="delete", fires=fires)
 
     async def _peaks(self, beside: Beside, now: Instant) -> tuple[Peak | None, Peak | None]:
@@ -370,9 +369,7 @@ class PlanMaking:
         return await asyncio.to_thread(_compared, counts, stored, beside.pairs)
 
 
-def _compared(
-    counts: StartCounts, stored: Sequence[Weighed], pairs: Sequence[tuple[Job | None, Job | None]]
-) -> tuple[Peak | None, Peak | None]:
+def _compared(counts: StartCounts, stored: Sequence[Weighed], pairs: Sequence[Pair]) -> tuple[Peak | None, Peak | None]:
     """The busiest minute, as it is and after these changes."""
     weights: Counter[Hashable] = Counter(job.key for job in stored)
     before = counts.total(weights)
@@ -382,33 +379,6 @@ def _compared(
                 weights[key] += step
     after = counts.total(weights) if pairs else before
     return _peak(before, counts.span.since), _peak(after, counts.span.since)
-
-
-def _as_edited(job: Job, wanted: Job, now: Instant) -> Job:
-    """The changed job as far as its fire times are decided by it; its version is another one."""
-    anchor = job.anchor_at if without_days(job.trigger) == without_days(wanted.trigger) else now
-    return replace(wanted, anchor_at=anchor, version=job.version + 1, planned_until=max(now, job.planned_until))
-
-
-def _fires(before: Job | None, after: Job | None, now: Instant, until: Instant) -> FireDifferences:
-    """Both are looked at as far as each of them is known."""
-    if before is not None and after is not None and _fires_alike(before, after):
-        return FireDifferences()
-    lists = [
-        [] if job is None else job_fires(job, now, FIRES_COMPARED if before and after else FIRES_SHOWN + 1)
-        for job in (before, after)
-    ]
-    full = [fires[-1] for fires in lists if len(fires) == (FIRES_COMPARED if before and after else FIRES_SHOWN + 1)]
-    end = min((until, *full))
-    old, new = ([fire for fire in fires if fire <= end] for fires in lists)
-    added, removed, moved = fires_compared(old, new, NEAR).texts()
-    cut = end < until or max(len(added), len(removed), len(moved)) > FIRES_SHOWN
-    return FireDifferences(added[:FIRES_SHOWN], removed[:FIRES_SHOWN], moved[:FIRES_SHOWN], cut)
-
-
-def _fires_alike(before: Job, after: Job) -> bool:
-    """Whether an edit leaves all that decides fire times as it is."""
-    return all(getattr(before, field) == getattr(after, field) for field in DECIDES_FIRES)
 
 
 def _owned(job: Job) -> dict[str, Any]:

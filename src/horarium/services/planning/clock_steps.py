@@ -17,7 +17,8 @@ from horarium.clock import SECOND, Instant
 from horarium.model import Job, Plan, RunChange, State
 from horarium.ports import PAGE_MAX, RunFilter, Store
 from horarium.rules.editing import reanchor
-from horarium.rules.planning import CURSOR_AHEAD, PLANNED_CAUSES
+from horarium.rules.holds import PLANNED_CAUSES
+from horarium.rules.planning import CURSOR_AHEAD
 from horarium.services.planning.ends_ahead import EndsAhead
 
 STEP_BACK = SECOND

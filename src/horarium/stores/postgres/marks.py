@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from horarium.clock import SECOND, Instant, to_micros
-from horarium.stores.postgres.rows import QUEUE_COLUMN as QUEUE_COLUMN
+from horarium.stores.postgres.rows import QUEUE_COLUMN
 
 LOOK_SECONDS = 1.0
 """Between two looks at everything, per set of queues."""

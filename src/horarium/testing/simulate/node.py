@@ -40,7 +40,6 @@ CANCELS = 0.5
 """How many of the wake-ups tell of a cancel: claimed runs that have not begun are then looked at again."""
 LAG_HARMLESS_SECONDS = 0.05
 """A store call held up for longer than this may cost its node a lease."""
-"""How far in the future a lease may end beyond its length before it is shortened."""
 READS = (
     "due_",
     "failing_",

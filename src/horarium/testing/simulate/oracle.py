@@ -12,9 +12,9 @@ from itertools import pairwise
 
 from horarium.clock import SECOND, Instant
 from horarium.model import Cause, Disposition, Job, Run, State
+from horarium.rules.compiled import trigger_of
 from horarium.rules.missed import waits
 from horarium.rules.overridden import run_moved_to
-from horarium.rules.planning import trigger_of
 from horarium.testing.simulate.joined import check_join, is_joined
 from horarium.testing.simulate.watch import PLANNED, Books
 

@@ -1,0 +1,72 @@
+"""Fire times in plans: when jobs begin that are made or changed together, and the difference a change makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from horarium.clock import DAY, Instant
+from horarium.model import Job
+from horarium.ports import BATCH_MAX
+from horarium.rules.calendars import without_days
+from horarium.rules.differing import Moved, fires_compared
+from horarium.rules.planning import job_fires
+from horarium.rules.spreading import spread_changes
+
+Pair = tuple[Job | None, Job | None]
+"""A job as it is and as a plan leaves it; None: it is not there."""
+FIRES_COMPARED = 100
+"""Fire times of one job that are compared, before and after."""
+FIRES_SHOWN = 20
+DECIDES_FIRES = ("trigger", "enabled", "starts_at", "ends_at", "fires_max", "anchor_at")
+NEAR = 2 * DAY
+"""How far apart the two instants of a fire time are at most that was moved."""
+
+
+class FireDifferences(Struct, frozen=True):
+    """The fire times within the horizon that a change adds, takes away and moves. `truncated`: there are more."""
+
+    added: list[str] = []
+    removed: list[str] = []
+    moved: list[Moved] = []
+    truncated: bool = False
+
+
+def begun_together(pairs: Sequence[Pair], others: int, now: Instant) -> list[Pair]:
+    """Pairs of jobs with their intervals spread as applying spreads them: as many steps as are written in one
+    transaction among each other. `others`: steps before them, which are of calendars and channels."""
+    begun = [(job, after) for job, after in pairs if after is not None]
+    for start in range(-others, len(begun), BATCH_MAX):
+        part = slice(max(start, 0), max(start + BATCH_MAX, 0))
+        spread = spread_changes(begun[part], now)
+        begun[part] = [(job, after) for (job, _), after in zip(begun[part], spread, strict=True)]
+    return [*begun]
+
+
+def as_edited(job: Job, wanted: Job, now: Instant) -> Job:
+    """The changed job as far as its fire times are decided by it; its version is another one."""
+    anchor = job.anchor_at if without_days(job.trigger) == without_days(wanted.trigger) else now
+    return replace(wanted, anchor_at=anchor, version=job.version + 1, planned_until=max(now, job.planned_until))
+
+
+def fire_differences(before: Job | None, after: Job | None, now: Instant, until: Instant) -> FireDifferences:
+    """Both are looked at as far as each of them is known."""
+    if before is not None and after is not None and _fires_alike(before, after):
+        return FireDifferences()
+    lists = [
+        [] if job is None else job_fires(job, now, FIRES_COMPARED if before and after else FIRES_SHOWN + 1)
+        for job in (before, after)
+    ]
+    full = [fires[-1] for fires in lists if len(fires) == (FIRES_COMPARED if before and after else FIRES_SHOWN + 1)]
+    end = min((until, *full))
+    old, new = ([fire for fire in fires if fire <= end] for fires in lists)
+    added, removed, moved = fires_compared(old, new, NEAR).texts()
+    cut = end < until or max(len(added), len(removed), len(moved)) > FIRES_SHOWN
+    return FireDifferences(added[:FIRES_SHOWN], removed[:FIRES_SHOWN], moved[:FIRES_SHOWN], cut)
+
+
+def _fires_alike(before: Job, after: Job) -> bool:
+    """Whether an edit leaves all that decides fire times as it is."""
+    return all(getattr(before, field) == getattr(after, field) for field in DECIDES_FIRES)

@@ -86,10 +86,12 @@ def test_status_says_whether_all_is_well(call: Call) -> None:
     shown = call("status").stdout
     assert " is ready\n" in shown
     assert "pull/shell" in shown
-    assert "failed within the last hour" in shown
+    assert "needs attention:" in shown
+    assert "failing/" in shown
+    assert "\nnext:\n" in shown
     found = json.loads(call("status", "--json").stdout)
     assert (found["ready"], found["problems"]) == (True, {})
-    assert {"nodes", "stats", "failed"} <= found.keys()
+    assert {"nodes", "stats", "failed", "attention", "upcoming"} <= found.keys()
 
 
 def test_status_shows_a_bound_key_its_queues(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,7 +191,8 @@ def _say_plan(made: dict[str, Any]) -> None:
     before, after = made["peak"]["before"], made["peak"]["after"]
     if after is not None and before != after:
         was = "none" if before is None else f"{before['starts']} at {before['at']}"
-        say(f"Busiest minute: {after['starts']} starts at {after['at']} (now: {was})")
+        starts = "1 start" if after["starts"] == 1 else f"{after['starts']} starts"
+        say(f"Busiest minute: {starts} at {after['at']} (now: {was})")
     counts = Counter(change["action"] for change in made["changes"])
     said = [f"{counts[action]} {DONE[action]}" for action in DONE if counts[action]]
     say(f"{', '.join(said) or 'Nothing to change'}; {counts['unchanged']} unchanged.")

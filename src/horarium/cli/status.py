@@ -1,15 +1,15 @@
-"""`horarium status`: is all well, and if not, the faults; runs under way and the next ones."""
+"""`horarium status`: is all well, and if not, the faults; nodes, queues, and the next fire times."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
 import click
 
-from horarium.cli.output import Column, cell, moment_text, print_json, print_table, say
+from horarium.cli.output import Column, cell, print_json, print_table, say
 from horarium.cli.shell import FAILED, Server, on_server
 from horarium.cli.times import relative
 from horarium.clock import SystemClock, to_datetime
@@ -17,12 +17,15 @@ from horarium.errors import Forbidden
 
 FAILED_SINCE = timedelta(hours=1)
 SHOWN_MAX = 10
+NEXT_MAX = 5
 SILENT_AFTER = timedelta(seconds=30)
 """A node that has not stopped and gave no sign of life for this long is called silent."""
 FAILED_COLUMNS = (
     Column("id", whole=True, id=True), Column("job", whole=True), Column("fire_at", when=True, title="fired"),
     Column("error"),
 )  # fmt: skip
+FAULT_COLUMNS = (Column("cause", whole=True), Column("since", when=True), Column("what"))
+NEXT_COLUMNS = (Column("fires", when=True), Column("job", whole=True))
 NODE_COLUMNS = (
     Column("node", whole=True), Column("state"), Column("roles"), Column("version"), Column("seen", when=True),
 )  # fmt: skip
@@ -30,7 +33,7 @@ QUEUE_COLUMNS = tuple(Column(name, whole=name == "queue") for name in ("queue", 
 
 
 @click.command(
-    help="""Is all well? Nodes, queues, failures of the last hour, the next runs.
+    help="""Is all well? What needs attention, nodes, queues, runs that failed lately, the next fire times.
 
 Exit status 0: the server is ready; 1: it is not, or can't be reached.
 
@@ -47,11 +50,12 @@ def status(server: Server) -> None:
     found = {
         "url": server.client.url,
         "problems": server.client.problems(),
-        "nodes": _nodes_seen(server.client),
+        "nodes": _allowed(server.client.nodes, None),
         "stats": server.client.stats(),
         "failed": list(server.client.list_runs(states=["failed"], since=now - FAILED_SINCE, limit=SHOWN_MAX)),
     }
-    found["undelivered"] = _undelivered(server.client)
+    found["attention"] = _allowed(server.client.attention.list, [])
+    found["upcoming"] = _allowed(lambda: server.client.upcoming(limit=NEXT_MAX)["items"], [])
     found["ready"] = not found["problems"]
     if server.as_json:
         print_json(found)
@@ -74,29 +78,40 @@ def _print(found: dict[str, Any], now: datetime) -> None:
     if stats["queues"]:
         say("")
         print_table(QUEUE_COLUMNS, _queues(stats["queues"], now), "")
-    for channel in found["undelivered"]:
-        said = channel["undelivered"]
-        since = moment_text(datetime.fromisoformat(said["since"]))
-        say(f"\nchannel {channel['name']} could not be told since {since}: {said['error']} (run {said['run_id']})")
-    if found["failed"]:
+    open_ = [fault for fault in found["attention"] if fault["acknowledged"] is None]
+    noted = len(found["attention"]) - len(open_)
+    say("\nneeds attention:" if open_ else "\nAll is well." if not found["problems"] else "")
+    if open_:
+        print_table(FAULT_COLUMNS, _faults(open_), "")
+    if noted:
+        say(f"{noted} acknowledged: horarium attention list")
+    known = {fault["cause"] for fault in found["attention"]}
+    if failed := [run for run in found["failed"] if f"failing/{run.job}" not in known]:
         say("\nfailed within the last hour:")
-        print_table(FAILED_COLUMNS, _failed(found["failed"]), "")
+        print_table(FAILED_COLUMNS, _failed(failed), "")
+    if found["upcoming"]:
+        say("\nnext:")
+        print_table(NEXT_COLUMNS, _next(found["upcoming"]), "")
 
 
-def _nodes_seen(client: Any) -> Any:
-    """The nodes; None: they are not for a caller that is bound to queues."""
+def _allowed(ask: Callable[[], Any], otherwise: Any) -> Any:
+    """The answer; something else where it is not for this caller, such as one that is bound to queues."""
     try:
-        return client.nodes()
+        return ask()
     except Forbidden:
-        return None
+        return otherwise
 
 
-def _undelivered(client: Any) -> list[dict[str, Any]]:
-    """The channels that did not take their last message, as far as the caller may know."""
-    try:
-        return [channel for channel in client.channels.list() if channel.get("undelivered")]
-    except Forbidden:
-        return []
+def _faults(faults: list[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
+    for fault in faults[:SHOWN_MAX]:
+        yield fault["cause"], datetime.fromisoformat(fault["since"]), fault["text"]
+    if len(faults) > SHOWN_MAX:
+        yield f"{len(faults) - SHOWN_MAX} more", None, "horarium attention list"
+
+
+def _next(upcoming: list[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
+    for fire in upcoming:
+        yield datetime.fromisoformat(fire["fire_at"]), fire["job"]
 
 
 def _nodes(nodes: list[Any], now: datetime) -> Iterator[tuple[Any, ...]]:

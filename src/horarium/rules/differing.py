@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -44,19 +44,21 @@ class FireChanges(NamedTuple):
 
 
 def fires_compared(before: Sequence[Instant], after: Sequence[Instant], near: int = NEAR) -> FireChanges:
-    """A fire time that went is taken for moved where a new one is near: to the nearest that is left."""
-    removed, added = sorted(set(before) - set(after)), sorted(set(after) - set(before))
-    gone: list[Instant] = []
-    moved: list[tuple[Instant, Instant]] = []
-    for fire in removed:
-        place = bisect_left(added, fire)
-        beside = [index for index in (place - 1, place) if 0 <= index < len(added)]
-        nearest = min(beside, key=lambda index: abs(added[index] - fire), default=None)
-        if nearest is None or abs(added[nearest] - fire) > near:
-            gone.append(fire)
+    """A fire time that went was moved to the new one that is its neighbour in time: near, and with no other between
+    them, or less than half as far off. So the two keep their order, and none is moved past another."""
+    removed, added = deque(sorted(set(before) - set(after))), deque(sorted(set(after) - set(before)))
+    changes = FireChanges([], [], [])
+    while removed and added:
+        earlier, later = (removed, added) if removed[0] < added[0] else (added, removed)
+        apart = later[0] - earlier[0]
+        nearer = len(earlier) > 1 and 2 * (earlier[1] - later[0]) < apart
+        if nearer or apart > near:
+            (changes.removed if earlier is removed else changes.added).append(earlier.popleft())
         else:
-            moved.append((fire, added.pop(nearest)))
-    return FireChanges(added, gone, moved)
+            changes.moved.append((removed.popleft(), added.popleft()))
+    changes.added.extend(added)
+    changes.removed.extend(removed)
+    return changes
 
 
 def fields_compared(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[FieldChange]:

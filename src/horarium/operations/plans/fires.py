@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from horarium.clock import DAY, Instant
 from horarium.model import Job
 from horarium.ports import BATCH_MAX
-from horarium.rules.calendars import without_days
 from horarium.rules.differing import Moved, fires_compared
 from horarium.rules.planning import job_fires
 from horarium.rules.spreading import spread_changes
@@ -45,12 +43,6 @@ def begun_together(pairs: Sequence[Pair], others: int, now: Instant) -> list[Pai
     return [*begun]
 
 
-def as_edited(job: Job, wanted: Job, now: Instant) -> Job:
-    """The changed job as far as its fire times are decided by it; its version is another one."""
-    anchor = job.anchor_at if without_days(job.trigger) == without_days(wanted.trigger) else now
-    return replace(wanted, anchor_at=anchor, version=job.version + 1, planned_until=max(now, job.planned_until))
-
-
 def fire_differences(before: Job | None, after: Job | None, now: Instant, until: Instant) -> FireDifferences:
     """Both are looked at as far as each of them is known."""
     if before is not None and after is not None and _fires_alike(before, after):
@@ -62,6 +54,9 @@ def fire_differences(before: Job | None, after: Job | None, now: Instant, until:
     full = [fires[-1] for fires in lists if len(fires) == (FIRES_COMPARED if before and after else FIRES_SHOWN + 1)]
     end = min((until, *full))
     old, new = ([fire for fire in fires if fire <= end] for fires in lists)
+    if before and after and not new and lists[1] and (first := lists[1][0]) <= until:
+        new = [first]  # the next one is told, however far beyond the old ones
+        old += [fire for fire in job_fires(before, first - 1, 1) if fire == first]
     added, removed, moved = fires_compared(old, new, NEAR).texts()
     cut = end < until or max(len(added), len(removed), len(moved)) > FIRES_SHOWN
     return FireDifferences(added[:FIRES_SHOWN], removed[:FIRES_SHOWN], moved[:FIRES_SHOWN], cut)

@@ -28,12 +28,11 @@ from horarium.operations.bounds.reaching import may_reach_job, require_followed
 from horarium.operations.calendars import PREFIX as CALENDAR
 from horarium.operations.calendars import CalendarOperations, decode_calendar
 from horarium.operations.channels import ChannelOperations, decode_channel
-from horarium.operations.jobs.jobs import JobOperations
+from horarium.operations.jobs.jobs import EDIT_STEPS, JobOperations
 from horarium.operations.looking.forecasting import FORECAST_STEPS, StartCounts, Weighed, weigh_all
 from horarium.operations.plans.fires import (
     FireDifferences,
     Pair,
-    as_edited,
     begun_together,
     fire_differences,
 )
@@ -45,6 +44,7 @@ from horarium.operations.writing.context import Context
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page
 from horarium.rules.calendars import FireChange, without_days
 from horarium.rules.differing import FieldChange, fields_compared
+from horarium.rules.editing import edit
 from horarium.rules.forecasting import Span
 from horarium.rules.joins import is_join
 from horarium.triggers.budget import LIST_STEPS, apart
@@ -337,7 +337,9 @@ class PlanMaking:
         await require_followed(self._store, wanted, job, jobs)
         if wanted == job:
             return Change(kind="job", name=name, action="unchanged")
-        after = wanted if job is None else as_edited(job, wanted, now)
+        after = wanted
+        if job is not None:
+            after = (await evaluate(partial(edit, job, wanted, (), now), EDIT_STEPS)).job
         before = None if job is None else digest_of_job(job, definition)
         beside.steps.append(Step("job", name, msgspec.json.encode(definition).decode(), before))
         beside.pairs.append((job, after))

@@ -312,7 +312,7 @@ RULES: list[dict[str, Any]] = [
     {"type": "interval", "every_seconds": 7200, "anchor": "2020-01-01T00:00:01Z"},
     {"type": "phrase", "text": "every 5 minutes"},
     {"type": "phrase", "text": "in 20 minutes"},
-    {"type": "phrase", "text": "every other tuesday"},
+    {"type": "phrase", "text": "every other tuesday at 09:01"},
     {"type": "cron", "expression": "H H * * *"},
     {"type": "rrule", "rrule": "DTSTART:20260101T073000Z\nRRULE:FREQ=DAILY;INTERVAL=3"},
     {"type": "except", "trigger": {"type": "interval", "every_seconds": 300}, "except": [BERLIN]},

@@ -10,7 +10,7 @@ import pytest
 from horarium.access.audit import AuditFilter
 from horarium.access.audit import page as audit_page
 from horarium.dashboard.views import batches as page
-from horarium.model import Run, uuid7
+from horarium.model import Run, RunFollow, uuid7
 from horarium.rules.chains import chain_key
 from tests.api.conftest import Api
 from tests.api.test_batches import ROW, work
@@ -83,6 +83,9 @@ async def test_runs_and_jobs_lead_to_their_batch_and_it_to_what_followed(api: Ap
     assert "Batches that run it" in visitor.text
     await visitor.open("/batches?q=trigger:report")
     assert id in visitor.page
+    batch, _ = await api.operations.batches.create("import", {}, then=(RunFollow(queue="handler/receipt"),))
+    await visitor.open(f"/batches/{batch.id}")
+    assert "call receipt Pending" in visitor.text
     await visitor.open(f"/runs/{run.id}")
     assert "Follows from a batch" in visitor.text
     await visitor.open(f"/batches/{id}")

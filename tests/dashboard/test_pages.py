@@ -11,7 +11,11 @@ import pytest
 from horarium.access.sessions import LASTS, ROTATED_AFTER
 from horarium.clock import SECOND, Instant
 from horarium.dashboard.app import pages_of
-from horarium.model import Run, State, uuid7
+from horarium.library.one_offs import Wanted, one_offs
+from horarium.model import Run, RunFollow, State, Succeeded, uuid7
+from horarium.operations.settling.settling import Settlement
+from horarium.rules.chains import then_key
+from horarium.testing.values import NOW
 from tests.api.conftest import Api, a_definition
 from tests.dashboard.visitor import Visitor
 
@@ -138,6 +142,19 @@ async def test_what_a_run_holds_is_shown_with_what_follows_from_it(api: Api, vis
     again = (await api.post(f"/runs/{run}/retry")).json["id"]
     await visitor.open(f"/runs/{again}")
     assert "Horarium-Run" in visitor.text
+
+
+async def test_what_follows_from_a_run_that_belongs_to_no_job(api: Api, visitor: Visitor) -> None:
+    (run,) = one_offs("charge", [b"{}"], Wanted(), NOW, b"0123456789", (RunFollow(queue="handler/receipt"),))
+    await api.store.add_runs([run])
+    (claimed,) = (await api.store.claim_runs([run.queue], 1, "w", NOW, NOW, api.clock.steady())).runs
+    await api.operations.settling.settle_one(Settlement(run.id, claimed.token, Succeeded(b'{"order":7}')))
+    await visitor.open(f"/runs/{run.id}")
+    assert "Run receipt completed" in " ".join(visitor.text.split())
+    followed = await api.store.get_run_by_key(then_key(run.id, 0))
+    assert followed is not None
+    await visitor.open(f"/runs/{followed.id}")
+    assert f"/runs/{run.id}" in visitor.page
 
 
 async def test_many_are_retried_and_cancelled_by_a_filter_once_counted(api: Api, visitor: Visitor) -> None:

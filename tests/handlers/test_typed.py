@@ -59,6 +59,11 @@ async def right(run: RunContext) -> None:
     report = await scheduler.result(made, as_=Report)
     number: int = tick(run)
     kept: Run = sync.enqueue(to="a")
+    await send.with_options(then=alone.with_args(to="b")).enqueue("a")
+    await send.with_options(then=[alone, tick.with_options(delay="5m"), "other"]).enqueue("a")
+    await scheduler.enqueue(send, {"to": "a"}, then={"handler": "other", "args": {"to": "b"}})
+    async with scheduler.batch("import", then=send.with_args("a", copies=2)) as batch:
+        await batch.enqueue(send, {"to": "a"}, then=alone)
     await scheduler.enqueue(send, {"to": "a"}, delay=timedelta(1))
     print(report, number, kept)
 
@@ -78,9 +83,12 @@ async def wrong(run: RunContext) -> None:
     wanted: int = await scheduler.result("id", as_=Report)  # 12
     sync.enqueue(to=b"a")  # 13
     made: Report = await send.enqueue(to="a")  # 14
+    await send.with_options(then=alone.with_args(tu="b")).enqueue("a")  # 15
+    await send.with_options(then=5).enqueue("a")  # 16
+    send.with_args("a", copies="2")  # 17
     print(number, wanted, made)
 """
-MISTAKES = 14
+MISTAKES = 17
 CHECKERS = [name for name in ("mypy", "basedpyright") if find_spec(name)]
 COMMANDS = {"mypy": ("mypy", "--strict"), "basedpyright": ("basedpyright", "--level", "error")}
 

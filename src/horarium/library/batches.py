@@ -15,10 +15,11 @@ from horarium.errors import InvalidRequest
 from horarium.library.channels import converted
 from horarium.library.enqueuing import Enqueuing
 from horarium.library.named import in_name_of_actor
-from horarium.library.one_offs import RunFields
-from horarium.library.tasks import Task
+from horarium.library.one_offs import EnqueueFields, Then
+from horarium.library.tasks import Task, following
 from horarium.library.values import Run
 from horarium.model import Run as StoredRun
+from horarium.model import RunFollow
 from horarium.model.batches import Batch as StoredBatch
 from horarium.model.batches import BatchFollow, BatchOccasion, BatchOn, BatchState
 from horarium.operations.runs.waiting import RUN_WAIT_SECONDS_MAX
@@ -44,14 +45,16 @@ class BatchMethods(Enqueuing):
         on_finished: Actions | None = None,
         on_completed: Actions | None = None,
         on_failed: Actions | None = None,
+        then: Then | Sequence[Then] | None = None,
         actor: str | None = None,
     ) -> Batch:
         """A new batch, for `async with`: it is open inside, and closed at the end; an error inside cancels it.
         `on_finished`: what follows once all its runs have ended; `on_completed`: if all of them completed; `on_failed`:
-        at the first that failed. A handler gets the counts as its args. Raises InvalidRequest."""
+        at the first that failed. A handler gets the counts as its args. `then`: as `on_completed`, with args and
+        options of its own, as in `enqueue`. Raises InvalidRequest."""
         asked = {"finished": on_finished, "completed": on_completed, "failed": on_failed}
         on = {BatchOccasion(when): self._actions(f"on_{when}", given) for when, given in asked.items() if given}
-        return Batch(self, name, on, actor)
+        return Batch(self, name, on, following(then, self._follow), actor)
 
     def _actions(self, field: str, given: Actions) -> tuple[BatchFollow, ...]:
         several = isinstance(given, Sequence) and not isinstance(given, str)
@@ -102,8 +105,10 @@ class BatchMethods(Enqueuing):
         return _shown(await self._operations.batches.retry(id))
 
     @in_name_of_actor
-    async def _new_batch(self, name: str | None, on: BatchOn, *, actor: str | None = None) -> str:
-        batch, _ = await self._operations.batches.create(name, on, open=True)
+    async def _new_batch(
+        self, name: str | None, on: BatchOn, then: tuple[RunFollow, ...], *, actor: str | None = None
+    ) -> str:
+        batch, _ = await self._operations.batches.create(name, on, open=True, then=then)
         return batch.id
 
     @in_name_of_actor
@@ -139,12 +144,14 @@ class BatchMethods(Enqueuing):
 class Batch:
     """A batch that takes runs. `id`: once it is entered."""
 
-    def __init__(self, methods: BatchMethods, name: str | None, on: BatchOn, actor: str | None) -> None:
-        self._methods, self._name, self._on, self._actor = methods, name, on, actor
+    def __init__(
+        self, methods: BatchMethods, name: str | None, on: BatchOn, then: tuple[RunFollow, ...], actor: str | None
+    ) -> None:
+        self._methods, self._asked, self._actor = methods, (name, on, then), actor
         self.id = ""
 
     async def __aenter__(self) -> Self:
-        self.id = await self._methods._new_batch(self._name, self._on, actor=self._actor)
+        self.id = await self._methods._new_batch(*self._asked, actor=self._actor)
         return self
 
     async def __aexit__(
@@ -161,7 +168,7 @@ class Batch:
         args: Mapping[str, Any] | None = None,
         *,
         unique_key: str | None = None,
-        **how: Unpack[RunFields],
+        **how: Unpack[EnqueueFields],
     ) -> Run:
         """A one-off run of a handler in this batch, as `Scheduler.enqueue` makes it; or the run that holds its unique
         key, which is not in it. Raises StateConflict for a batch that is closed."""
@@ -169,7 +176,7 @@ class Batch:
         return Run(run)
 
     async def enqueue_many(
-        self, name: str | HandlerFunction, args: Sequence[Mapping[str, Any] | None], **how: Unpack[RunFields]
+        self, name: str | HandlerFunction, args: Sequence[Mapping[str, Any] | None], **how: Unpack[EnqueueFields]
     ) -> list[str]:
         """The same in bulk, 1,000 a transaction. Their ids, in order."""
         return [run.id for run in await self._methods._fill_batch(self.id, name, args, how, actor=self._actor)]

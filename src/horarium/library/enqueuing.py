@@ -9,11 +9,20 @@ from horarium.access.acting import acting
 from horarium.delivery.handler import HandlerFunction
 from horarium.errors import Conflict, InvalidRequest
 from horarium.library.named import Part, in_name_of_actor, origin_of
-from horarium.library.one_offs import RunFields, encode_args, one_offs, unique_rule, wanted
+from horarium.library.one_offs import (
+    EnqueueFields,
+    TaskCall,
+    encode_args,
+    follow_of,
+    one_offs,
+    unique_rule,
+    wanted,
+)
 from horarium.library.program import Program
+from horarium.library.tasks import following
 from horarium.library.values import Run
 from horarium.model import Run as StoredRun
-from horarium.model import callers_key
+from horarium.model import RunFollow, callers_key
 from horarium.node.runtime import Runtime
 from horarium.operations.runs.one_offs import HOLDER_RACES_MAX
 from horarium.operations.writing.auditing import told_runs
@@ -38,7 +47,7 @@ class Enqueuing(Part):
         debounce: Debounce | Mapping[str, Any] | None = None,
         connection: Any = None,
         actor: str | None = None,
-        **how: Unpack[RunFields],
+        **how: Unpack[EnqueueFields],
     ) -> Run:
         """A one-off run of a handler (its name, or a registered function): now, at an instant (`at`), or after a
         `delay`: a timedelta, seconds, or a text such as `5m`.
@@ -77,7 +86,7 @@ class Enqueuing(Part):
         *,
         connection: Any = None,
         actor: str | None = None,
-        **how: Unpack[RunFields],
+        **how: Unpack[EnqueueFields],
     ) -> list[str]:
         """One-off runs of one handler in bulk, 1,000 a transaction; with a `connection`, all in that one. Their ids, in
         order."""
@@ -96,7 +105,7 @@ class Enqueuing(Part):
         placeholders: Placeholders = "$1",
         unique_key: str | None = None,
         actor: str | None = None,
-        **how: Unpack[RunFields],
+        **how: Unpack[EnqueueFields],
     ) -> tuple[str, tuple[Any, ...]]:
         """A statement that enqueues, and its values, for any driver, synchronous ones too: the caller that executes it
         does so in a transaction of its own. `placeholders`: how that driver marks a value. 1 to 1,000 runs; a
@@ -148,4 +157,14 @@ class Enqueuing(Part):
         made = wanted({**self._program.defaults(handler), **how}, unique_key)
         payloads = [encode_args(given) for given in args]
         self._program.check_args(handler, payloads)
-        return one_offs(handler, payloads, made, self._runtime.clock.now(), self._runtime.entropy(10))
+        then = following(made.then, self._follow)
+        return one_offs(handler, payloads, made, self._runtime.clock.now(), self._runtime.entropy(10), then)
+
+    def _follow(self, call: TaskCall) -> RunFollow:
+        """What follows as this call says, made as a run is. (It may have to wait for its args.)"""
+        handler = self._program.handler_name(call.handler, InvalidRequest)
+        how, payload = wanted({**self._program.defaults(handler), **call.options}), encode_args(call.args)
+        if payload is not None:
+            self._program.check_args(handler, [payload])
+        (run,) = one_offs(handler, [payload], how, 0, bytes(10), following(how.then, self._follow))
+        return follow_of(call, run, how)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypedDict
 
@@ -17,8 +17,10 @@ from horarium.model import (
     HandlerTarget,
     Name,
     Run,
+    RunFollow,
     RunPolicy,
     callers_key,
+    one_off_run,
     uuid7s,
 )
 from horarium.policies import Concurrency, Debounce, FairKey, Rate, Rates, Retention, Retry, Timeouts, Unique
@@ -28,7 +30,7 @@ from horarium.triggers import every
 from horarium.triggers.words import quote
 from horarium.wire.definitions import Labels
 from horarium.wire.faults import fault_of, find_faults, say_faults, unknown_names
-from horarium.wire.one_offs import DELAY_SECONDS_MAX, one_off_run, with_own_keys
+from horarium.wire.one_offs import DELAY_SECONDS_MAX, with_own_keys
 from horarium.wire.rates import plain_rates
 
 RateGiven = Rate | str | Mapping[str, Any]
@@ -51,6 +53,26 @@ class RunFields(TypedDict, total=False):
     fair: str | None
 
 
+class TaskCall(NamedTuple):
+    """A task with its args and options, to be enqueued later (`Task.with_args`)."""
+
+    handler: str | Callable[..., Any]
+    args: Mapping[str, Any] | None
+    options: Mapping[str, Any]
+
+
+Then = str | Callable[..., Any] | TaskCall | Mapping[str, Any]
+"""What is to follow: a handler (its function or name), a task with options, perhaps with args (`with_args`), or
+`{"handler": NAME, "args": {...}}` and fields of a run beside."""
+
+
+class EnqueueFields(RunFields, total=False):
+    """The same, and what follows once the run has completed. Without args of its own a run that follows gets the result
+    of that run as its args: an object by its fields, another value as the argument `result`."""
+
+    then: Then | Sequence[Then] | None
+
+
 class Wanted(NamedTuple):
     """The same, complete."""
 
@@ -64,6 +86,7 @@ class Wanted(NamedTuple):
     rate: RateGiven | Sequence[RateGiven] | None = None
     labels: Mapping[str, str] = {}
     fair: str | None = None
+    then: Then | Sequence[Then] | None = None
     unique_key: str | None = None
 
 
@@ -73,7 +96,7 @@ OF_ONE_RUN = ("unique_key", "unique", "debounce", "connection", "actor")
 
 def wanted(given: Mapping[str, Any], unique_key: str | None = None) -> Wanted:
     """The run that keyword arguments ask for. Raises UnknownArgument, which names the nearest."""
-    known = [*RunFields.__annotations__, *OF_ONE_RUN]
+    known = [*EnqueueFields.__annotations__, *OF_ONE_RUN]
     faults = list(unknown_names(given, known, what="argument"))
     if faults:
         raise UnknownArgument(say_faults(faults), field=faults[0].field)
@@ -95,12 +118,36 @@ def unique_rule(
     return rule
 
 
-def one_offs(name: str, payloads: Sequence[bytes | None], how: Wanted, now: Instant, entropy: bytes) -> list[Run]:
-    """A run of the handler `name` for each payload (JSON text), due as how. `entropy`: ten bytes of chance. Raises
-    InvalidRequest."""
+def follow_of(call: TaskCall, run: Run, how: Wanted) -> RunFollow:
+    """This run, as one that follows. Raises InvalidRequest."""
+    if how.at is not None:
+        raise InvalidRequest("then.at: it is due once the run before it has ended; give a delay", field="then.at")
+    return RunFollow(
+        queue=run.queue,
+        payload=None if call.args is None or run.payload is None else msgspec.json.decode(run.payload),
+        delay=run.due_at - run.created_at,
+        priority=run.priority,
+        policy=run.policy,
+        concurrency_key=run.concurrency_key,
+        concurrency_max=run.concurrency_max,
+        rates=run.rates,
+        fair=run.fair,
+    )
+
+
+def one_offs(
+    name: str,
+    payloads: Sequence[bytes | None],
+    how: Wanted,
+    now: Instant,
+    entropy: bytes,
+    then: tuple[RunFollow, ...] = (),
+) -> list[Run]:
+    """A run of the handler `name` for each payload (JSON text), due as how. `entropy`: ten bytes of chance. `then`:
+    what follows from each. Raises InvalidRequest."""
     _check(name, how)
     due_at = _due_at(now, how.at, how.delay)
-    policy = _policy(how)
+    policy = _policy(how, then)
     concurrency, rates = _concurrency(how.concurrency), _rates(how.rate)
     fair: str | None = _converted("fair", how.fair, FairKey)
     check_keys(rates, concurrency, fair)
@@ -162,15 +209,15 @@ def _check(name: str, how: Wanted) -> None:
         raise InvalidRequest(f"unique_key: expected a text, not {quote(how.unique_key)}", field="unique_key")
 
 
-def _policy(how: Wanted) -> RunPolicy | None:
+def _policy(how: Wanted, then: tuple[RunFollow, ...]) -> RunPolicy | None:
     """The policies of one-off runs; None where all are the defaults."""
     retry = _converted("retry", how.retry, Retry)
     timeouts = _converted("timeouts", how.timeouts, Timeouts)
     retention = _converted("retention", how.retention, Retention)
     labels: dict[str, str] = _converted("labels", how.labels, Labels) or {}
-    if retry is timeouts is retention is None and not labels:
+    if retry is timeouts is retention is None and not labels and not then:
         return None
-    return RunPolicy(retry or Retry(), timeouts or Timeouts(), retention or Retention(), labels=labels)
+    return RunPolicy(retry or Retry(), timeouts or Timeouts(), retention or Retention(), labels=labels, then=then)
 
 
 def _concurrency(given: Concurrency | str | Mapping[str, Any] | None) -> Concurrency | None:

@@ -1,22 +1,24 @@
 """The functions of a program as typed tasks: `await send.enqueue(to="a")`, where `send` is a handler.
 
 The decorators of a scheduler give back the function that they were given: called as itself, it does what it did. It has
-two attributes more, `enqueue` and `with_options`, whose parameters are those of the function without the run, so that
-type checkers see a wrong argument where it is written.
+attributes more, `enqueue`, `with_args` and `with_options`. The parameters of the first two are those of the function
+without the run, so that type checkers see a wrong argument where it is written.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from horarium.delivery.arguments import Arguments
 from horarium.delivery.context import RunContext
 from horarium.delivery.handler import Errors, HandlerFunction, Judge
-from horarium.errors import WrongArguments
-from horarium.library.one_offs import RunFields
+from horarium.errors import InvalidRequest, WrongArguments
+from horarium.library.one_offs import EnqueueFields, RunFields, TaskCall, Then, encode
 from horarium.library.values import Run
+from horarium.model import RunFollow
+from horarium.model.follows import FOLLOWS_MAX
 from horarium.policies import Concurrency, Debounce, Retry, Unique
 
 P = ParamSpec("P")
@@ -26,7 +28,7 @@ E = TypeVar("E")
 Enqueued = Coroutine[Any, Any, Run]
 
 
-class TaskOptions(RunFields, total=False):
+class TaskOptions(EnqueueFields, total=False):
     """How the runs of a task are made: the keyword arguments of `enqueue`."""
 
     unique_key: str | None
@@ -67,12 +69,18 @@ class Task(Generic[P, E]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> E:
         """A run of it with these arguments: what the scheduler's `enqueue` answers, to be awaited where that is."""
-        given: dict[str, Any] = {**_named(self.function, args, kwargs), **kwargs} if args else kwargs
-        return self._enqueue(self.function, given, **self._options)
+        return self._enqueue(self.function, self._given(args, kwargs), **self._options)
+
+    def with_args(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall:
+        """The task with its args, to follow from another one: `pay.with_options(then=send.with_args(to="a"))`."""
+        return TaskCall(self.function, self._given(args, kwargs), self._options)
 
     def with_options(self, **options: Unpack[TaskOptions]) -> Self:
         """The same task, whose runs are made so: `send.with_options(delay="5m").enqueue(to="a")`."""
         return type(self)(self.function, self._enqueue, {**self._options, **options})
+
+    def _given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        return {**_named(self.function, args, kwargs), **kwargs} if args else kwargs
 
 
 class TaskWithRun(Task[P, E], Generic[P, R, E]):
@@ -109,7 +117,11 @@ class Decorator(Generic[E]):
         self._register(function)
         task: TaskAlone[Any, Any, E] = TaskAlone(function, self._enqueue, {})
         try:
-            function.enqueue, function.with_options = task.enqueue, task.with_options
+            function.enqueue, function.with_options, function.with_args = (
+                task.enqueue,
+                task.with_options,
+                task.with_args,
+            )
         except AttributeError:  # a method, which has no attributes of its own
             return task
         return function
@@ -118,6 +130,28 @@ class Decorator(Generic[E]):
 def function_of(given: object) -> Any:
     """The function of a task; anything else as it is."""
     return given.function if isinstance(given, Task) else given
+
+
+def following(given: Then | Sequence[Then] | None, read: Callable[[TaskCall], RunFollow]) -> tuple[RunFollow, ...]:
+    """The runs that follow, each as `read` understands it. Raises InvalidRequest."""
+    if given is None:
+        return ()
+    several = isinstance(given, list | tuple) and not isinstance(given, TaskCall)
+    calls = [_call(each) for each in (cast(Sequence[Then], given) if several else (given,))]
+    if len(calls) > FOLLOWS_MAX:
+        raise InvalidRequest(f"then: {len(calls)} runs; at most {FOLLOWS_MAX} follow from one", field="then")
+    follows = tuple(map(read, calls))
+    encode("then", follows)
+    return follows
+
+
+def _call(given: Any) -> TaskCall:
+    if isinstance(given, Mapping):
+        options = dict(given)
+        return TaskCall(options.pop("handler", None), options.pop("args", None), options)
+    if isinstance(given, TaskCall):
+        return given
+    return TaskCall(function_of(given), None, given._options if isinstance(given, Task) else {})
 
 
 def _named(function: HandlerFunction, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:

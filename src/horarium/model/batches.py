@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from horarium.clock import Instant
 from horarium.model.follows import FOLLOWS_MAX
+from horarium.model.runs import RunFollow
 from horarium.model.targets import Name
 
 BATCH = "batch/"
@@ -71,7 +72,8 @@ class Batch(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A batch. `total`: its runs; the other counts are of those that have ended. `pages`: records that hold their ids.
     `round`: one more each time that runs of it are done again after it had finished; `told_failed`: the round whose
     first failure was told. `by`: the subject of who made it; `key`: the idempotency key of that request.
-    `retrying`: its failed runs are being done again, page by page; it does not finish meanwhile."""
+    `retrying`: its failed runs are being done again, page by page; it does not finish meanwhile. `then`: runs that
+    follow once it is completed, as those of `on` do."""
 
     id: str
     created_at: Instant
@@ -90,6 +92,7 @@ class Batch(Struct, frozen=True, kw_only=True, omit_defaults=True):
     finished_at: Instant | None = None
     key: str | None = None
     retrying: bool = False
+    then: tuple[RunFollow, ...] = ()
 
     @property
     def state(self) -> BatchState:

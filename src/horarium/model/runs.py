@@ -32,7 +32,7 @@ Level = tuple[str, int, bool]
 
 class RunPolicy(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """The policies of a run that belongs to no job, and its labels. `batch`: its batch, and the page of that which
-    holds its id."""
+    holds its id. `then`: what follows once it has completed."""
 
     retry: Retry = Retry()
     timeouts: Timeouts = Timeouts()
@@ -40,6 +40,22 @@ class RunPolicy(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
     target: HttpTarget | CommandTarget | None = None
     labels: dict[str, str] = {}
     batch: str | None = None
+    then: tuple[RunFollow, ...] = ()
+
+
+class RunFollow(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A run that follows from another one, `delay` microseconds after its end. Without a payload of its own it gets the
+    result of that one."""
+
+    queue: str
+    payload: Any = None
+    delay: int = 0
+    priority: int = 0
+    policy: RunPolicy | None = None
+    concurrency_key: str | None = None
+    concurrency_max: int = 0
+    rates: tuple[Rate, ...] = ()
+    fair: str | None = None
 
 
 DEFAULT_RUN_POLICY = RunPolicy()
@@ -124,6 +140,37 @@ class Run(Struct, frozen=True, kw_only=True, gc=False):
     def is_gated(self) -> bool:
         """Whether a concurrency key or the order of its job may hold it back."""
         return self.concurrency_key is not None or (self.serial and self.job_id is not None)
+
+
+def one_off_run(
+    *,
+    id: str,
+    queue: str,
+    due_at: Instant,
+    now: Instant,
+    priority: int = 0,
+    payload: bytes | None = None,
+    policy: RunPolicy | None = None,
+    unique_key: str | None = None,
+    cause: Cause = Cause.ENQUEUED,
+) -> Run:
+    """A pending run that belongs to no job."""
+    timeouts = (policy or DEFAULT_RUN_POLICY).timeouts
+    return Run(
+        id=id,
+        queue=queue,
+        fire_at=due_at,
+        due_at=due_at,
+        created_at=now,
+        priority=priority,
+        cause=cause,
+        payload=payload,
+        policy=policy,
+        unique_key=unique_key,
+        lease_seconds=timeouts.heartbeat_seconds,
+        execution_seconds=timeouts.execution_seconds,
+        start_by=None if timeouts.start_seconds is None else max(due_at, now) + to_micros(timeouts.start_seconds),
+    )
 
 
 def lease_end(run: Run, steady: Instant) -> Instant:

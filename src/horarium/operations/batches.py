@@ -11,7 +11,7 @@ from horarium.access.acting import bound_caller, who_acts
 from horarium.access.roles import Principal
 from horarium.clock import Instant, to_micros
 from horarium.errors import Conflict, Forbidden, NotFound, StateConflict
-from horarium.model import Run, State, uuid7, uuid7s
+from horarium.model import Run, RunFollow, State, uuid7, uuid7s
 from horarium.model.batches import BATCH, BATCH_ENDS, BATCH_KEYS, BATCH_OWED, Batch, BatchOn, BatchOwed, BatchState
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.bounds.reaching import may_reach_job, require_holder, within_reach
@@ -64,6 +64,7 @@ class Batches:
         *,
         open: bool = False,
         key: str | None = None,
+        then: tuple[RunFollow, ...] = (),
     ) -> tuple[Batch, list[Run]]:
         """A new batch of these runs, a thousand at most; `open`: more may be added. It, and the runs, as in `add`.
         Raises InvalidRequest, Conflict where two of them have one unique key. `key`: that of the request."""
@@ -82,6 +83,7 @@ class Batches:
             on=on,
             closed_at=None if open else now,
             key=key,
+            then=then,
         )
         return await self._filled(batch, runs)
 

@@ -31,7 +31,7 @@ from horarium.model.batches import (
 from horarium.model.channels import Told
 from horarium.model.records import Record
 from horarium.model.targets import FOLLOW_QUEUE
-from horarium.rules.chains import chain_key
+from horarium.rules.chains import chain_key, then_key, then_run
 from horarium.rules.following import FOLLOW_POLICY, notify_run
 
 Ends = dict[str, int]
@@ -159,7 +159,11 @@ def judged(batch: Batch, now: Instant, *, all_counted: bool) -> tuple[Batch, lis
         if batch.completed == batch.total:
             occasions.append(BatchOccasion.COMPLETED)
         occasions.append(BatchOccasion.FINISHED)
-    return batch, [_follow_up(batch, each, follow, now) for each in occasions for follow in batch.on.get(each, ())]
+    runs = [_follow_up(batch, each, follow, now) for each in occasions for follow in batch.on.get(each, ())]
+    if batch.then and BatchOccasion.COMPLETED in occasions:
+        about, result = f"{BATCH}{batch.id}/{batch.round}", msgspec.json.encode(told_of(batch))
+        runs += [then_run(each, then_key(about, index), now, result) for index, each in enumerate(batch.then)]
+    return batch, runs
 
 
 def reopened(batch: Batch, states: Iterable[State]) -> Batch:

@@ -7,8 +7,22 @@ from math import ceil, log
 
 from msgspec.structs import replace
 
-from horarium.clock import Instant
-from horarium.model import Event, Job, Occasion, Run, State
+from horarium.clock import INSTANT_MAX, Instant
+from horarium.model import (
+    Cause,
+    Event,
+    Job,
+    Occasion,
+    Run,
+    RunChange,
+    RunFollow,
+    State,
+    encode_payload,
+    one_off_run,
+    run_id,
+)
+from horarium.rules.fairness import turn_later
+from horarium.rules.tracing import handed_on, marked, trace_of
 
 CHAIN = "follow/"
 DEPTH_MAX = 100
@@ -50,6 +64,49 @@ def step_of(job: Job) -> int:
     before = triggered(Occasion.LATE, Occasion.OVERDUE, Occasion.APPROVAL_WANTED)
     most = at_end + before + attempts * job.retry.attempts_max
     return 1 if most <= 1 else ceil(DEPTH_MAX * log(most, WIDTH_MAX))
+
+
+def then_key(about: str, index: int) -> str:
+    """The unique key of the run that follows as the one of this number in `then`, of a run or of a round of a batch."""
+    return f"{about}/{Occasion.COMPLETED}/then:{index}"
+
+
+def with_then(changes: Sequence[RunChange], now: Instant) -> Sequence[RunChange]:
+    """The changes, those that complete a run with the runs that it brings along itself (`RunPolicy.then`)."""
+    if not [True for change in changes if change.run.policy is not None]:
+        return changes
+    return [_with_then(change, now) for change in changes]
+
+
+def _with_then(change: RunChange, now: Instant) -> RunChange:
+    run = change.run
+    if run.policy is None or not run.policy.then or run.state is not State.COMPLETED or change.state is run.state:
+        return change
+    result, traced, parent = run.result, trace_of(run), handed_on(run)
+    if result is not None and not result.startswith(b"{"):
+        result = b'{"result":' + result + b"}"
+    runs = [then_run(each, then_key(run.id, index), now, result) for index, each in enumerate(run.policy.then)]
+    if traced is not None and parent is not None:
+        runs = [marked(each, parent, traced.recorded) for each in runs]
+    return replace(change, follow_ups=(*change.follow_ups, *runs))
+
+
+def then_run(follow: RunFollow, key: str, now: Instant, result: bytes | None) -> Run:
+    """The run that follows under this key."""
+    due_at = min(now + follow.delay, INSTANT_MAX)
+    run = one_off_run(
+        id=run_id(key, due_at),
+        queue=follow.queue,
+        due_at=due_at,
+        now=now,
+        priority=follow.priority,
+        payload=result if follow.payload is None else encode_payload(follow.payload),
+        policy=follow.policy,
+        unique_key=key,
+        cause=Cause.FOLLOW_UP,
+    )
+    keys = {"concurrency_key": follow.concurrency_key, "concurrency_max": follow.concurrency_max}
+    return turn_later(replace(run, **keys, rates=follow.rates, fair=follow.fair))
 
 
 def with_end_of_chain(run: Run, jobs: Sequence[str], depth: int, now: Instant) -> Run:

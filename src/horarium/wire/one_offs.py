@@ -20,7 +20,6 @@ from horarium.model import (
     KEY_BYTES_MAX,
     PAYLOAD_BYTES_MAX,
     BusTarget,
-    Cause,
     CommandTarget,
     ExternalTarget,
     HandlerTarget,
@@ -31,6 +30,7 @@ from horarium.model import (
     Target,
     callers_key,
     encode_payload,
+    one_off_run,
     own_labels,
     queue_of,
 )
@@ -145,36 +145,6 @@ def _policy_of(definition: RunDefinition) -> RunPolicy | None:
         return None
     policy = RunPolicy(retry, timeouts, retention, labels=definition.labels)
     return None if policy == DEFAULT_RUN_POLICY else policy
-
-
-def one_off_run(
-    *,
-    id: str,
-    queue: str,
-    due_at: Instant,
-    now: Instant,
-    priority: int = 0,
-    payload: bytes | None = None,
-    policy: RunPolicy | None = None,
-    unique_key: str | None = None,
-) -> Run:
-    """A pending run that belongs to no job."""
-    timeouts = DEFAULT_TIMEOUTS if policy is None else policy.timeouts
-    return Run(
-        id=id,
-        queue=queue,
-        fire_at=due_at,
-        due_at=due_at,
-        created_at=now,
-        priority=priority,
-        cause=Cause.ENQUEUED,
-        payload=payload,
-        policy=policy,
-        unique_key=unique_key,
-        lease_seconds=timeouts.heartbeat_seconds,
-        execution_seconds=timeouts.execution_seconds,
-        start_by=None if timeouts.start_seconds is None else max(due_at, now) + to_micros(timeouts.start_seconds),
-    )
 
 
 def _payload(target: Target, given: Any) -> bytes | None:

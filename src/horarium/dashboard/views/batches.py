@@ -16,12 +16,12 @@ from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.views.job import run_row
 from horarium.errors import NotFound
 from horarium.model import Run, State
-from horarium.model.batches import BATCH, Batch, BatchOccasion, BatchState, BatchTold
+from horarium.model.batches import BATCH, Batch, BatchFollow, BatchOccasion, BatchState, BatchTold
 from horarium.model.identity import is_run_id
 from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX
 from horarium.rules.batches import told_of
-from horarium.rules.chains import chain_key
+from horarium.rules.chains import chain_key, then_key
 
 SHOWN = 50
 LOOKS_MAX = 10
@@ -135,23 +135,29 @@ class BatchPages:
 
     async def _follows(self, batch: Batch, now: Instant) -> list[dict[str, Any]]:
         """What is to follow, with the newest run of it that is kept."""
+        wanted: list[tuple[BatchOccasion, BatchFollow, int | None]] = [
+            (occasion, follow, None) for occasion, follows in batch.on.items() for follow in follows
+        ]
+        for number, each in enumerate(batch.then):
+            named = BatchFollow(handler=each.queue.removeprefix("handler/"))
+            wanted.append((BatchOccasion.COMPLETED, named, number))
         rows = []
-        for occasion, follows in batch.on.items():
-            for follow in follows:
-                rounds = range(batch.round, max(batch.round - ROUNDS_SHOWN, 0), -1)
-                keys = [f"{BATCH}{batch.id}/{each}/{occasion}/{follow.action}" for each in rounds]
-                keys = [chain_key(1, key) for key in keys] if follow.trigger is not None else keys
-                made = await asyncio.gather(*(self._operations.store.get_run_by_key(key) for key in keys))
-                run = next(filter(None, made), None)
-                rows.append(
-                    {
-                        "occasion": OCCASIONS[occasion],
-                        "follow": follow,
-                        "run": run,
-                        "mark": None if run is None else mark_of(run, now),
-                        "instead": _instead(batch, occasion),
-                    }
-                )
+        for occasion, follow, index in wanted:
+            rounds = range(batch.round, max(batch.round - ROUNDS_SHOWN, 0), -1)
+            about = [f"{BATCH}{batch.id}/{each}" for each in rounds]
+            keys = [f"{each}/{occasion}/{follow.action}" if index is None else then_key(each, index) for each in about]
+            keys = [chain_key(1, key) for key in keys] if follow.trigger is not None else keys
+            made = await asyncio.gather(*(self._operations.store.get_run_by_key(key) for key in keys))
+            run = next(filter(None, made), None)
+            rows.append(
+                {
+                    "occasion": OCCASIONS[occasion],
+                    "follow": follow,
+                    "run": run,
+                    "mark": None if run is None else mark_of(run, now),
+                    "instead": _instead(batch, occasion),
+                }
+            )
         return rows
 
     # ---- actions

@@ -29,7 +29,7 @@ from horarium.operations.runs.logs import WAIT_SECONDS_MAX
 from horarium.operations.runs.runs import RETRIED
 from horarium.rules.approving import is_waiting
 from horarium.rules.batches import batch_behind, batch_of
-from horarium.rules.chains import chain_key, depth_of, step_of
+from horarium.rules.chains import chain_key, depth_of, step_of, then_key
 from horarium.rules.error_lines import first_line
 from horarium.wire.masking import SECRET_SHOWN, is_secret_header, shown_target
 from horarium.wire.views import run_view
@@ -134,6 +134,8 @@ class RunPages:
     async def _follows(self, run: Run, job: Job | None) -> list[dict[str, Any]]:
         """The runs that follow from this one, as far as they were made and are kept."""
         wanted = [("a retry was asked for", "", RETRY_KEY + run.id), *(_keys_of(run, job) if job else [])]
+        for index, each in enumerate(run.policy.then if run.policy else ()):
+            wanted.append(("completed", f"run {each.queue.removeprefix('handler/')}", then_key(run.id, index)))
         found = await asyncio.gather(
             *(self._operations.store.get_run_by_key(key) for _, _, key in wanted[:FOLLOWS_MAX])
         )

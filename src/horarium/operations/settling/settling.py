@@ -27,6 +27,7 @@ from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import JOIN_ENDS, announce_runs
 from horarium.ports import BATCH_MAX, CANCEL, queue_topic
 from horarium.rules.batches import with_ends
+from horarium.rules.chains import with_then
 from horarium.rules.settling import settle, was_left_by
 from horarium.rules.unbegun import as_claimed, unbegun
 
@@ -86,7 +87,7 @@ class Settling:
         members = self._following.members
         if members is not None:
             changes = await members.with_ends(changes)
-        changes = with_ends(changes, now)
+        changes = with_then(with_ends(changes, now), now)
         written = await self._store.settle_runs(changes, self._clock.steady())
         done = [change.run for change in compress(changes, written)]
         self._settled(done, jobs)

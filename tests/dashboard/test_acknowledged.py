@@ -46,7 +46,7 @@ async def test_a_failing_job_is_noted_until_its_error_is_another_or_it_comes_bac
     assert "Nothing new needs attention" in text
     assert "All is well" not in text
     assert "1 of 2 jobs is well" in text, "the count is true"
-    assert "1 thing is acknowledged bank failed once" in text
+    assert "Acknowledged: 1, not counted above bank failed once, by local until" in text
     assert "ticket <7>" in text
     await visitor.open("/jobs")
     assert "Failing 1" in visitor.text
@@ -86,7 +86,7 @@ async def test_a_queue_without_workers_is_noted_while_its_oldest_run_waits(api: 
     await api.add_job("poll")
     await api.post("/jobs/poll/trigger")
     api.clock.advance(300)
-    assert "Queue pull/work is served by no worker" in await overview(api, visitor)
+    assert "Queue work has no worker: 1 run waits" in await overview(api, visitor)
     assert await acknowledge(visitor, "unserved/pull/work", "30d") == 303
     text = await overview(api, visitor)
     assert "Nothing new needs attention" in text
@@ -115,5 +115,5 @@ async def test_who_is_bound_notes_its_own_jobs_alone(api: Api) -> None:
     assert "Nothing new" in await overview(locked, visitor)
     everybody = await signed_in(locked, KEY)
     text = await overview(locked, everybody)
-    assert "One thing needs attention" in text
-    assert "a-only, until" in text
+    assert "One cause needs attention" in text
+    assert "by a-only until" in text

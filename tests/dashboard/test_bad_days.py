@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 
 import msgspec
 import pytest
 
-from horarium.clock import DAY, MINUTE
+from horarium.clock import DAY, HOUR, MINUTE, to_text
+from horarium.dashboard.formats import day_text
 from horarium.model import Health, LastRun, Run, State, uuid7
 from horarium.model.channels import UNTOLD, Untold
+from horarium.model.holds import Hold, HoldScope, Probing
 from horarium.model.records import Record, RecordChange
+from horarium.operations.settling.holding import PREFIX as HOLD
 from tests.api.conftest import Api
 from tests.dashboard.test_pages import a_failed_run
 from tests.dashboard.visitor import Visitor
@@ -57,8 +61,9 @@ async def test_runs_that_wait_make_their_job_late_and_their_queue_unserved(api: 
     await api.post("/jobs/poll/trigger")
     api.clock.advance(300)
     await visitor.open("/")
-    assert "Queue pull/work is served by no worker 1 run of 1 late job waits there" in visitor.text, visitor.text
-    assert "poll is 5 m late" not in visitor.text, "one cause is one line"
+    assert "Queue work has no worker: 1 run waits, of 1 late job The oldest since" in visitor.text, visitor.text
+    assert "/jobs/poll" in visitor.page, "the jobs that it keeps are named"
+    assert "poll is late by" not in visitor.text, "one cause is one line"
     await visitor.open("/jobs?show=late")
     assert "Late by 5 m" in visitor.text
     await visitor.open("/queues")
@@ -88,10 +93,10 @@ async def test_jobs_that_fail_with_one_error_are_one_line_which_is_acknowledged(
         await fail(api, [name], number + 1, f"HTTP 503 of request {number}")
     await fail(api, names[41:42], error="HTTP 404")
     await visitor.open("/")
-    assert "Two things need attention" in visitor.text
+    assert "Two causes need attention" in visitor.text
     assert "42 jobs fail. 1 of 43 jobs is well" in visitor.text
-    assert "41 jobs fail with one error: HTTP 503 of request" in visitor.text
-    assert "job-040, job-039, job-038 and 38 others. Last 0 s ago, the first 1 m ago" in visitor.text
+    assert "41 jobs fail with one error: 861 runs since" in visitor.text
+    assert "HTTP 503 of request 40 . Last 0 s ago job-040 job-039 job-038 and 38 more" in visitor.text
     assert "job-041 failed 3 in a row" in visitor.text
     error = re.search(r'href="(/failures\?span=day&amp;open=[0-9a-f]+)"', visitor.page)
     assert error is not None
@@ -100,13 +105,13 @@ async def test_jobs_that_fail_with_one_error_are_one_line_which_is_acknowledged(
     assert "Acknowledge that 41 jobs fail with one error" in visitor.text
     assert (await visitor.post("/acknowledge", **form, reason="the bank is down")).status == 303
     await visitor.open("/")
-    assert "One thing needs attention" in visitor.text
-    assert "1 thing is acknowledged 41 jobs fail with one error" in visitor.text
+    assert "One cause needs attention" in visitor.text
+    assert "Acknowledged: 1, not counted above 41 jobs fail with one error" in visitor.text
     assert "42 jobs fail. 1 of 43 jobs is well" in visitor.text, "the count is true"
     await fail(api, names[42:], error="HTTP 503 of request 1")
     api.clock.advance(2)
     await visitor.open("/")
-    assert "Two things need attention" in visitor.text, "it is one job worse"
+    assert "Two causes need attention" in visitor.text, "it is one job worse"
     assert "job-042 failed 3 in a row" in visitor.text
     assert (await visitor.post("/acknowledge/undo", cause="failing/job-040")).status == 303
     await visitor.open("/")
@@ -122,7 +127,7 @@ async def test_a_count_that_met_its_bound_says_at_least(
         await api.add_job(name)
     await fail(api, names)
     await visitor.open("/")
-    assert "At least 1 thing needs attention" in visitor.text
+    assert "At least 1 cause needs attention" in visitor.text
     assert "At least 5 jobs fail with one error" in visitor.text
     assert "At least 5 of 8 jobs are not well" in visitor.text
     await visitor.open("/jobs")
@@ -133,8 +138,8 @@ async def test_a_long_streak_says_its_length_and_its_beginning(api: Api, visitor
     await api.add_job("busy")
     await fail(api, ["busy"], streak=230)
     await visitor.open("/")
-    assert "failed 230 in a row" in visitor.text
-    assert "the first 1 m ago" in visitor.text
+    assert "failed 230 in a row, since" in visitor.text
+    assert "Retry 230" not in visitor.text, "more runs than were read"
 
 
 async def test_a_channel_that_could_not_be_told_comes_first(api: Api, visitor: Visitor) -> None:
@@ -145,9 +150,9 @@ async def test_a_channel_that_could_not_be_told_comes_first(api: Api, visitor: V
         untold = Untold("019a", at, at, error)
         await api.store.put_records([RecordChange(Record(name=UNTOLD + name, body=msgspec.json.encode(untold)))])
     await visitor.open("/")
-    assert "Channel pager could not be told Last 2 m ago: connection refused" in visitor.text
-    assert visitor.text.index("Channel pager") < visitor.text.index("ill failed 3 in a row")
-    assert "Channel old" not in visitor.text, "nothing was told on it for a day"
+    assert "Alerts to pager can’t be delivered since" in visitor.text
+    assert visitor.text.index("Alerts to pager") < visitor.text.index("ill failed 3 in a row")
+    assert "Alerts to old" not in visitor.text, "nothing was told on it for a day"
 
 
 async def test_the_last_line_of_a_traceback_is_quoted(api: Api, visitor: Visitor) -> None:
@@ -157,7 +162,66 @@ async def test_the_last_line_of_a_traceback_is_quoted(api: Api, visitor: Visitor
     error = 'File "/srv/app/module_0.py", line 0, in f\n    raise ValueError("no price")\nValueError: no price\n'
     await api.post(f"/runs/{run['id']}/fail", {"token": run["lease"]["token"], "error": error, "retryable": False})
     await visitor.open("/")
-    assert "ago: ValueError: no price" in visitor.text
+    assert "ValueError: no price . Last" in visitor.text
+
+
+async def test_a_hold_on_everything_is_said_once_with_what_becomes_of_what_comes(api: Api, visitor: Visitor) -> None:
+    for name, rule, fields in (
+        ("hourly", "every hour on the hour", {}),
+        ("dropped", "every day at 1pm", {"catch_up": {"policy": "none"}}),
+        ("after", "every day at 11pm", {}),
+    ):
+        await api.add_job(name, trigger={"type": "phrase", "text": rule}, **fields)
+    until = to_text(api.clock.now() + 6 * HOUR)
+    await api.post("/holds", {"scope": {"all": True}, "until": until, "reason": "new disks"})
+    await visitor.open("/")
+    assert "Nothing else needs attention" in visitor.text, visitor.text
+    assert "On hold" not in visitor.text
+    assert visitor.text.count("new disks") == 1
+    end = day_text(api.clock.now() + 6 * HOUR, "UTC")[-5:]
+    assert f"Nothing begins until {end} ." in visitor.text
+    assert f"hourly held, {end}" in visitor.text
+    assert "dropped too late by then" in visitor.text
+    assert "after in" in visitor.text
+    assert f"At {end} it catches up." in visitor.text
+    assert "; held since" in visitor.page, "its band in the chart"
+    await visitor.open("/jobs")
+    assert "new disks" in visitor.text
+
+
+async def test_a_host_that_is_down_is_a_cause_and_no_banner_beside_it(api: Api, visitor: Visitor) -> None:
+    await api.add_job("job")
+    probing, now = Probing(api.clock.now() + MINUTE, 60.0), api.clock.now()
+    hold = Hold(
+        id="breaker-api:443", scope=HoldScope(host="api:443"), begins_at=now, reason="20 requests failed",
+        created_at=now, probing=probing,
+    )  # fmt: skip
+    await api.store.put_records([RecordChange(Record(name=HOLD + hold.id, body=msgspec.json.encode(hold)))])
+    await api.operations.reconciler.holding.look()
+    await visitor.open("/")
+    assert "One thing needs attention" in visitor.text, visitor.text
+    assert "api:443 is down since" in visitor.text
+    assert "calls are held, one probe a minute 20 requests failed" in visitor.text
+    assert "Nothing of host api:443 begins" not in visitor.text
+    await visitor.open("/jobs")
+    assert "Nothing of host api:443 begins" in visitor.text
+
+
+async def test_what_failed_in_a_row_is_retried_from_the_first_page(api: Api, visitor: Visitor) -> None:
+    await api.add_job("job")
+    await a_failed_run(api)
+    api.clock.advance(60)
+    await api.post("/jobs/job/trigger")
+    (run,) = await api.claim()
+    await api.post(f"/runs/{run['id']}/complete", {"token": run["lease"]["token"]})
+    for _ in range(2):
+        api.clock.advance(60)
+        await a_failed_run(api)
+    await visitor.open("/")
+    retry = re.search(r'href="(/bulk-runs[^"]+)" aria-label="Retry 2: job"', visitor.page)
+    assert retry is not None, visitor.text
+    await visitor.open(unescape(retry[1]))
+    assert "Retry 2 runs?" in visitor.text, "the one before the success is left"
 
 
 async def test_three_hundred_queues_without_workers_are_eleven_lines(api: Api, visitor: Visitor) -> None:
@@ -173,8 +237,10 @@ async def test_three_hundred_queues_without_workers_are_eleven_lines(api: Api, v
     api.clock.advance(120)
     await visitor.open("/")
     assert "300 things need attention" in visitor.text
-    assert "290 more queues are served by no worker" in visitor.text
-    assert visitor.page.count("Open runs") == 20, "ten lines, each with a button of that name"
+    assert "290 more queues have no worker" in visitor.text
+    assert visitor.page.count('Open queue"') + visitor.page.count("Open queue<") == 10, (
+        "ten lines, each with a button of that name"
+    )
 
 
 async def test_a_run_is_found_by_its_id_wherever_it_is_typed(api: Api, visitor: Visitor) -> None:

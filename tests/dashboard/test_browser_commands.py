@@ -103,10 +103,10 @@ async def test_a_person_takes_note_of_what_fails(page: Page, server: LiveServer)
     assert await violations(page) == []
     await page.get_by_role("button", name="Acknowledge").click()
     await expect(page.get_by_text("noted is acknowledged until this time tomorrow")).to_be_visible()
-    await page.get_by_text("1 thing is acknowledged").click()
+    await page.get_by_text("not counted above").click()
     await expect(page.get_by_text("The bank is down")).to_be_visible()
     assert await violations(page) == []
-    await page.get_by_role("button", name="Open again: noted").click()
+    await page.get_by_role("button", name="Bring back: noted").click()
     await expect(page.get_by_role("link", name="Acknowledge: noted")).to_be_visible()
 
 

@@ -348,7 +348,10 @@ async def test_explain_says_that_a_fire_time_is_held_and_what_becomes_of_it(sett
 async def test_pages_and_the_list_of_what_needs_attention_show_holds(setting: Setting) -> None:
     await hold(setting, HoldScope(labels={"a": "b"}), 60)
     found = await Watching(setting.operations).look()
-    assert [(trouble.subject, trouble.why) for trouble in found.troubles] == [("On hold: jobs with a=b", "moving")]
+    assert [each.hold.reason for each in found.held] == ["moving"]
+    assert found.troubles == (), "it is said above each page, and not again as a cause"
+    (fault,), _ = await setting.operations.attending.list_all()
+    assert fault.text.startswith("jobs with a=b is on hold until")
     assert standing(setting.operations.reconciler.holding.known, setting.now)[0][1] == "moving"
 
 

@@ -8,23 +8,35 @@ nodes. So it costs the same beside five million runs as beside five. A count tha
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
 
 from horarium.access.acting import who_reads
-from horarium.clock import DAY, Instant
+from horarium.clock import Instant
 from horarium.dashboard import causes
-from horarium.dashboard.formats import counted, duration, span
-from horarium.dashboard.marks import FAILED, LATE, LOST, Mark, mark_of
-from horarium.model import Health, Job, Node, Run, State
-from horarium.model.channels import Untold
-from horarium.operations.deciding.acknowledging import Acknowledged, Cause
+from horarium.dashboard.formats import counted, duration
+from horarium.dashboard.marks import FAILED, LATE, Mark
+from horarium.dashboard.troubles import (
+    JOBS_SHOWN_MAX,
+    LAST_RUNS,
+    Trouble,
+    and_more,
+    counts_by_kind,
+    ending,
+    failing_alike,
+    failing_one,
+    held,
+    late_jobs,
+    lost,
+    undelivered,
+    unserved_queues,
+)
+from horarium.model import Health, Job, Node, Run
+from horarium.operations.deciding.acknowledging import Acknowledged
 from horarium.operations.facade import Operations
 from horarium.operations.looking.attending import (
     of_ending,
@@ -35,37 +47,8 @@ from horarium.operations.looking.attending import (
     of_unserved,
     of_untold,
 )
-from horarium.ports import PAGE_MAX, JobFilter, Page, QueueStats, Stats
-from horarium.rules.error_lines import error_line, error_sort
-from horarium.rules.holds import InForce, end_words, scope_words
-
-JOBS_SHOWN_MAX = 20
-QUEUES_SHOWN_MAX = 10
-LAST_RUNS = 10
-ALIKE_NAMED = 3
-
-
-class Trouble(Struct, frozen=True):
-    """One thing that needs attention. `kind`: failing, alike (jobs that fail with one error), late, unserved, lost,
-    undelivered, held, ending (a calendar), or more (a line that stands for `stands_for` others). `runs`: the last ones,
-    newest first. `causes`: the parts of it that can be acknowledged, one for each job that fails with the same
-    error."""
-
-    kind: str
-    subject: str
-    what: str
-    why: str
-    mark: Mark
-    link: str
-    button: str
-    runs: tuple[Run, ...] = ()
-    stands_for: int = 1
-    causes: tuple[Cause, ...] = ()
-
-    @property
-    def cause(self) -> Cause | None:
-        """What names it where it is acknowledged."""
-        return self.causes[0] if self.causes else None
+from horarium.ports import PAGE_MAX, JobFilter, Page, Stats
+from horarium.rules.holds import InForce
 
 
 class Badge(Struct, frozen=True):
@@ -78,7 +61,8 @@ class Badge(Struct, frozen=True):
 class Attention(Struct, frozen=True):
     """All that is wrong, and the counts that it was found with. `failing`, `late`: the badge of each such job by its
     name, worst first; `partial`: there may be more of them. `asked`: how many runs wait for a decision. `known`: what
-    is wrong and was acknowledged; `known_jobs`: the jobs of it."""
+    is wrong and was acknowledged; `known_jobs`: the jobs of it. `held`: what is on hold, which each page
+    tells above."""
 
     troubles: tuple[Trouble, ...]
     stats: Stats
@@ -90,6 +74,7 @@ class Attention(Struct, frozen=True):
     asked: int = 0
     known: tuple[tuple[Trouble, Acknowledged | None], ...] = ()
     known_jobs: frozenset[str] = frozenset()
+    held: tuple[InForce, ...] = ()
 
     @property
     def count_known(self) -> int:
@@ -124,6 +109,14 @@ def counts_of(attention: Attention) -> dict[str, tuple[str, bool]]:
     counts = {"jobs": (f"{stats.jobs:,}", False)}
     if attention.troubles:
         counts["overview"] = (f"{attention.count:,}{'+' if attention.partial else ''}", True)
+    kinds = counts_by_kind(attention.troubles)
+    for place, kind, word, bad in (
+        ("failures", "errors", "error", False),
+        ("nodes", "lost", "lost", True),
+        ("channels", "undelivered", "fails", True),
+    ):
+        if number := kinds[kind]:
+            counts[place] = (counted(number, word, {"error": "errors", "fails": "fail"}.get(word, word)), bad)
     if attention.asked:
         counts["approvals"] = (f"{attention.asked}", False)
     if running:
@@ -170,25 +163,27 @@ class Watching:
         found, resting = await asyncio.gather(
             self._attending.faults(now), operations.store.list_jobs(paused, None, PAGE_MAX)
         )
-        stats, nodes, failing, more_failing, late, more_late, undelivered, lost, unserved, held, ending = found
+        stats, nodes, failing, more_failing, late, more_late, unheard, vanished, unserved, holds, ends_soon = found
         no_worker = {queue.queue for queue in unserved}
         acks = await self._attending.acknowledging.known()
         parted = partial(causes.parted, acks, now)
         ill = parted(failing.items(), lambda item: of_failing(*item))
         slow = parted(late.items(), lambda item: of_late(*item))
-        untold = parted(undelivered.items(), lambda item: of_untold(*item))
-        gone = parted(lost, of_lost)
+        untold = parted(unheard.items(), lambda item: of_untold(*item))
+        gone = parted(vanished, of_lost)
         alone = parted(unserved, lambda queue: of_unserved(queue, now))
-        resting_holds, ends = parted(held, of_held), parted(ending.items(), lambda item: of_ending(*item))
+        above = [each for each in holds if stands_above(each)]
+        down = parted((each for each in holds if each not in above), of_held)
+        ends = parted(ends_soon.items(), lambda item: of_ending(*item))
         troubles, known = [
             [
-                *(_undelivered(name, each, now) for name, each in untold[side][:JOBS_SHOWN_MAX]),
+                *(undelivered(name, each, now) for name, each in untold[side][:JOBS_SHOWN_MAX]),
                 *await self._worst(dict(ill[side]), acks if side else {}, now, cut=more_failing),
-                *_lost(gone[side], now),
-                *map(_held, resting_holds[side]),
-                *_unserved(alone[side], late, now),
-                *_late(dict(slow[side]), no_worker, now),
-                *(_ending(*each) for each in ends[side]),
+                *map(held, down[side]),
+                *lost(gone[side], now),
+                *unserved_queues(alone[side], late, now),
+                *late_jobs(dict(slow[side]), no_worker, now),
+                *(ending(*each) for each in ends[side]),
             ]
             for side in (0, 1)
         ]
@@ -204,6 +199,7 @@ class Watching:
             asked=await operations.approving.count(None),
             known=tuple((each, acks.get(each.cause.key) if each.cause is not None else None) for each in known),
             known_jobs=frozenset(name for name, _ in (*ill[1], *slow[1])),
+            held=tuple(above),
         )
 
     async def _worst(
@@ -214,12 +210,12 @@ class Watching:
         worst, rest = groups[:JOBS_SHOWN_MAX], groups[JOBS_SHOWN_MAX:]
         lasts = await last_runs_of(self._operations, [names[0] for names in worst if len(names) == 1], LAST_RUNS)
         shown = [
-            _failing(names[0], failing[names[0]], lasts[names[0]], now)
+            failing_one(names[0], failing[names[0]], lasts[names[0]], now)
             if len(names) == 1
-            else _failing_alike({name: failing[name] for name in names}, now, cut=cut)
+            else failing_alike({name: failing[name] for name in names}, now, cut=cut)
             for names in worst
         ]
-        return [*shown, *_and_more(sum(map(len, rest)), "failing", "fail", FAILED, len(rest))]
+        return [*shown, *and_more(sum(map(len, rest)), "failing", "fail", FAILED, len(rest))]
 
 
 async def last_runs(operations: Operations, job: str, count: int) -> tuple[Run, ...]:
@@ -236,6 +232,12 @@ async def last_runs_of(
     return {job: tuple(runs) for job, runs in found.items()}
 
 
+def stands_above(each: InForce) -> bool:
+    """Whether a hold is told above each page, and so in no line of the verdict. That of a circuit breaker is a cause,
+    and a bound visitor sees above a page what everything waits for, nothing else."""
+    return each.hold.probing is None and (each.hold.scope.all or who_reads() is None)
+
+
 def channel_of(notification: Run) -> str:
     """The channel that a run of the queue `notify` tells."""
     body: Any = msgspec.json.decode(notification.payload) if notification.payload else None
@@ -245,170 +247,3 @@ def channel_of(notification: Run) -> str:
 def _streak(health: Health) -> str:
     streak = health.failures_in_a_row
     return f"Failing, {streak:,} in a row" if streak > 1 else "Failed"
-
-
-def _failing(name: str, health: Health, runs: Sequence[Run], now: Instant) -> Trouble:
-    streak, last = health.failures_in_a_row, health.last_run
-    assert last is not None
-    failed = next((run for run in runs if run.state is State.FAILED), None)
-    began = "" if health.failing_since is None or streak < 2 else f", the first {span(now - health.failing_since)} ago"
-    since = f"Last {span(now - (last.finished_at if failed is None else failed.finished_at or now))} ago{began}"
-    return Trouble(
-        kind="failing",
-        subject=name,
-        what=f"failed {streak:,} in a row" if streak > 1 else "failed once",
-        why=f"{since}: {error_line(last.error if failed is None else failed.error)}",
-        mark=FAILED if failed is None else mark_of(failed, now),
-        link=f"/jobs/{name}",
-        button="Open job",
-        runs=tuple(runs),
-        causes=(of_failing(name, health),),
-    )
-
-
-def _failing_alike(failing: dict[str, Health], now: Instant, *, cut: bool) -> Trouble:
-    """Jobs that fail with one error, which is their common cause. `cut`: there may be more of them."""
-    names = sorted(failing, key=lambda name: (-failing[name].failures_in_a_row, name))
-    lasts = [health.last_run for health in failing.values() if health.last_run is not None]
-    newest = max(lasts, key=lambda last: last.finished_at)
-    since = min(health.failing_since or newest.finished_at for health in failing.values())
-    more, lengths = len(names) - ALIKE_NAMED, (("day", DAY), ("week", 7 * DAY), ("month", 30 * DAY))
-    named = ", ".join(names[:ALIKE_NAMED]) + (f" and {counted(more, 'other')}" if more > 0 else "")
-    length = next((each for each, long in lengths if now - since < long), "month")
-    return Trouble(
-        kind="alike",
-        subject=f"{'At least ' if cut else ''}{counted(len(names), 'job')} fail",
-        what=f"with one error: {error_line(newest.error)}",
-        why=f"{named}. Last {span(now - newest.finished_at)} ago, the first {span(now - since)} ago",
-        mark=FAILED,
-        link=f"/failures?span={length}&open={error_sort(newest.error)}",
-        button="Open error",
-        causes=tuple(of_failing(name, failing[name]) for name in names),
-    )
-
-
-def _late(late: dict[str, Run], unserved: set[str], now: Instant) -> list[Trouble]:
-    """Late jobs, but those of queues that no worker serves: these have a line of their own."""
-    names = [name for name, run in late.items() if run.queue not in unserved]
-    shown = [
-        Trouble(
-            kind="late",
-            subject=name,
-            what=f"is {duration(now - late[name].due_at)} late",
-            why=f"Its run waits in {late[name].queue} and no worker has taken it",
-            mark=LATE,
-            link=f"/runs/{late[name].id}",
-            button="Open run",
-            causes=(of_late(name, late[name]),),
-        )
-        for name in names[:JOBS_SHOWN_MAX]
-    ]
-    return [*shown, *_and_more(len(names) - len(shown), "late", "are late", LATE)]
-
-
-def _and_more(others: int, kind: str, verb: str, mark: Mark, stands_for: int | None = None) -> list[Trouble]:
-    if others <= 0:
-        return []
-    what = verb if others > 1 else {"fail": "fails", "are late": "is late"}[verb]
-    return [
-        Trouble(
-            kind="more",
-            subject=f"{counted(others, 'more job')}",
-            what=what,
-            why="They are in the list of jobs",
-            mark=mark,
-            link=f"/jobs?show={kind}",
-            button="Open jobs",
-            stands_for=others if stands_for is None else stands_for,
-        )
-    ]
-
-
-def _undelivered(channel: str, untold: Untold, now: Instant) -> Trouble:
-    return Trouble(
-        kind="undelivered",
-        subject=f"Channel {channel}",
-        what="could not be told",
-        why=f"Last {span(now - untold.at)} ago: {error_line(untold.error)}",
-        mark=FAILED,
-        link=f"/runs/{untold.run_id}",
-        button="Open run",
-        causes=(of_untold(channel, untold),),
-    )
-
-
-def _unserved(queues: Sequence[QueueStats], late: dict[str, Run], now: Instant) -> list[Trouble]:
-    jobs = Counter(run.queue for run in late.values())
-    found = []
-    for queue in queues[:QUEUES_SHOWN_MAX]:
-        whose = f" of {counted(jobs[queue.queue], 'late job')}" if jobs[queue.queue] else ""
-        verb = "waits" if queue.due == 1 else "wait"
-        waited = f", the oldest for {span(now - queue.oldest_due_at)}" if queue.oldest_due_at is not None else ""
-        found.append(
-            Trouble(
-                kind="unserved",
-                subject=f"Queue {queue.queue}",
-                what="is served by no worker",
-                why=f"{counted(queue.due, 'run')}{whose} {verb} there{waited}",
-                mark=LATE,
-                link=f"/runs?queue={quote(queue.queue, safe='')}&state=pending",
-                button="Open runs",
-                causes=(of_unserved(queue, now),),
-            )
-        )
-    if others := queues[QUEUES_SHOWN_MAX:]:
-        found.append(
-            Trouble(
-                kind="more",
-                subject=counted(len(others), "more queue"),
-                what="is served by no worker" if len(others) == 1 else "are served by no worker",
-                why=f"{counted(sum(queue.due for queue in others), 'run')} wait there",
-                mark=LATE,
-                link="/queues",
-                button="Open queues",
-                stands_for=len(others),
-            )
-        )
-    return found
-
-
-def _held(held: InForce) -> Trouble:
-    return Trouble(
-        kind="held",
-        subject=f"On hold: {scope_words(held.hold.scope)}",
-        what=f"nothing of it begins until {end_words(held.stretch)}",
-        why=held.hold.reason,
-        mark=LATE,
-        link="/holds",
-        button="Open holds",
-        causes=(of_held(held),),
-    )
-
-
-def _ending(name: str, day: str) -> Trouble:
-    return Trouble(
-        kind="ending",
-        subject=f"Calendar {name}",
-        what=f"knows its days until {day}",
-        why="Beyond that day only its weekend counts",
-        mark=LATE,
-        link=f"/business-days/{name}",
-        button="Open calendar",
-        causes=(of_ending(name, day),),
-    )
-
-
-def _lost(nodes: Sequence[Node], now: Instant) -> list[Trouble]:
-    return [
-        Trouble(
-            kind="lost",
-            subject=f"Node {node.name}",
-            what=f"gave its last sign {span(now - node.beat_at)} ago",
-            why="What it had claimed goes to others once its leases have run out",
-            mark=LOST,
-            link="/nodes",
-            button="Open nodes",
-            causes=(of_lost(node),),
-        )
-        for node in nodes
-    ]

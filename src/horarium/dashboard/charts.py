@@ -60,12 +60,14 @@ class Spoken(Struct, frozen=True):
 
 
 class BarChart(Struct, frozen=True):
-    """Bars of what happened, step by step."""
+    """Bars of what happened, step by step. `held_from`: where a hold on everything begins that is still in force, in
+    percent."""
 
     rects: tuple[Rect, ...]
     lines: tuple[Label, ...]
     ticks: tuple[Label, ...]
     spoken: Spoken
+    held_from: float | None = None
 
 
 class LateChart(Struct, frozen=True):
@@ -107,7 +109,7 @@ def nice(most: int) -> int:
     return most
 
 
-def bar_chart(bars: Sequence[Bar], step: Instant, zone: str) -> BarChart:
+def bar_chart(bars: Sequence[Bar], step: Instant, zone: str, held_since: Instant | None = None) -> BarChart:
     """The bars, with three lines and five times below."""
     top = nice(max((bar.total for bar in bars), default=0) or 2)
     width = 100 / max(len(bars), 1)
@@ -126,7 +128,10 @@ def bar_chart(bars: Sequence[Bar], step: Instant, zone: str) -> BarChart:
         f"{_span_of(bar.start, step, zone)}: {bar.ok:,} completed, {bar.failed:,} failed, {bar.missed:,} missed"
         for bar in bars
     ]
-    return BarChart(tuple(rects), lines, ticks(bars, zone, 126), spoken(bars, words))
+    held_from = None
+    if held_since is not None and bars:
+        held_from = round(max((held_since - bars[0].start) / step * width, 0), 2)
+    return BarChart(tuple(rects), lines, ticks(bars, zone, 126), spoken(bars, words), held_from)
 
 
 def ticks(bars: Sequence[Bar], zone: str, y: float) -> tuple[Label, ...]:

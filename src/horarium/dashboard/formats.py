@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant, to_datetime, to_instant, to_text
 
@@ -91,6 +91,12 @@ def day_text(instant: Instant, zone: str) -> str:
 def localized(text: str, zone: str) -> str:
     """A sentence, its instants as times of this zone's clocks."""
     return ISO.sub(lambda found: day_text(to_instant(datetime.fromisoformat(found[0])), zone), text)
+
+
+def dated(text: str, zone: str, now: Instant) -> Markup:
+    """The same, its times written by a browser in its own language."""
+    escaped = str(escape(text))
+    return Markup(ISO.sub(lambda found: clock(to_instant(datetime.fromisoformat(found[0])), zone, now), escaped))
 
 
 def second_text(instant: Instant, zone: str) -> str:

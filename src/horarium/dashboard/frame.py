@@ -104,6 +104,7 @@ def _environment() -> jinja2.Environment:
         "day_of",
         "hour_text",
         "localized",
+        "dated",
         "queue_name",
     ):
         made.filters[name] = getattr(formats, name)

@@ -47,6 +47,7 @@ function tick() {
   }
   const clock = document.getElementById("clock");
   if (clock) clock.textContent = clockFormat.format(now());
+  if (away) sayAge();
   const utc = document.getElementById("clock-utc");
   if (utc) utc.textContent = utcFormat.format(now()) + " UTC";
 }
@@ -147,14 +148,25 @@ function say(text, away) {
 // Since when the page may be out of date, and why. The line to the server and the store behind it fail one by one.
 let away = null;
 let unanswered = "";
+const banner = document.getElementById("stale");
+function sayAge() {
+  if (!banner) return;
+  banner.hidden = !away;
+  if (away) banner.querySelector("b").textContent = "As of " + away + ", " + relative(awayAt) + ": " + (unanswered || "the server does not answer") + ".";
+}
+if (banner) banner.querySelector("button").addEventListener("click", () => { look(true); listen(); });
+let awayAt = 0;
 function sayStale(why) {
-  away = away || clockFormat.format(now());
+  if (!away) awayAt = now();
+  away = away || clockFormat.format(awayAt);
   unanswered = why;
+  sayAge();
   say((why ? "Stale since " + away + ": " + why : "Reconnecting, as of " + away), true);
 }
 function sayLive() {
   away = null;
   unanswered = "";
+  sayAge();
   say("Live", false);
 }
 

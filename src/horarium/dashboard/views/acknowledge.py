@@ -7,8 +7,9 @@ from urllib.parse import urlencode
 from horarium.access.acting import reading
 from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR
-from horarium.dashboard.attention import Trouble, Watching
+from horarium.dashboard.attention import Watching
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.troubles import Trouble
 from horarium.errors import InvalidRequest, NotFound
 from horarium.operations.deciding.acknowledging import Acknowledging, Cause
 from horarium.operations.facade import Operations

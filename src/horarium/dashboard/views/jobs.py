@@ -11,11 +11,12 @@ from msgspec.structs import replace
 from horarium.access.roles import Scope
 from horarium.api.reading import is_place, read_cursor, write_cursor
 from horarium.clock import INSTANT_MAX
-from horarium.dashboard.attention import LAST_RUNS, Attention, Watching, last_runs_of
+from horarium.dashboard.attention import Attention, Watching, last_runs_of
 from horarium.dashboard.formats import counted
 from horarium.dashboard.marks import FAILED, LATE, PAUSED, RUNNING, Mark
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.strips import small
+from horarium.dashboard.troubles import LAST_RUNS
 from horarium.model import CLAIMED, Job, Run
 from horarium.model.identity import is_run_id
 from horarium.operations.facade import Operations

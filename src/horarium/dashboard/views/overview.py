@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from horarium.access.roles import Scope
-from horarium.clock import DAY, HOUR, MINUTE
+from horarium.clock import DAY, HOUR, MINUTE, Instant, to_micros, to_text
 from horarium.dashboard.activity import Activity, over_all
 from horarium.dashboard.attention import Attention, Watching
 from horarium.dashboard.charts import bar_chart, late_chart
@@ -14,8 +15,13 @@ from horarium.dashboard.site import Answer, Page, Shown, Visit
 from horarium.dashboard.strips import ahead_of, small
 from horarium.dashboard.times import clock_change
 from horarium.dashboard.views.acknowledge import may_note
+from horarium.model import Job
+from horarium.model.holds import HeldMissed, Hold
 from horarium.operations.facade import Operations
+from horarium.policies import CatchUpPolicy
 from horarium.rules.compiled import trigger_of
+from horarium.rules.holds import FOREVER, Stretch, hold_at
+from horarium.rules.serving import policy_of
 
 NEXT_SHOWN = 12
 NEXT_READ = 40
@@ -36,6 +42,7 @@ class Overview:
     async def show(self, visit: Visit) -> Answer:
         attention = await self._watching.look()
         day = visit.text("span") == "day"
+        whole = max((one.stretch for one in attention.held if one.hold.scope.all), key=_ends_at, default=None)
         return Shown(
             "overview.html",
             {
@@ -47,15 +54,17 @@ class Overview:
                 "known_count": attention.count_known,
                 "day": day,
                 "coming": await self._coming(visit),
+                "held_since": None if whole is None else whole.begins_at,
+                "catching_up": whole.ends_at if whole is not None and whole.ends_at < visit.now + 7 * DAY else None,
                 "clocks": clock_change(visit.now, visit.now + 7 * DAY, visit.zone),
-                **await self._charts(visit, day=day),
+                **await self._charts(visit, None if whole is None else whole.begins_at, day=day),
                 "waiting": sum(queue.due for queue in attention.stats.queues),
                 "running": sum(queue.running for queue in attention.stats.queues),
                 "jobs": attention.stats.jobs,
             },
         )
 
-    async def _charts(self, visit: Visit, *, day: bool) -> dict[str, Any]:
+    async def _charts(self, visit: Visit, held_since: Instant | None, *, day: bool) -> dict[str, Any]:
         if visit.principal.bound:  # they count the runs of all
             return {"chart": None}
         span, step = (DAY, 15 * MINUTE) if day else (HOUR, MINUTE)
@@ -63,7 +72,7 @@ class Overview:
         ok, failed, missed = over_all(bars)
         half, most = self._activity.lateness(visit.now, span)
         return {
-            "chart": bar_chart(bars, step, visit.zone),
+            "chart": bar_chart(bars, step, visit.zone, held_since),
             "late": late_chart(bars, step, visit.zone),
             "late_half": duration(half),
             "late_most": duration(most),
@@ -78,19 +87,43 @@ class Overview:
         jobs, _ = await self._operations.store.due_jobs(visit.now + 7 * DAY, NEXT_READ)
         nexts = [(fires[0], job) for job in jobs if (fires := ahead_of(job, visit.now, 1))]
         nexts.sort(key=lambda pair: (pair[0], pair[1].name))
+        holds = [] if visit.principal.bound else self._operations.reconciler.holding.known
         return [
-            {"job": job.name, "at": fire, "words": brief(trigger_of(job).words())} for fire, job in nexts[:NEXT_SHOWN]
+            {"job": job.name, "at": fire, "words": brief(trigger_of(job).words()), "fate": _fate(holds, job, fire)}
+            for fire, job in nexts[:NEXT_SHOWN]
         ]
+
+
+def _ends_at(stretch: Stretch) -> Instant:
+    return stretch.ends_at
+
+
+def _fate(holds: Sequence[Hold], job: Job, fire: Instant) -> str | None:
+    """What a hold makes of a fire time; None: nothing lies over it."""
+    found = hold_at(holds, job, fire)
+    if found is None:
+        return None
+    if found.hold.missed is HeldMissed.SKIP:
+        return "held, skipped"
+    end, window = found.stretch.ends_at, job.catch_up.window_seconds
+    over = policy_of(job) is CatchUpPolicy.NONE or (window is not None and end - fire > to_micros(window))
+    if over and fire > job.planned_until:
+        return "too late by then"
+    return "held" if end >= FOREVER else f"held, {to_text(end)}"
 
 
 def _verdict(attention: Attention) -> str:
     count = attention.count
     if not attention.stats.jobs and not count:
         return "No job yet"
+    if not count and attention.held and not attention.known:
+        return "Nothing else needs attention"
     if not count:
         return "Nothing new needs attention" if attention.known else "All is well"
     number = f"At least {count:,}" if attention.partial else in_words(count)
-    return f"{number} {'thing needs' if count == 1 else 'things need'} attention"
+    # Where more jobs are ill than there are lines, these are what is behind them.
+    word = "cause" if len(attention.badges) > count else "thing"
+    return f"{number} {word} needs attention" if count == 1 else f"{number} {word}s need attention"
 
 
 def _summary(attention: Attention) -> str:

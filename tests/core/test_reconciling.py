@@ -292,6 +292,34 @@ async def test_what_was_left_in_a_queue_that_nobody_serves_is_found_once_the_nod
     assert (found.state, found.queue) == (state, "pull/other" if state is State.PENDING else "pull/q")
 
 
+async def test_a_node_that_died_when_its_clock_was_years_ahead_is_known_to_be_dead(world: World) -> None:
+    """Its last sign of life lies in a future that was wrong, and would count for years."""
+    sweeper = Sweeper(world.store, world.operations.reconciler)
+    now = world.clock.now()
+    await sweeper.step(now)
+    await sweeper.step(now + LOOK_EVERY)
+    run = await a_run_claimed_while_its_job_changes(world, to_another_queue(world))
+    await put_back_by_hand(world, run)
+    await world.store.beat_node(Node(name="n", roles=(), started_at=now, beat_at=now + 3_650 * DAY))
+    world.clock.advance((DEAD_AFTER + LOOK_EVERY) / SECOND)
+    await sweeper.step(world.clock.now())
+    assert (await world.operations.runs.get_run(run.id)).queue == "pull/other"
+
+
+async def test_a_node_that_comes_back_from_the_dead_and_dies_is_known_to_be_dead(world: World) -> None:
+    """It stood still, and had one beat more between two looks of the others."""
+    sweeper = Sweeper(world.store, world.operations.reconciler)
+    now = world.clock.now()
+    await world.store.beat_node(Node(name="n", roles=(), started_at=0, beat_at=now - DEAD_AFTER))
+    await sweeper.step(now)
+    await sweeper.step(now + LOOK_EVERY)
+    run = await a_run_claimed_while_its_job_changes(world, to_another_queue(world))
+    await put_back_by_hand(world, run)
+    await world.store.beat_node(Node(name="n", roles=(), started_at=0, beat_at=now + LOOK_EVERY + 1))
+    await sweeper.step(now + 2 * LOOK_EVERY + DEAD_AFTER)
+    assert (await world.operations.runs.get_run(run.id)).queue == "pull/other"
+
+
 class LosesTouch(MemoryStore):
     """Jobs can't be read for a while."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from horarium.clock import SECOND
+from horarium.clock import DAY, SECOND
 from horarium.errors import StoreUnavailable
 from horarium.model import Cancelled, Completion, EventKind, HttpTarget, Node, Run, RunChange, State, Succeeded
 from horarium.policies import Retention
@@ -197,14 +197,14 @@ async def test_the_node_that_delivered_it_sends_and_no_other(world: World) -> No
     assert world.sent == [("b", "run")]
 
 
-@pytest.mark.parametrize("gone", ["silent", "stopped", "unknown"])
+@pytest.mark.parametrize("gone", ["silent", "stopped", "unknown", "ahead"])
 async def test_where_that_node_is_gone_the_first_one_sends(world: World, gone: str) -> None:
     a, b = world.node("a"), world.node("b")
     await world.beat("api", role="api")
     await world.beat("a")
     await world.beat("b")
     if gone != "unknown":
-        at = world.setting.now - (SILENT_AFTER if gone == "silent" else 0)
+        at = world.setting.now + {"silent": -SILENT_AFTER, "stopped": 0, "ahead": 3_650 * DAY}[gone]
         await world.beat("dead", at=at, stopped=gone == "stopped")
     await world.cancelling(worker="dead")
     await world.step(b)

@@ -20,6 +20,8 @@ SHOWN_MAX = 10
 NEXT_MAX = 5
 SILENT_AFTER = timedelta(seconds=30)
 """A node that has not stopped and gave no sign of life for this long is called silent."""
+BEAT_AHEAD_MAX = timedelta(hours=1)
+"""A sign of life from further ahead was given by a clock that was wrong."""
 FAILED_COLUMNS = (
     Column("id", whole=True, id=True), Column("job", whole=True), Column("fire_at", when=True, title="fired"),
     Column("error"),
@@ -116,7 +118,7 @@ def _next(upcoming: list[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
 
 def _nodes(nodes: list[Any], now: datetime) -> Iterator[tuple[Any, ...]]:
     for node in nodes:
-        silent = now - node.beat_at > SILENT_AFTER
+        silent = not -BEAT_AHEAD_MAX <= now - node.beat_at <= SILENT_AFTER
         state = "stopped" if node.stopped_at is not None else "silent" if silent else "running"
         yield node.name, state, " ".join(node.roles), node.version, node.beat_at
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from horarium.clock import Instant
+from horarium.clock import HOUR, Instant
+
+BEAT_AHEAD_MAX = HOUR
 
 
 class Node(Struct, frozen=True, kw_only=True):
@@ -18,3 +20,8 @@ class Node(Struct, frozen=True, kw_only=True):
     pid: int = 0
     version: str = ""
     stopped_at: Instant | None = None
+
+    def is_alive(self, now: Instant, silent_after: int) -> bool:
+        """Whether it is taken to be at work: it has not said that it stops, and gave a sign of life within
+        `silent_after` microseconds. One from more than an hour ahead was given by a clock that was wrong."""
+        return self.stopped_at is None and now - silent_after < self.beat_at <= now + BEAT_AHEAD_MAX

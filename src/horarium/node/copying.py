@@ -114,8 +114,8 @@ async def copy(
 
 
 async def _refuse_beating(side: Side) -> None:
-    nodes = await side.store.list_nodes(side.clock.now() - QUIET_SECONDS * SECOND)
-    if names := [node.name for node in nodes if node.stopped_at is None]:
+    now, quiet = side.clock.now(), QUIET_SECONDS * SECOND
+    if names := [node.name for node in await side.store.list_nodes(now - quiet) if node.is_alive(now, quiet + 1)]:
         raise StateConflict(
             f"{side.name}: a node is at work there, or was within the last {QUIET_SECONDS} s: {', '.join(names[:5])}; "
             "stop all nodes of both stores and try again (--force: go on all the same)"

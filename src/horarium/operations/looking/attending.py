@@ -177,7 +177,7 @@ def _matters(job: Job, health: Health, now: Instant) -> bool:
 
 def is_lost(node: Node, now: Instant) -> bool:
     """Whether a node vanished without a word."""
-    return node.stopped_at is None and now - node.beat_at > LOST_AFTER
+    return node.stopped_at is None and not node.is_alive(now, LOST_AFTER)
 
 
 def is_gone(node: Node, now: Instant) -> bool:

@@ -120,11 +120,7 @@ class BusCancels(Service):
 def sends(run: Run, me: str, nodes: Sequence[Node], now: Instant) -> bool:
     """Whether this node sends the cancel of that run: it delivered it, or it is the first of those that deliver and
     the one that did is gone."""
-    alive = {
-        node.name
-        for node in nodes
-        if node.stopped_at is None and node.beat_at > now - SILENT_AFTER and "dispatcher" in node.roles
-    }
+    alive = {node.name for node in nodes if "dispatcher" in node.roles and node.is_alive(now, SILENT_AFTER)}
     if run.worker == me:
         return True
     return run.worker not in alive and min({me, *alive}) == me

@@ -88,8 +88,8 @@ class BelievedClock:
             await self._write(Note(now))
 
     async def _doubted_seconds(self, now: Instant) -> float:
-        """For how long this clock is to be doubted. Where nothing was noted yet, the last sign of life of nodes of a
-        release before says what the time was."""
+        """For how long this clock is to be doubted. Where nothing was noted yet, the last sign of life of a node says
+        what the time was."""
         if self._note is None:
             beats = [node.beat_at for node in await self._store.list_nodes(0) if node.beat_at < now - FAR]
             self._note = Note(max(beats)) if beats else None

@@ -111,10 +111,10 @@ class Shares:
         if self._began is None or now < self._began:
             self._began = now
         nodes = await self._store.list_nodes(now - SILENT)
-        self._names = sorted({self._node, *(node.name for node in nodes if _plans(node))})
+        self._names = sorted({self._node, *(node.name for node in nodes if _plans(node, now))})
         self._place = self._names.index(self._node)
         self._look_at = now + LOOK_EVERY if now >= self._began + STARTING else now
 
 
-def _plans(node: Node) -> bool:
-    return "planner" in node.roles and node.stopped_at is None
+def _plans(node: Node, now: Instant) -> bool:
+    return "planner" in node.roles and node.is_alive(now, SILENT)

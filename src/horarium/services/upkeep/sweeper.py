@@ -21,8 +21,9 @@ DEAD_AFTER = BEAT_EVERY * 5 // 2
 REMEMBERED = 24 * 3600 * SECOND
 PAGE_EVERY = SECOND // 10
 
-Life = tuple[str, Instant]
-"""A node, from one start to its end: its name, and when it started."""
+Death = tuple[str, Instant | None]
+"""A node, and its last sign of life; None: that was given by a clock which was ahead. One that was taken for dead, came
+back, and died has died again."""
 
 
 class Sweeper(Service):
@@ -35,7 +36,7 @@ class Sweeper(Service):
         self.wake = Wake()
         self._store = store
         self._reconciler = reconciler
-        self._swept: frozenset[Life] | None = None
+        self._swept: frozenset[Death] | None = None
         self._looked_at: Instant | None = None
         self._under_way = False
         self._after: str | None = None
@@ -59,11 +60,13 @@ class Sweeper(Service):
     async def _look_for_dead(self, now: Instant) -> None:
         """Begin a sweep if a node has died since the last one, or none was made yet."""
         nodes = await self._store.list_nodes(now - REMEMBERED)
-        dead = frozenset((node.name, node.started_at) for node in nodes if _is_dead(node, now))
+        dead = frozenset(
+            (node.name, node.beat_at if node.beat_at <= now else None) for node in nodes if _is_dead(node, now)
+        )
         self._under_way = self._swept is None or not dead <= self._swept
         self._swept = dead
         self._looked_at = now
 
 
 def _is_dead(node: Node, now: Instant) -> bool:
-    return node.stopped_at is None and node.beat_at <= now - DEAD_AFTER
+    return node.stopped_at is None and not node.is_alive(now, DEAD_AFTER)

@@ -340,6 +340,9 @@ async def test_explain_says_that_a_fire_time_is_held_and_what_becomes_of_it(sett
     told = await setting.operations.explaining.at("job", at)
     assert told.fires
     assert f"held by {made.id}: moving; then it is caught up" in told.reason
+    now = await setting.operations.explaining.at("job", at + 1)
+    assert not now.fires
+    assert f"the job waits until 2026-01-05T00:01:00Z: held by {made.id}: moving" in now.reason
     await hold(setting, EVERYTHING, 60, missed=HeldMissed.SKIP)
     told = await setting.operations.explaining.at("job", at)
     assert (told.fires, told.disposition) == (False, Disposition.HELD)

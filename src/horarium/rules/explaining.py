@@ -106,10 +106,13 @@ def _said_of_skipped(run: Run) -> str:
 
 
 def explain_held(told: Explanation, job: Job, holds: Sequence[Hold]) -> Explanation:
-    """The explanation of a fire time without a row, as a hold leaves it."""
+    """The explanation of an instant without a row, as a hold leaves it."""
     held = hold_at(holds, job, told.at)
     if held is None:
         return told
+    if not told.fires:
+        about = f"{told.reason}; the job {words_of_hold(held)}"
+        return told if told.disposition else told._replace(reason=about)
     reason = f"{told.reason}; {words_of_hold(held)}"
     if held.hold.missed is HeldMissed.SKIP:
         return told._replace(fires=False, reason=f"{reason}; it does not run later", disposition=Disposition.HELD)

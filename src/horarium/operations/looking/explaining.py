@@ -93,7 +93,7 @@ class Explaining:
     async def _explained(self, job: Job, at: Instant, now: Instant, run: Run | None) -> Explanation:
         then, known = await self._as_it_was(job, at)
         told = await evaluate(partial(explain, then, at, now, run), EXPLAIN_STEPS)
-        if run is None and told.fires:
+        if run is None:
             told = explain_held(told, then, await self._holding.look())
         if known or run is not None:
             return told

@@ -139,13 +139,40 @@ async def test_a_plan_says_what_comes_goes_and_is_deleted(api: Api, visitor: Vis
     assert "Three changes, nothing fires at once" in visitor.text, visitor.text
     assert "1 new, 1 changed, 1 deleted" in visitor.text
     assert "of-nobody" not in visitor.page
+    assert "When every day at 05:30 → every day at 06:00" in visitor.text, "in words, not in fields"
+    assert "trigger." not in visitor.text
+    assert "each 30 m later. Next:" in visitor.text
     assert "Apply 3 changes, and delete 1 job?" in visitor.text
     await api.send("PATCH", "/jobs/moves", {"priority": 3})
     await visitor.open(plan)
     assert "This plan is stale" in visitor.text
-    assert "moves is not as it was when the plan was made" in visitor.text
+    assert re.search(r"moves was changed by local at [\d:]+ , version 2\. Difference", visitor.text), visitor.text
+    assert "disabled" in visitor.page, "why it can't be applied now stands beside it"
     assert f"{plan}/apply" not in visitor.page
     assert (await api.get("/jobs/leaves")).status == 200
+
+
+async def test_each_warning_of_a_plan_leads_to_its_job_and_to_what_mends_it(api: Api, visitor: Visitor) -> None:
+    await api.send("PUT", "/calendars/house", {"holidays": ["2027-01-18"], "ends_on": "2027-02-01"})
+    working = {"type": "business_day", "trigger": DAILY, "calendar": "house", "convention": "following"}
+    documents = [
+        {**a_definition("tells", trigger=DAILY), "on": {"failed": [{"notify": "nobody"}]}},
+        {**a_definition("works", trigger=working), "target": {"type": "queue", "queue": "new"}},
+        a_definition("leap", trigger={**DAILY, "expression": "0 0 29 2 *"}),
+    ]
+    await visitor.open("/plans")
+    reply = await visitor.post("/plans", documents=json.dumps(documents), labels="")
+    await visitor.open(reply.headers["location"])
+    found = set(re.findall(r'href="([^"]+)" aria-label="([^"]+: [a-z]+)"', visitor.page))
+    assert found == {
+        ("/channels", "Open channels: tells"),
+        ("/business-days/house", "Open calendar: works"),
+        ("/queues", "Open queues: works"),
+        ("/queues", "Open queues: tells"),
+        ("#job-leap", "Its fire times: leap"),
+    }, visitor.text
+    assert all(f'id="job-{name}"' in visitor.page for name in ("tells", "works", "leap"))
+    assert "Five warnings" in visitor.text, visitor.text
 
 
 async def test_a_plan_of_wrong_definitions_says_each(api: Api, visitor: Visitor) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -14,20 +15,29 @@ from horarium.access.roles import Scope
 from horarium.api.plans import PLAN_ID, read_planned_job
 from horarium.api.reading import decode_any
 from horarium.clock import DAY, Instant, to_instant
-from horarium.dashboard.formats import counted, day_text, in_words, local
+from horarium.dashboard.formats import counted, day_text, in_words, local, span
 from horarium.dashboard.marks import Mark
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.views.calendar import midnight
 from horarium.dashboard.views.jobs import read_search
 from horarium.errors import InvalidRequest, NotFound, PlanStale
 from horarium.operations.facade import Operations
+from horarium.operations.jobs.versions import Version
 from horarium.operations.plans.documents import read_documents
 from horarium.operations.plans.fires import FireDifferences
+from horarium.operations.plans.foreseen import Foreseen
 from horarium.operations.plans.making import PLANS_MAX, Change, Plan
 from horarium.rules.differing import FieldChange
 from horarium.triggers import parse_trigger
 
 CHANGES_SHOWN = 100
+STALE_SHOWN = 20
+MENDED = (
+    ("there is no channel", "Open channels", "/channels"),
+    ("the calendar ", "Open calendar", "/business-days/"),
+    ("no worker has taken", "Open queues", "/queues"),
+)
+"""How warnings begin, and where they lead."""
 FIELDS_SHOWN = 12
 APPLIED_IN_ONE_MAX = 20
 """Calls of one request, each of which makes up to 1,000 changes."""
@@ -99,7 +109,17 @@ class Plans:
         if any(change.kind == "channel" for change in looked.plan.changes):
             visit.principal.require(Scope.ADMIN)
         values = _shown(looked.plan, looked.stale, visit)
+        values["since"] = await self._since(looked.plan, looked.stale[:STALE_SHOWN])
         return Shown("plan.html", values)
+
+    async def _since(self, plan: Plan, stale: Sequence[str]) -> list[tuple[str, Version | None]]:
+        """What was changed since the plan was made, with the last version of it, where that is a job."""
+        jobs = {change.name for change in plan.changes if change.kind == "job"}
+        found: dict[str, Version] = {}
+        for job in await self._operations.store.get_jobs([name for name in stale if name in jobs]):
+            if job is not None:
+                (found[job.name], *_) = (await self._operations.versions.page(job, None, 1)).items
+        return [(name, found.get(name)) for name in stale]
 
     async def apply(self, visit: Visit) -> Answer:
         plan_id, done = _id(visit), 0
@@ -164,8 +184,22 @@ def _shown(plan: Plan, stale: Sequence[str], visit: Visit) -> dict[str, Any]:
         "go": sum(len(each.removed) for each in fires),
         "move": sum(len(each.moved) for each in fires),
         "cut": any(each.truncated for each in fires),
-        "warnings": plan.warnings,
+        "jobs_alone": all(change.kind == "job" for change in differing),
+        "warnings": [(one, *_mending(one, visit)) for one in plan.warnings],
+        "warnings_words": f"{in_words(len(plan.warnings))} {'warning' if len(plan.warnings) == 1 else 'warnings'}",
+        "since": [],
     }
+
+
+def _mending(one: Foreseen, visit: Visit) -> tuple[str, str]:
+    """Where it is looked at or mended: a word and an address."""
+    if one.job is None:
+        return "Spread them", "/forecast"
+    for begin, word, to in MENDED:
+        if one.text.startswith(begin) and (to != "/channels" or visit.may(Scope.ADMIN)):
+            name = one.text.removeprefix(begin).split(" ")[0] if to.endswith("/") else ""
+            return word, to + quote(name)
+    return "Its fire times", f"#job-{one.job}"
 
 
 def _heading(number: int, wrong: int, at_once: Sequence[str], stale: Sequence[str]) -> tuple[str, str]:
@@ -178,7 +212,7 @@ def _heading(number: int, wrong: int, at_once: Sequence[str], stale: Sequence[st
     if not number:
         return "Nothing is left to do", "What the plan says is as it is stored: it was applied, or nothing differed."
     fires = f"{counted(len(at_once), 'job')} would fire at once" if at_once else "nothing fires at once"
-    said = "Worked out against what is stored now. Nothing is written before it is applied."
+    said = "Read against the present state. Nothing is written yet."
     return f"{in_words(number)} {'change' if number == 1 else 'changes'}, {fires}", said
 
 
@@ -192,30 +226,47 @@ def _is(count: int) -> str:
 
 
 def _row(change: Change, stale: bool, visit: Visit) -> dict[str, Any]:
+    rule = _rule(change)
+    fields = [field for field in change.fields if rule is None or not field.field.startswith("trigger.")]
+    if change.action == "create":
+        fields = [
+            field for field in fields if (field.field, field.after) not in (("name", change.name), ("enabled", True))
+        ]
     return {
         "change": change,
         "mark": ACTIONS[change.action],
         "stale": stale,
         "link": f"/jobs/{change.name}" if change.kind == "job" and change.action in ("update", "delete") else "",
-        "fields": [_field(field) for field in change.fields[:FIELDS_SHOWN]],
-        "more": max(len(change.fields) - FIELDS_SHOWN, 0),
-        "rule": _rule(change),
+        "fields": [_field(field) for field in fields[:FIELDS_SHOWN]],
+        "more": max(len(fields) - FIELDS_SHOWN, 0),
+        "rule": rule,
         "axis": None if change.fires is None else _axis(change.fires, visit),
         "sentence": "" if change.fires is None else _sentence(change.fires, visit.zone),
     }
 
 
-def _rule(change: Change) -> str:
-    """The rule of a new job in words."""
-    trigger = {
-        field.field.removeprefix("trigger."): field.after for field in change.fields if "trigger." in field.field
+def _rule(change: Change) -> tuple[str, str] | None:
+    """The rule in words, before (nothing of a new job) and after; None: its fields do not tell it."""
+    parts = {
+        field.field.removeprefix("trigger."): field for field in change.fields if field.field.startswith("trigger.")
     }
-    if change.action != "create" or any("." in name for name in trigger) or not trigger:
-        return ""
+    if change.kind != "job" or not parts or any("." in name for name in parts):
+        return None
+    if change.action == "update" and parts.keys() != {"expression"}:
+        return None
+    kind = {"type": "cron"} if change.action == "update" else {}
     try:
-        return str(parse_trigger(trigger))
+        before = {**kind, **{name: field.before for name, field in parts.items() if field.before is not None}}
+        after = {**kind, **{name: field.after for name, field in parts.items() if field.after is not None}}
+        return (_words(before) if change.action == "update" else ""), _words(after)
     except ValueError:
-        return ""
+        return None
+
+
+def _words(trigger: dict[str, Any]) -> str:
+    """A rule whose zone the fields do not tell says none."""
+    said = str(parse_trigger(trigger))
+    return said if "timezone" in trigger else said.removesuffix(", UTC")
 
 
 def _field(field: FieldChange) -> tuple[str, str, str]:
@@ -246,6 +297,9 @@ def _sentence(fires: FireDifferences, zone: str) -> str:
     if fires.moved:
         move = fires.moved[0]
         before, after = _instant(move.before), _instant(move.after)
+        shifts = {_instant(each.after) - _instant(each.before) for each in fires.moved}
+        if len(shifts) == 1 and not fires.truncated:
+            said[0] += f", each {span(abs(after - before))} {'later' if after > before else 'earlier'}"
         first = f" Next: {day_text(after, zone)} instead of {day_text(before, zone)}."
     elif fires.added:
         first = f" First: {day_text(_instant(fires.added[0]), zone)}."

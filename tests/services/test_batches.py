@@ -227,6 +227,45 @@ async def test_a_large_batch_that_is_done_again_finishes_once_more() -> None:
     assert (await world.operations.batches.retry(batch.id)).state == "finished", "nothing failed"
 
 
+async def test_runs_that_were_done_again_and_failed_once_more_are_not_done_again_by_the_same_request() -> None:
+    """The request did the first page; what is owed begins with it too, since the request might have died."""
+    world = World()
+    batch = await paged(world, 2, 2)
+    for run in await world.claim():
+        await world.end(run, failed=True)
+    await world.operations.batches.retry(batch.id)
+    for run in await world.claim():
+        await world.end(run, failed=True)
+    await world.count()
+    waiting = await world.claim()
+    assert len(waiting) == 2, "those of the second page"
+    for run in waiting:
+        await world.end(run, failed=True)
+    await world.count()
+    assert told(await world.operations.batches.get(batch.id)) == (4, 0, 4, 0)
+    world.clock.advance(1)
+    await world.operations.batches.retry(batch.id)
+    await world.count()
+    assert len(await world.claim()) == 4, "a further request does them all"
+
+
+async def test_two_requests_with_one_key_make_one_batch() -> None:
+    """The second one comes before the first is written."""
+    world = World()
+    first = await world.operations.batches.create("rows", {}, await world.rows(2), open=True, key="k")
+    unseen = FaultyStore(world.store, lambda call: None)
+    asked = 0
+
+    async def get_records(names: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return [None] if asked == 1 else await world.store.get_records(names)
+
+    unseen.get_records = get_records  # type: ignore[method-assign]
+    again, _ = await world.on(unseen).batches.create("rows", {}, await world.rows(2), open=True, key="k")
+    assert (again.id, again.total) == (first[0].id, 2)
+
+
 @pytest.mark.parametrize("pages", [1, 3])
 async def test_a_batch_whose_failed_runs_are_kept_no_longer_is_not_done_again(pages: int) -> None:
     world = World()

@@ -58,9 +58,11 @@ class BatchFollow(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
 
 
 class BatchOwed(Struct, frozen=True, omit_defaults=True):
-    """The rest of a request about all runs of a batch: from this page of them on."""
+    """The rest of a request about all runs of a batch, made `at` then: from this page of them on. The request itself
+    carried out the first page, unless it died before."""
 
     action: Literal["cancel", "retry"]
+    at: Instant
     page: int = 0
     reason: str | None = None
 

@@ -69,9 +69,8 @@ class Batches:
         """A new batch of these runs, a thousand at most; `open`: more may be added. It, and the runs, as in `add`.
         Raises InvalidRequest, Conflict where two of them have one unique key. `key`: that of the request."""
         check_on(on)
-        if key is not None and (made := (await self._store.get_records([BATCH_KEYS + key]))[0]) is not None:
-            held = await self._holders(runs)
-            return await self.get(made.body.decode()), [held.get(run.id, run) for run in runs]
+        if made := await self._made(key, runs):
+            return made
         origin, now = who_acts(), self._clock.now()
         await self._require_followed(on)
         await require_batch_channels(self._store, on)
@@ -102,6 +101,8 @@ class Batches:
         for race in range(RACES_MAX):
             if race:
                 await pause_after(race, self._entropy)
+                if isinstance(to, Batch) and (made := await self._made(to.key, runs)):
+                    return made
                 held = await self._holders(runs)
             stored, batch = await self._reached(to) if isinstance(to, str) else (None, to)
             if stored is not None and batch.state is not BatchState.OPEN:
@@ -110,6 +111,14 @@ class Batches:
             if written is not None:
                 return written, [held.get(run.id, run) for run in runs]
         raise contended("this batch")
+
+    async def _made(self, key: str | None, runs: Sequence[Run]) -> tuple[Batch, list[Run]] | None:
+        """The answer to a request with this key that was carried out before."""
+        record = None if key is None else (await self._store.get_records([BATCH_KEYS + key]))[0]
+        if record is None:
+            return None
+        held = await self._holders(runs)
+        return await self.get(record.body.decode()), [held.get(run.id, run) for run in runs]
 
     async def _fill(self, batch: Batch, stored: Record | None, runs: Sequence[Run]) -> Batch | None:
         """One write of the batch with these runs."""
@@ -219,7 +228,7 @@ class Batches:
     async def cancel(self, batch_id: str, reason: str | None = None) -> Batch:
         """Close it, and cancel its runs that have not ended: pending ones at once, running ones are asked to stop; of
         more than a thousand, the rest soon after. Raises NotFound, StateConflict as `_changed` does."""
-        owed = BatchOwed("cancel", reason=reason)
+        owed = BatchOwed("cancel", self._clock.now(), reason=reason)
         await self._changed(batch_id, "cancel", owed)
         await self._carry_out(batch_id, owed)
         await self._batching.count(batch_id)
@@ -229,7 +238,7 @@ class Batches:
         """Do its failed runs again: each in the place of the one that failed. A batch that had finished is to finish
         again. Of more than a thousand runs, the rest soon after. Raises as `cancel` does, and StateConflict where none
         of them is kept any longer."""
-        owed = BatchOwed("retry")
+        owed = BatchOwed("retry", self._clock.now())
         _, batch = await self._reached(batch_id)
         if (await self._with_ends(batch)).failed and not await _keeps_failed(self._store, batch):
             raise StateConflict(f"batch {batch_id}: its failed runs are kept no longer, so that none can be done again")
@@ -255,11 +264,16 @@ class Batches:
             return
         stored = await self._store.get_runs(ids)
         failed = [run for run in stored if run is not None and run.state is State.FAILED]
+        if not owed.page:  # those of it that were done again may have failed once more
+            failed = [run for run in failed if run.created_at <= owed.at]
         if not (failed := list(await within_reach(self._store, failed))):
             return
         now = self._clock.now()
         new = uuid7s(now, self._entropy(10), len(failed))
-        again = [fresh_run(run, id=id, now=now) for run, id in zip(failed, new, strict=True)]
+        again = [
+            replace(fresh_run(run, id=id, now=now), created_at=max(now, owed.at + 1))
+            for run, id in zip(failed, new, strict=True)
+        ]
         pairs = list(zip(failed, await self._runs.lined_up(again), strict=True))
         asked = {new.id: f"run.retry run/{run.id}" for run, new in pairs}
         await self._batching.again(pairs, asked)

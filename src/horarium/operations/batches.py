@@ -181,7 +181,7 @@ class Batches:
         start, limit = int(after or 0), min(limit, PAGE_MAX)
         first, skipped, found = start // BATCH_MAX, start % BATCH_MAX, list[Run]()
         for number in range(first, batch.pages):
-            ids = (await self._ids(batch_id, number))[skipped : skipped + limit - len(found)]
+            ids = (await _ids_in_page(self._store, batch_id, number))[skipped : skipped + limit - len(found)]
             found += (run for run in await self._store.get_runs(ids) if run is not None)
             start = number * BATCH_MAX + skipped + len(ids)
             if len(found) >= limit:
@@ -193,10 +193,6 @@ class Batches:
         """With ends that are not counted yet."""
         ends = await self._store.list_records(RecordFilter(f"{BATCH_ENDS}{batch.id}/"), None, PAGE_MAX)
         return counted(batch, ends.items)
-
-    async def _ids(self, batch_id: str, number: int) -> list[str]:
-        (record,) = await self._store.get_records([page_name(batch_id, number)])
-        return [] if record is None else ids_of(record)
 
     # ---- closed, cancelled, done again
 
@@ -258,7 +254,7 @@ class Batches:
 
     async def _carry_out(self, batch_id: str, owed: BatchOwed) -> None:
         """One page of it."""
-        ids = await self._ids(batch_id, owed.page)
+        ids = await _ids_in_page(self._store, batch_id, owed.page)
         if owed.action == "cancel":
             await self._bulk.cancel(Selection(ids=tuple(ids)), CANCELLED, None, None, owed.reason or REASON)
             return
@@ -368,11 +364,15 @@ def _shown(batch: Batch) -> dict[str, object]:
     return {"name": batch.name, "state": batch.state, "total": told_of(batch).total}
 
 
+async def _ids_in_page(store: Store, batch_id: str, number: int) -> list[str]:
+    (record,) = await store.get_records([page_name(batch_id, number)])
+    return [] if record is None else ids_of(record)
+
+
 async def _keeps_failed(store: Store, batch: Batch) -> bool:
     """Whether a failed run of the batch is kept, as far as its first pages tell."""
     for number in range(min(batch.pages, PAGES_LOOKED_AT)):
-        (page,) = await store.get_records([page_name(batch.id, number)])
-        runs = await store.get_runs([] if page is None else ids_of(page))
+        runs = await store.get_runs(await _ids_in_page(store, batch.id, number))
         if any(run is not None and run.state is State.FAILED for run in runs):
             return True
     return batch.pages > PAGES_LOOKED_AT

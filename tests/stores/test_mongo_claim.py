@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from horarium.model import Plan, Run, RunChange, State
 from horarium.ports import JobFilter
-from horarium.stores.mongo import MongoStore, jobs, queries
+from horarium.stores.mongo import MongoStore, queries
 from horarium.stores.mongo.session import Document, Query, Session
 from horarium.testing.values import NOW, QUEUE, a_job, a_run
 from tests.servers.mongo import Mongo
@@ -120,7 +120,7 @@ async def test_a_claim_that_gets_nothing_behind_a_gate_commits_nothing(store: Mo
 async def test_plans_are_written_in_parts_and_one_that_is_outdated_changes_nothing(
     store: MongoStore, monkeypatch: pytest.MonkeyPatch, name: str, value: int
 ) -> None:
-    monkeypatch.setattr(queries if name == "STATEMENT_MAX" else jobs, name, value)
+    monkeypatch.setattr(queries, name, value)
     defined = [a_job(f"job-{number}", next_fire_at=NOW, version=number + 1) for number in range(7)]
     await store.add_jobs(defined)
     planned = [replace(job, next_fire_at=None, finished_at=NOW) for job in defined]

@@ -118,7 +118,7 @@ QUERIES: dict[str, Callable[[Session], Query]] = {
     "jobs_trimmed": lambda s: queries.jobs_trimmed(s, None),
     **{f"list_runs {name}": partial(listed, where) for name, where in LISTS.items()},
     "claim_ready": lambda s: queries.claim_ready(claimable(s)),
-    "claim_gated": lambda s: queries.claim_gated(claimable(s)),
+    "claim_gated": lambda s: queries.claim_ready(claimable(s), queries.CANDIDATE),
     "next_due_at": lambda s: queries.next_due_at(s, ["http", "none"], NOW),
     "expired_runs": lambda s: queries.expired_runs(s, NOW),
     "unstarted_runs": lambda s: queries.unstarted_runs(s, NOW),

@@ -17,7 +17,7 @@ class RunChange(Struct, frozen=True, gc=False):
     is as said: `held` True: not expired at `steady`; False: expired; None: not looked at. `follow_ups` (runs that
     follow from this end) and `records` are added with it, or not at all. `as_claimed`: the run's due_at is what the
     claim of this token found, so that it need not be written. `replaces`: the stored run, which is pending, is deleted,
-    and `run` added in its place, each field as given."""
+    and `run` added in its place, each field as given; its job, fire time and unique key are those of the stored one."""
 
     run: Run
     token: int

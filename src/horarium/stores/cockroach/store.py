@@ -135,7 +135,7 @@ class CockroachStore(PostgresStore):
                 await session.overtake()
             return await look(session)
 
-        return await self._call(work, transaction=self._overtakes)
+        return await self._call(work, transaction=True)
 
     async def _take_ready(
         self, due: Sequence[Level], limit: int, worker: str, now: Instant, until: Instant, steady: Instant

@@ -45,7 +45,7 @@ class Decision:
         busy = await session.group(queries.busy_keys(session), within=self._within)
         self._held.update({document["_id"]: document["held"] for document in busy})
         size = max(self._wanted, CHUNK_MIN)
-        chunk = await session.find(queries.claim_gated(self._found), size, within=self._within)
+        chunk = await session.find(queries.claim_ready(self._found, queries.CANDIDATE), size, within=self._within)
         await self._learn_turns(chunk)
         for candidate in chunk:
             if len(self.taken) == self._wanted:

@@ -10,7 +10,7 @@ each plan is computed in memory, and the result is written. A concurrent write m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from horarium.clock import Instant
@@ -25,7 +25,7 @@ from horarium.stores.mongo.records import add_records, insert_records, put_recor
 from horarium.stores.mongo.rows import job_document, load_job
 from horarium.stores.mongo.runs import add_all_runs
 from horarium.stores.mongo.scene import read_scene, write_scene
-from horarium.stores.mongo.session import TRIES_MAX, Contended, Document, Lost, Session
+from horarium.stores.mongo.session import TRIES_MAX, Contended, Lost, Session
 from horarium.stores.mongo.writes import insert, replacing
 
 LABELLED_COUNTED = (128, 1_024)
@@ -139,8 +139,6 @@ async def due_jobs(
 # ---- plans ------------------------------------------------------------------------------------------------------
 
 
-STATEMENT_BYTES_MAX = 2_000_000
-"""How much of definitions goes into one update, unless one alone is larger."""
 TRIES_DIVIDED = 3
 """How often a part of a batch is tried, after the whole has failed."""
 
@@ -207,21 +205,10 @@ async def _write_jobs(session: Session, plans: Sequence[Plan], within: Any) -> i
     ordered = sorted(plans, key=_job_id_of)
     documents = [job_document(session, plan.job, plan.job.version + plan.versions) for plan in ordered]
     writes = []
-    for some in _statements(documents):
+    for some in queries.statements([len(document["definition"]) for document in documents]):
         versions = [plan.job.version for plan in ordered[some]]
         writes.append(update_many(*queries.replace_jobs(documents[some], versions)))
     return int((await session.jobs.bulk_write(writes, session=within)).modified_count)
-
-
-def _statements(documents: Sequence[Document]) -> Iterator[slice]:
-    """Which are written by one update: the server limits how many bytes it may have."""
-    start = size = 0
-    for place, document in enumerate(documents):
-        size += len(document["definition"])
-        if place > start and (place - start == queries.STATEMENT_MAX or size > STATEMENT_BYTES_MAX):
-            yield slice(start, place)
-            start, size = place, len(document["definition"])
-    yield slice(start, len(documents))
 
 
 def _job_id_of(plan: Plan) -> str:

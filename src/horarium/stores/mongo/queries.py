@@ -29,9 +29,22 @@ CANDIDATE: Document = {
 }
 CANDIDATE_BEHIND: Document = {**CANDIDATE, "queue": True, "gate": True, "start_by": True}
 STATEMENT_MAX = 128
-"""How many runs one update changes: finding a run's values in it takes as long as it has runs."""
+"""How many documents one update changes: finding the values of one in it takes as long as it has documents."""
+STATEMENT_BYTES_MAX = 2_000_000
+"""How many bytes of what has no fixed size go into one update, unless one document alone has more."""
 MARKS_MAX = 100
 """How many marks one filter knows: the server compares each document with all of them."""
+
+
+def statements(sizes: Sequence[int]) -> Iterator[slice]:
+    """Which of several documents, of these sizes, are written by one update: the server limits its bytes."""
+    start = total = 0
+    for place, size in enumerate(sizes):
+        if place > start and (place - start == STATEMENT_MAX or total + size > STATEMENT_BYTES_MAX):
+            yield slice(start, place)
+            start, total = place, 0
+        total += size
+    yield slice(start, len(sizes))
 
 
 # ---- jobs -------------------------------------------------------------------------------------------------------
@@ -193,10 +206,11 @@ EITHER_LANE: Document = {"gated": {"$in": [None, True]}}
 """Gated and ungated runs: two places of one index, which the server merges."""
 
 
-def claim_ready(found: Document) -> Query:
-    """The next candidates, whole. The server walks each priority of each queue by itself and merges them, so that no
-    more than the limit is read."""
-    return Query(collection=RUNS, index="runs_in_lane", where={**found, **EITHER_LANE}, sort=CLAIM_ORDER)
+def claim_ready(found: Document, fields: Document | None = None) -> Query:
+    """The next candidates, those that may be held back among them. The server walks each priority of each queue by
+    itself and merges them, so that no more than the limit is read."""
+    where = {**found, **EITHER_LANE}
+    return Query(collection=RUNS, index="runs_in_lane", where=where, sort=CLAIM_ORDER, fields=fields)
 
 
 def unmoved_runs(candidates: Sequence[Document]) -> Iterator[Document]:
@@ -214,13 +228,6 @@ def unmoved_runs(candidates: Sequence[Document]) -> Iterator[Document]:
         some = pairs[start : start + MARKS_MAX]
         either = [{"mark": mark, "_id": {"$in": keys}} for mark, keys in some]
         yield {"_id": {"$in": [key for _, keys in some for key in keys]}, **PENDING, "$or": either}
-
-
-def claim_gated(found: Document) -> Query:
-    """The next candidates, those that may be held back among them."""
-    return Query(
-        collection=RUNS, index="runs_in_lane", where={**found, **EITHER_LANE}, sort=CLAIM_ORDER, fields=CANDIDATE
-    )
 
 
 def claim_lane(found: Document) -> Query:
@@ -337,18 +344,25 @@ def changeable(keys: Sequence[str], token: int, state: int, held: bool | None, s
     return found
 
 
-def settle_runs(keys: Sequence[str], columns: Mapping[str, list[Any]], mark: Any) -> Pipeline:
-    """Write to each document of `keys` its own values of these fields. One that all have in common is sent once; None:
-    the field is removed."""
-    place = {"$indexOfArray": [{"$literal": list(keys)}, "$_id"]}
-    change: Document = {"mark": mark}
-    for name, values in columns.items():
-        first = values[0]
-        if values.count(first) < len(values):
-            change[name] = {"$ifNull": [{"$arrayElemAt": [{"$literal": values}, place]}, "$$REMOVE"]}
-        else:
-            change[name] = "$$REMOVE" if first is None else {"$literal": first}
-    return [{"$set": change}]
+def settle_runs(
+    keys: Sequence[str], columns: Mapping[str, list[Any]], mark: Any
+) -> Iterator[tuple[list[str], Pipeline]]:
+    """Updates that write to each document of `keys` its own values of these fields, and which of them each writes. A
+    value that all have in common is sent once; None: the field is removed."""
+    large = [values for name in ("progress", "error", "result", "history") if any(values := columns[name])]
+    sizes = [sum(len(value or b"") for value in row) for row in zip(*large, strict=True)] if large else [0] * len(keys)
+    for part in statements(sizes):
+        some = list(keys[part])
+        place = {"$indexOfArray": [{"$literal": some}, "$_id"]}
+        change: Document = {"mark": mark}
+        for name, column in columns.items():
+            values = column[part]
+            first = values[0]
+            if values.count(first) < len(values):
+                change[name] = {"$ifNull": [{"$arrayElemAt": [{"$literal": values}, place]}, "$$REMOVE"]}
+            else:
+                change[name] = "$$REMOVE" if first is None else {"$literal": first}
+        yield some, [{"$set": change}]
 
 
 def beating_runs(keys: Sequence[str], token: int, steady: Instant) -> Document:

@@ -11,6 +11,7 @@ out as one update, which holds the values of each run and picks them by its `_id
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from itertools import compress
 from typing import Any
 
@@ -104,8 +105,10 @@ async def unfinished_runs(session: Session, job_ids: Sequence[str]) -> dict[str,
 
 
 async def list_runs(session: Session, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
-    walks = [await _walked(session, walk, limit) for walk in listing.list_runs(session, where, after)]
-    documents, below = joined(walks, limit)
+    walks = listing.list_runs(session, where, after)
+    # Several must see each run in one state.
+    async with session.at_one_instant() if len(walks) > 1 else nullcontext() as instant:
+        documents, below = joined([await _walked(session, walk, limit, instant) for walk in walks], limit)
     return Page(tuple(load_runs(session, documents)), None if below is None else below[len(session.prefix) :])
 
 
@@ -118,24 +121,24 @@ async def last_runs(
     return newest_of(jobs, load_runs(session, documents), limit)
 
 
-async def _walked(session: Session, walk: listing.RunWalk, limit: int) -> Walk[str]:
+async def _walked(session: Session, walk: listing.RunWalk, limit: int, instant: Any) -> Walk[str]:
     """Mostly all runs of a walk match, or there are few. Where many do not, the server reads all that may be looked at,
     also beyond the page: so that comes last."""
     found: list[tuple[str, Document]] = []
     left = SCAN_MAX
     for looks in (limit + 1, LOOKS * (limit + 1)):
-        documents = await session.group(walk.looked_at(looks := min(looks, left)))
+        documents = await session.group(walk.looked_at(looks := min(looks, left)), within=instant)
         found += [(by_key(document), document) for document in documents if len(document) > 1]
         if len(found) > limit or len(documents) < looks:
             return Walk(found[: limit + 1])
         walk, left = walk.below(by_key(documents[-1])), left - looks
         if left == 0:
             return Walk(found, by_key(documents[-1]))
-    rest = await session.group(walk.found(limit + 1 - len(found), left))
+    rest = await session.group(walk.found(limit + 1 - len(found), left), within=instant)
     found += [(by_key(document), document) for document in rest]
     if len(found) > limit:
         return Walk(found)
-    last = await session.find(walk.ids(), 1, skip=left - 1)
+    last = await session.find(walk.ids(), 1, skip=left - 1, within=instant)
     return Walk(found, by_key(last[0]) if last else None)
 
 
@@ -238,11 +241,10 @@ async def _settle_batch(session: Session, batch: dict[str, RunChange], steady: I
         alike.setdefault((change.token, change.state, change.held), []).append(key)
     statements: list[Statement] = []
     for (token, state, held), keys in alike.items():
-        for start in range(0, len(keys), queries.STATEMENT_MAX):
-            some = keys[start : start + queries.STATEMENT_MAX]
-            columns = changing_columns([batch[key].run for key in some])
-            guard = token, STATE_NUMBERS[state], held, steady
-            statements.append((queries.changeable(some, *guard), queries.settle_runs(some, columns, mark)))
+        guard = token, STATE_NUMBERS[state], held, steady
+        columns = changing_columns([batch[key].run for key in keys])
+        for some, written in queries.settle_runs(keys, columns, mark):
+            statements.append((queries.changeable(some, *guard), written))
     count = await write(session, statements)
     if count in (0, len(batch)):
         return set(batch) if count else set()

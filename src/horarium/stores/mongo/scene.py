@@ -48,11 +48,10 @@ async def write_scene(session: Session, scene: Scene, within: Any, add: AddRecor
     kept.sort(key=_id_of)
     writes = [replacing(RUNS, run_document(session, run, mark)) for run in kept if scene.is_new(run)]
     changed = [run for run in kept if not scene.is_new(run)]
-    for start in range(0, len(changed), queries.STATEMENT_MAX):
-        some = changed[start : start + queries.STATEMENT_MAX]
-        keys = session.keys(run.id for run in some)
-        change = queries.settle_runs(keys, changing_columns(some), mark)
-        writes.append(updating(RUNS, keys, change))
+    if changed:
+        keys = session.keys(run.id for run in changed)
+        for some, change in queries.settle_runs(keys, changing_columns(changed), mark):
+            writes.append(updating(RUNS, some, change))
     if gone:
         writes.insert(0, deleting(RUNS, session.keys(gone)))
     await session.write(writes, within)
@@ -77,9 +76,10 @@ class Scene:
     def change(self, change: RunChange, steady: Instant) -> bool:
         """Write a change, and what it brings along, unless its run has moved on."""
         if change.replaces:
-            written = self.withdraw(replace(change.run, token=change.token)) and self.add(change.run)
-            self.records += change.records if written else ()
-            return written
+            if withdrawn := self.withdraw(replace(change.run, token=change.token)):
+                self.add(change.run)
+                self.records += change.records
+            return withdrawn
         stored = self._now.get(change.run.id)
         if stored is None or not is_unmoved(stored, change, steady):
             return False

@@ -47,32 +47,35 @@ class Pool:
         self._calls = Calls()
         self.open = True
 
-    async def call(self, work: Callable[[Connection], Awaitable[T]], *, transaction: bool) -> T:
-        """`work` on a connection; in a transaction if asked, and always behind a pooler. Raises StoreUnavailable."""
+    async def call(self, work: Callable[[Connection], Awaitable[T]], *, transaction: bool | str) -> T:
+        """`work` on a connection; in a transaction if asked (of this isolation, or of the location's), and always
+        behind a pooler. Raises StoreUnavailable."""
         if not self.open:
             raise StoreUnavailable(f"the store at {self.location.shown} is closed; open it first")
-        return await self._calls.see_through(self._carry_out(work, transaction or self.location.pooler))
+        isolation = transaction if isinstance(transaction, str) else self.location.isolation
+        together = transaction or self.location.pooler
+        return await self._calls.see_through(self._carry_out(work, isolation if together else None))
 
-    async def _carry_out(self, work: Callable[[Connection], Awaitable[T]], transaction: bool) -> T:
+    async def _carry_out(self, work: Callable[[Connection], Awaitable[T]], isolation: str | None) -> T:
         async with self._places:
             with translated(self.location):
                 for pause in self._pauses:
                     try:
-                        return await self._once(work, transaction)
+                        return await self._once(work, isolation)
                     except driver().PostgresError as error:
                         if not is_rolled_back(error):
                             raise
                     if pause:
                         await asyncio.sleep(pause * (0.5 + self._entropy(1)[0] / 255))
-                return await self._once(work, transaction)
+                return await self._once(work, isolation)
 
-    async def _once(self, work: Callable[[Connection], Awaitable[T]], transaction: bool) -> T:
+    async def _once(self, work: Callable[[Connection], Awaitable[T]], isolation: str | None) -> T:
         connection = self._sound() or await self._connect()
         try:
-            if not transaction:
+            if isolation is None:
                 result = await work(connection)
             else:
-                async with connection.transaction(isolation=self.location.isolation):
+                async with connection.transaction(isolation=isolation):
                     result = await work(connection)
         except BaseException as error:
             self._after(connection, error)

@@ -101,7 +101,7 @@ class PostgresStore:
     async def check(self) -> None:
         await self._call(lambda session: session.change("check", session.namespace_id))
 
-    async def _call(self, work: Callable[[Session], Awaitable[T]], *, transaction: bool = False) -> T:
+    async def _call(self, work: Callable[[Session], Awaitable[T]], *, transaction: bool | str = False) -> T:
         pool = self._pool
         if pool is None:
             raise StoreUnavailable(f"the store at {self.location.shown} is not open; call open() first")
@@ -187,7 +187,10 @@ class PostgresStore:
         return await self._call(lambda session: runs.unfinished_runs(session, job_ids)) if job_ids else {}
 
     async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
-        return await self._call(lambda session: listing.list_runs(session, where, after, limit))
+        # Several statements, which must see each run in one state.
+        return await self._call(
+            lambda session: listing.list_runs(session, where, after, limit), transaction="repeatable_read"
+        )
 
     async def last_runs(self, jobs: Sequence[str], since: Instant, until: Instant, limit: int) -> dict[str, list[Run]]:
         return await self._call(lambda session: listing.last_runs(session, jobs, since, until, limit))

@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter
 from itertools import chain
 
+import pytest
 from msgspec.structs import replace
 
 from horarium.clock import DAY, SECOND
@@ -20,6 +21,7 @@ from horarium.testing.values import NOW, a_change, a_job, a_run, completed
 CLAIMERS = 8
 RUNS = 200
 ROUNDS_MAX = 400
+ROUNDS_LISTED = 40
 
 
 async def claim_all(store: Store, worker: str, limit: int = 7) -> list[Run]:
@@ -195,6 +197,29 @@ class RaceContract(StoreUnderTest):
         counts = await asyncio.gather(*(store.prune_runs(NOW, 40) for store in pruners))
         left = len((await pruners[0].list_runs(RunFilter(), None, 200)).items)
         assert sum(counts) + left == 100
+
+    @pytest.mark.parametrize("states", [(), (State.PENDING, State.RUNNING, State.FAILED, State.COMPLETED)])
+    async def test_a_list_has_each_run_once_while_runs_move_on(self, stores: Stores, states: tuple[State, ...]) -> None:
+        worker, reader = await stores.several(2)
+        runs = [a_run(n) for n in range(3 * ROUNDS_LISTED)]
+        await worker.add_runs(runs)
+        over = asyncio.Event()
+
+        async def work() -> None:
+            for _ in range(ROUNDS_LISTED):
+                first, *others = (await take(worker, 5)).runs
+                back = [a_change(run, state=State.PENDING, lease_expires_at=None) for run in others]
+                end = a_change(first, state=State.FAILED, finished_at=NOW, lease_expires_at=None)
+                assert all(await worker.settle_runs([end, *back], NOW))
+            over.set()
+
+        async def read() -> None:
+            while not over.is_set():
+                page = await reader.list_runs(RunFilter(states=frozenset(states)), None, len(runs))
+                assert ids(page.items) == ids(runs[::-1])
+                await asyncio.sleep(0)
+
+        await asyncio.gather(work(), read(), read())
 
     async def test_everything_at_once_loses_nothing(self, stores: Stores) -> None:
         adder, one, two, watcher = await stores.several(4)

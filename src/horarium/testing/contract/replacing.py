@@ -12,7 +12,7 @@ from horarium.model import Run, RunChange, State
 from horarium.model.records import Record
 from horarium.ports import Store
 from horarium.testing.contract.base import StoreUnderTest, run_of, take, take_one
-from horarium.testing.values import NOW, a_run
+from horarium.testing.values import NOW, a_job, a_run
 
 RACES = 20
 
@@ -37,12 +37,12 @@ class ReplacingContract(StoreUnderTest):
         (claimed,) = (await take(store, now=NOW + SECOND)).runs
         assert (claimed.id, claimed.payload, claimed.priority) == (run.id, changed.run.payload, 5)
 
-    async def test_its_unique_key_goes_along(self, store: Store) -> None:
-        run = a_run(1, unique_key="k")
+    async def test_it_holds_its_unique_key_and_its_fire_time_still(self, store: Store) -> None:
+        job = a_job()
+        run, other = a_run(1, of=job, unique_key="k"), a_run(1, of=job, id=a_run(9).id)
         await store.add_runs([run])
-        assert await store.settle_runs([in_place(run, unique_key="other")], NOW) == [True]
-        assert await store.get_run_by_key("k") is None
-        assert await store.add_runs([a_run(2, unique_key="other"), a_run(3, unique_key="k")]) == [False, True]
+        assert await store.settle_runs([in_place(run, payload=b"2")], NOW) == [True]
+        assert await store.add_runs([other, a_run(2, unique_key="k")]) == [False, False]
 
     @pytest.mark.parametrize("moved", ["claimed", "token", "gone"])
     async def test_one_that_has_moved_on_stays(self, store: Store, moved: str) -> None:

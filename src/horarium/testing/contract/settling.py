@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from horarium.clock import DAY, HOUR, INSTANT_MAX, SECOND, to_micros
 from horarium.model import Disposition, Event, Plan, State, lasting
+from horarium.model.records import Record
 from horarium.ports import Beat, Pulse, Store
 from horarium.testing.contract.base import StoreUnderTest, ids, run_of, take, take_one
 from horarium.testing.values import NOW, QUEUE, a_change, a_job, a_run, completed
@@ -16,6 +17,7 @@ from horarium.testing.values import NOW, QUEUE, a_change, a_job, a_run, complete
 LEASE = 30 * SECOND
 MANY = 60
 """Enough for their ids to be encoded and decoded together."""
+MANY_LONG = 128
 
 
 class SettlingContract(StoreUnderTest):
@@ -166,6 +168,17 @@ class SettlingContract(StoreUnderTest):
         stopped = a_change(cancelling.run, state=State.CANCELLED, finished_at=NOW, lease_expires_at=None)
         assert await store.settle_runs([cancelling, completed(claimed), stopped], NOW) == [True, False, True]
         assert await run_of(store, claimed) == stopped.run
+
+    @pytest.mark.parametrize("along", [(), (Record(name="audit/1", body=b""),)])
+    async def test_many_long_histories_are_written_at_once(self, store: Store, along: tuple[Record, ...]) -> None:
+        """Of runs that failed again and again, each time with the longest error."""
+        await store.add_runs([a_run(n) for n in range(MANY_LONG)])
+        ends = [
+            a_change(run, state=State.FAILED, finished_at=NOW, history=(Event(NOW + n, run.state, "e" * 4_000),) * 40)
+            for n, run in enumerate((await take(store)).runs)
+        ]
+        assert await store.settle_runs([replace(end, records=along) for end in ends], NOW) == [True] * MANY_LONG
+        assert await run_of(store, ends[-1].run) == ends[-1].run
 
     async def test_an_empty_batch_of_changes_is_answered(self, store: Store) -> None:
         assert await store.settle_runs([], NOW) == []

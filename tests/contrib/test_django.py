@@ -55,6 +55,28 @@ scheduler.close()
 assert all(each.closed for each in closed)
 print("done")
 """
+TESTED = """
+from django.core.management import call_command
+from django.db import connection
+from django.test.utils import setup_databases, setup_test_environment, teardown_databases
+from horarium.contrib.django import scheduler
+def runs():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT to_regclass('horarium.runs')")
+        return cursor.fetchone()[0] and (cursor.execute("SELECT count(*) FROM horarium.runs"), cursor.fetchone()[0])[1]
+assert runs() is None
+setup_test_environment()
+made = setup_databases(verbosity=0, interactive=False)
+assert connection.settings_dict["NAME"].startswith("test_") and runs() == 0
+scheduler.add_handler("work", print)
+scheduler.enqueue("work")
+assert runs() == 0
+teardown_databases(made, verbosity=0)
+assert runs() is None, "the live database is as it was"
+call_command("migrate", verbosity=0)
+assert runs() == 0
+print("done")
+"""
 WRONG = """
 import django, sys
 from django.conf import settings
@@ -62,6 +84,45 @@ settings.configure(INSTALLED_APPS=["horarium.contrib.django"], HORARIUM=eval(sys
                    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "x"}})
 django.setup()
 from horarium.contrib.django import scheduler
+"""
+
+
+ADMIN = """
+import sys
+import django
+from django.conf import settings
+apps = ["auth", "contenttypes", "sessions", "messages"]
+settings.configure(
+    INSTALLED_APPS=["django.contrib.admin", *(f"django.contrib.{app}" for app in apps), "horarium.contrib.django"],
+    MIDDLEWARE=["django.contrib.sessions.middleware.SessionMiddleware",
+                "django.contrib.auth.middleware.AuthenticationMiddleware",
+                "django.contrib.messages.middleware.MessageMiddleware"],
+    TEMPLATES=[{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True, "OPTIONS": {
+        "context_processors": ["django.template.context_processors.request",
+                               "django.contrib.auth.context_processors.auth",
+                               "django.contrib.messages.context_processors.messages"]}}],
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "db.sqlite3"}}, ROOT_URLCONF="__main__",
+    SECRET_KEY="x", ALLOWED_HOSTS=["*"], HORARIUM={"STORE": "memory://", "DASHBOARD": sys.argv[1]})
+django.setup()
+from django.contrib import admin
+from django.contrib.auth.models import Permission, User
+from django.core.management import call_command
+from django.test import Client
+from django.urls import path
+urlpatterns = [path("admin/", admin.site.urls)]
+call_command("migrate", verbosity=0)
+call_command("makemigrations", check=True, dry_run=True, verbosity=0)
+call_command("check", fail_level="WARNING")
+chief, clerk = User.objects.create_superuser("chief"), User.objects.create_user("clerk", is_staff=True)
+seen = []
+for user in (chief, clerk):
+    client = Client()
+    client.force_login(user)
+    link = "/admin/horarium/dashboard/"
+    seen.append((link in client.get("/admin/").content.decode(), client.get(link).get("Location")))
+clerk.user_permissions.add(Permission.objects.get(codename="view_dashboard"))
+client.force_login(User.objects.get(username="clerk"))
+print(*seen, client.get(link).get("Location"))
 """
 
 
@@ -75,6 +136,21 @@ def python(program: str, argument: str, folder: Path) -> subprocess.CompletedPro
 def test_runs_are_part_of_the_transactions_of_the_project(postgres_server: Postgres, tmp_path: Path) -> None:
     done = python(PROGRAM, new_database(postgres_server), tmp_path)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+def test_migrating_makes_the_schema_in_the_database_of_the_tests_too(postgres_server: Postgres, tmp_path: Path) -> None:
+    program = PROGRAM.partition("from django.db import connection")[0] + TESTED
+    done = python(program, new_database(postgres_server), tmp_path)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+def test_the_admin_leads_those_to_the_dashboard_who_may_view_it(tmp_path: Path) -> None:
+    done = python(ADMIN, "https://jobs.example.com/", tmp_path)
+    there = "https://jobs.example.com/"
+    assert done.stdout.splitlines()[-1:] == [f"(True, '{there}') (False, None) {there}"], done.stderr
+    (tmp_path / "db.sqlite3").unlink()
+    done = python(ADMIN, "", tmp_path)
+    assert done.stdout.splitlines()[-1:] == ["(False, None) (False, None) None"], done.stderr
 
 
 @pytest.mark.parametrize(

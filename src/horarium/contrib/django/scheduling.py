@@ -21,7 +21,7 @@ from horarium.testing.swapping import in_memory
 
 T = TypeVar("T")
 
-KNOWN = {"STORE", "DATABASE", "NAMESPACE", "PROGRAM", "OPTIONS"}
+KNOWN = {"STORE", "DATABASE", "NAMESPACE", "PROGRAM", "OPTIONS", "DASHBOARD"}
 EXAMPLE = 'HORARIUM = {"STORE": "sqlite:///horarium.db"}, or {"DATABASE": "default"} for a PostgreSQL of DATABASES'
 
 
@@ -73,7 +73,7 @@ def make_scheduler() -> DjangoScheduler:
         raise ImproperlyConfigured(f"HORARIUM: give one of STORE and DATABASE, such as {EXAMPLE}")
     alias = given.get("DATABASE")
     scheduler = DjangoScheduler(
-        given["STORE"] if alias is None else _url(alias),
+        given["STORE"] if alias is None else database_url(alias, settings.DATABASES.get(alias, {})),
         namespace=given.get("NAMESPACE", "default"),
         program=given.get("PROGRAM"),
         **given.get("OPTIONS", {}),
@@ -83,8 +83,8 @@ def make_scheduler() -> DjangoScheduler:
     return scheduler
 
 
-def _url(alias: str) -> str:
-    database: Mapping[str, Any] = settings.DATABASES.get(alias, {})
+def database_url(alias: str, database: Mapping[str, Any]) -> str:
+    """The URL of a store in this database, given as in DATABASES. Raises ImproperlyConfigured."""
     if not str(database.get("ENGINE", "")).endswith("postgresql"):
         raise ImproperlyConfigured(f"HORARIUM: DATABASE {alias!r} is no PostgreSQL of DATABASES; give {EXAMPLE}")
     user, password = quote(database.get("USER") or "", safe=""), quote(database.get("PASSWORD") or "", safe="")

@@ -13,10 +13,12 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from horarium.errors import InvalidJob
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 Function = Callable[..., Any]
 

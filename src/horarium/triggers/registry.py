@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Protocol, cast
 
 from horarium.errors import InvalidTrigger
@@ -105,5 +104,7 @@ def _load(name: str) -> Readable:
 
 @lru_cache(maxsize=64)
 def _load_foreign(name: str) -> Readable | None:
+    from importlib.metadata import entry_points
+
     found = next(iter(entry_points(group=GROUP, name=name)), None)
     return None if found is None else cast(Readable, found.load())

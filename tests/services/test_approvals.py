@@ -140,6 +140,7 @@ async def test_where_no_worker_serves_the_queue_the_time_is_over_too(setting: Se
     setting.clock.advance(600)
     await services[0].step(setting.now)
     assert (await the_run(setting)).history == run.history, "a worker would claim it now"
+    assert await services[0].step(setting.now) == setting.now + CLAIMED_WITHIN
     setting.clock.advance(CLAIMED_WITHIN / SECOND)
     await asyncio.gather(*(service.step(setting.now) for service in services))
     after = await the_run(setting)

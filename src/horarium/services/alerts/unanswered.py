@@ -17,7 +17,8 @@ from horarium.rules.approving import expired, is_waiting
 from horarium.rules.asking import OPEN, question_of
 from horarium.services.loop.service import Service, Wake
 
-LOOK_EVERY = 10 * SECOND
+LOOK_EVERY = 60 * SECOND
+"""How often new questions are looked for; the end of one that is known is waited for."""
 CLAIMED_WITHIN = 2 * SECOND
 """So long after the time for a decision is over a worker of its queue, if there is one, has claimed the run."""
 
@@ -36,11 +37,13 @@ class Unanswered(Service):
 
     async def step(self, now: Instant) -> Instant | None:
         page = await self._store.list_records(RecordFilter(OPEN), self._after, PAGE_MAX)
-        over = [record for record in page.items if question_of(record).expires_at + CLAIMED_WITHIN <= now]
+        ends = {record.name: question_of(record).expires_at + CLAIMED_WITHIN for record in page.items}
+        over = [record for record in page.items if ends[record.name] <= now]
         if over:
             await self._look(over, now)
         self._after = page.next_after if len(over) == len(page.items) else None
-        return now + LOOK_EVERY if self._after is None else now
+        later = [end for end in ends.values() if end > now]
+        return min([*later, now + LOOK_EVERY]) if self._after is None else now
 
     async def _look(self, records: Sequence[Record], now: Instant) -> None:
         runs = await self._store.get_runs([question_of(record).run_id for record in records])

@@ -14,8 +14,8 @@ import psycopg
 import pytest
 import pytest_asyncio
 import sqlalchemy
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
 from horarium import NotFound, Scheduler, SyncScheduler
@@ -200,7 +200,16 @@ def by_session(url: str) -> Iterator[Any]:
         yield session
 
 
-SYNC = [by_plain_psycopg, by_connection, by_session]
+@contextmanager
+def by_scoped_session(url: str) -> Iterator[Any]:
+    engine = sqlalchemy.create_engine(url.replace("postgresql:", "postgresql+psycopg:"), poolclass=NullPool)
+    sessions = scoped_session(sessionmaker(engine))
+    with sessions.begin():
+        yield sessions
+    sessions.remove()
+
+
+SYNC = [by_plain_psycopg, by_connection, by_session, by_scoped_session]
 
 
 @pytest.mark.parametrize("opened", SYNC, ids=lambda opened: opened.__name__)
@@ -239,7 +248,23 @@ async def test_sessions_and_connections_of_sqlalchemy_carry_runs(url: str, drive
         assert [(await scheduler.get_run(run.id)).state for run in (first, second)] == ["pending", "pending"]
         with pytest.raises(NotFound):
             await scheduler.get_run(third.id)
+        scoped = async_scoped_session(async_sessionmaker(engine), scopefunc=asyncio.current_task)
+        fourth = await scheduler.enqueue("report", {"n": 4}, connection=scoped)
+        with pytest.raises(NotFound):
+            await scheduler.get_run(fourth.id)
+        await scoped.commit()
+        assert (await scheduler.get_run(fourth.id)).payload == b'{"n":4}'
+        await scoped.remove()
     await engine.dispose()
+
+
+async def test_a_scoped_session_is_that_of_the_thread_that_asks(url: str) -> None:
+    async with Scheduler(url) as scheduler:
+        with by_scoped_session(url) as sessions:
+            run = await scheduler.enqueue("report", connection=sessions)
+            with pytest.raises(NotFound):
+                await scheduler.get_run(run.id)
+        assert (await scheduler.get_run(run.id)).state == "pending"
 
 
 async def test_what_can_not_carry_runs_is_refused(url: str, store: PostgresStore) -> None:

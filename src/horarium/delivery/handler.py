@@ -223,15 +223,10 @@ class HandlerDelivery:
     async def _call(self, handler: Handler, context: RunContext, thread: InThread | None) -> Outcome:
         if thread is not None:
             return await self._in_thread(handler, context, thread)
-        answer: Any = None
-        try:
-            with handler.rules.inside(context):
-                answer = await handler.call(context)
-            return _returned(context, answer)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
-            return _failed_here(error, handler, context)
+        answer: Any = None  # a context may keep an error to itself
+        with handler.rules.inside(context):
+            answer = await handler.call(context)
+        return _returned(context, answer)
 
     async def _surrounded(self, handler: Handler, context: RunContext, thread: InThread | None) -> Outcome:
         """Within its contexts, which see the handler's error. One that keeps the error to itself has mended it."""
@@ -241,12 +236,12 @@ class HandlerDelivery:
                 for around in handler.rules.arounds:
                     await stack.enter_async_context(around(context))
                 outcome = await self._call(handler, context, thread)
-                if context._error is not None:
+                if context._error is not None:  # of a thread, which has judged it
                     raise context._error
-        except asyncio.CancelledError:
-            raise
         except BaseException as error:
-            return outcome if error is context._error else _failed_here(error, handler, context)
+            if error is not context._error:
+                raise
+            return outcome
         return _NO_RESULT if context._error is not None else outcome
 
     async def _in_thread(self, handler: Handler, context: RunContext, thread: InThread) -> Outcome:
@@ -261,7 +256,7 @@ class HandlerDelivery:
             if ending is not None:
                 ending.cancel()
         thread.close()
-        return answer if isinstance(answer, Outcome) else await _awaited(handler, context, answer)
+        return answer if isinstance(answer, Outcome) else _returned(context, await answer)
 
     async def _stop(self, call: Call[Any], thread: InThread, context: RunContext) -> Any:
         """Ask the thread to stop, and wait for it a little. Raises CancelledError if it goes on."""
@@ -301,15 +296,6 @@ def _perform(handler: Handler, context: RunContext) -> Outcome | Awaitable[Any]:
         return answer if inspect.isawaitable(answer) else _returned(context, answer)
     except BaseException as error:
         return _failed(error, handler, context)
-
-
-async def _awaited(handler: Handler, context: RunContext, answer: Awaitable[Any]) -> Outcome:
-    try:
-        return _returned(context, await answer)
-    except asyncio.CancelledError:
-        raise
-    except BaseException as error:
-        return _failed_here(error, handler, context)
 
 
 _NO_RESULT = Succeeded()

@@ -354,10 +354,11 @@ class SyncScheduler:
 
 
 def _of_this_thread(connection: Any) -> Any:
-    """Django's `connection` stands for another one in each thread: the one of the caller. Others as they are."""
+    """Django's `connection`, and a scoped session of SQLAlchemy, stand for another one in each thread: the one of the
+    caller. Others as they are."""
     if hasattr(connection, "inc_thread_sharing"):
         return getattr(connection.cursor, "__self__", connection)
-    return connection
+    return connection.registry() if callable(getattr(connection, "registry", None)) else connection
 
 
 def _refuse_own(loop: asyncio.AbstractEventLoop) -> None:

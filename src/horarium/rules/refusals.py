@@ -8,7 +8,8 @@ from horarium.model import EventKind, Run
 
 REFUSALS_SECONDS = 600
 """For how long workers may refuse a run before it fails."""
-PAUSE_SECONDS_MAX = 30.0
+PAUSE_SECONDS_MAX = 10.0
+"""For as long as this a run may wait beside a worker that knows the argument."""
 
 
 def refused_seconds(run: Run, now: Instant) -> float | None:

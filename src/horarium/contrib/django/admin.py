@@ -16,19 +16,19 @@ class DashboardAdmin(admin.ModelAdmin):
     """Its list is the dashboard itself, elsewhere."""
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Whoever has the permission, once there is an address."""
+        """With the permission, once there is an address."""
         return bool(_address()) and super().has_view_permission(request, obj)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Nobody."""
+        """It can only be viewed."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody."""
+        """It can only be viewed."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody."""
+        """It can only be viewed."""
         return False
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponseRedirect:

@@ -40,7 +40,10 @@ def _refused(kind: str) -> InvalidRequest:
 
 
 async def _by_sqlalchemy(connection: Any, statement: Statement) -> Any:
-    """Of a session, the connection of its transaction, which it begins if need be."""
+    """Of a session, the connection of its transaction, which it begins if need be. A scoped one stands for another one
+    in each thread or task: that of the caller."""
+    if callable(getattr(connection, "registry", None)):
+        connection = connection.registry()
     if hasattr(connection, "sync_session"):
         connection = await connection.connection()
     elif not hasattr(connection, "exec_driver_sql"):

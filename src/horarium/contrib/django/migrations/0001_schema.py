@@ -1,5 +1,5 @@
-"""The schema of the store, where that is in a database of the project: also in the database that its tests make. What
-a later version of Horarium changes in it is made by whoever opens the store first."""
+"""The schema of the store, where that is in a database of the project: also in the database that its tests make. The
+changes of later versions of Horarium are made when the store is opened."""
 
 from __future__ import annotations
 

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
+from horarium.clock import SECOND
+from horarium.model import Plan
+from horarium.testing.values import NOW
 from tests.api.conftest import Api, a_definition
 
 
@@ -68,3 +73,28 @@ async def test_by_hand_it_is_201_and_the_run_says_that_it_waits() -> None:
         last: dict[str, Any] = reply.json["history"][-1]
         assert last["message"].startswith("waits until it is lifted"), last
         assert last["message"].endswith("new disks"), last
+
+
+async def test_what_comes_next_says_that_it_is_held_and_what_becomes_of_it() -> None:
+    api = Api()
+    await api.post("/jobs", a_definition("daily", trigger={"type": "cron", "expression": "0 12 * * *"}))
+    plain = (await api.get("/upcoming")).json["items"]
+    assert [("held" in each, each["fire_at"]) for each in plain] == [(False, "2027-01-15T12:00:00Z")]
+    hold = {"scope": {"job": "daily"}, "reason": "moving", "until": "2027-01-15T20:00:00Z", "missed": "skip"}
+    made = (await api.post("/holds", hold)).json
+    today, tomorrow = (await api.get("/upcoming?until=2027-01-17T00:00:00Z")).json["items"]
+    assert today["held"] == {"id": made["id"], "until": hold["until"], "reason": "moving", "missed": "skip"}
+    assert "held" not in tomorrow
+    await api.send("PATCH", f"/holds/{made['id']}", {"until": None})
+    assert [each["held"]["until"] for each in (await api.get("/upcoming")).json["items"]] == [None]
+
+
+async def test_what_comes_next_of_a_fixed_delay_is_as_its_job_says() -> None:
+    api = Api()
+    await api.post("/jobs", a_definition("delay", trigger={"type": "interval", "every_seconds": 600, "from": "end"}))
+    job = await api.operations.jobs.get_job("delay")
+    shifted = replace(job, next_fire_at=(job.next_fire_at or 0) + 7 * SECOND)
+    assert await api.store.commit_plans([Plan(shifted)], NOW) == [True]
+    coming = (await api.get("/upcoming?limit=2")).json["items"]
+    assert [each["fire_at"] for each in coming] == (await api.get("/jobs/delay/fires?count=2")).json["fires"]
+    assert coming[0]["fire_at"] == (await api.get("/jobs/delay")).json["next_fire_at"]

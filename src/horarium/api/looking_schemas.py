@@ -9,11 +9,16 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from horarium.api.limits import STREAM_CHARS_MAX
 from horarium.api.schemas import Cursor, PageQuery, Since, Token, Until
+from horarium.clock import to_datetime
 from horarium.model import Disposition
+from horarium.model.holds import HeldMissed
+from horarium.operations.looking.upcoming import Ahead
 from horarium.operations.runs.logs import LINES_MAX
 from horarium.operations.runs.logs import WAIT_SECONDS_MAX as LOG_WAIT_SECONDS_MAX
 from horarium.operations.runs.waiting import RUN_WAIT_SECONDS_MAX
+from horarium.rules.holds import FOREVER, InForce
 from horarium.wire.definitions import Moment
+from horarium.wire.overrides import OverrideView, override_view
 from horarium.wire.views import RunView
 
 Stream = Annotated[
@@ -119,3 +124,43 @@ class PingQuery(Struct):
     """`rid`: which execution a ping is about, where several may be under way at one time."""
 
     rid: Annotated[str, Meta(max_length=64, pattern=r"^[A-Za-z0-9-]*(?!\n)$", description="A UUID.")] = ""
+
+
+class HeldView(Struct):
+    """The hold over a fire time, until then (null: until it is lifted), and what becomes of it afterwards."""
+
+    id: str
+    until: datetime | None
+    reason: str
+    missed: HeldMissed
+
+
+class AheadView(Struct):
+    """One instant ahead at which a job runs. `override`: by which a fire time was moved there; `held`: the hold that
+    keeps it from its begin."""
+
+    job: str
+    fire_at: datetime
+    override: OverrideView | UnsetType = UNSET
+    held: HeldView | UnsetType = UNSET
+
+
+class UpcomingView(Struct):
+    """Fire times of all jobs, earliest first. `truncated`: there are more in the span."""
+
+    items: list[AheadView]
+    truncated: bool
+
+
+def ahead_view(ahead: Ahead) -> AheadView:
+    return AheadView(
+        ahead.job,
+        to_datetime(ahead.fire_at),
+        UNSET if ahead.moved is None else override_view(ahead.moved),
+        UNSET if ahead.held is None else _held_view(ahead.held),
+    )
+
+
+def _held_view(held: InForce) -> HeldView:
+    end = held.stretch.ends_at
+    return HeldView(held.hold.id, None if end >= FOREVER else to_datetime(end), held.hold.reason, held.hold.missed)

@@ -352,21 +352,6 @@ class Imported(Struct, omit_defaults=True):
     warning: str | UnsetType = UNSET
 
 
-class AheadView(Struct):
-    """One instant ahead at which a job runs. `override`: by which a fire time was moved there."""
-
-    job: str
-    fire_at: datetime
-    override: OverrideView | UnsetType = UNSET
-
-
-class UpcomingView(Struct):
-    """Fire times of all jobs, earliest first. `truncated`: there are more in the span."""
-
-    items: list[AheadView]
-    truncated: bool
-
-
 class AddedRun(Struct, omit_defaults=True):
     """The outcome of one run of a batch: its id, or that of the run that holds its key; or why it was not added."""
 

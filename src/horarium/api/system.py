@@ -6,18 +6,16 @@ import re
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from msgspec import UNSET
-
 from horarium.access.roles import LOCAL, NO_LABELS, Scope
 from horarium.api.answers import Ready
 from horarium.api.endpoints import Answer, Call, Endpoint, answer
 from horarium.api.events import EVENT_STREAM, event_stream
+from horarium.api.looking_schemas import UpcomingView, ahead_view
 from horarium.api.problems import Fault, InvalidContent
 from horarium.api.reading import read_cursor, write_cursor
 from horarium.api.routing import AnyRequest
 from horarium.api.runs import bounded_instant
 from horarium.api.schemas import (
-    AheadView,
     Alive,
     NodePage,
     PageQuery,
@@ -25,9 +23,8 @@ from horarium.api.schemas import (
     Readiness,
     StatsView,
     UpcomingQuery,
-    UpcomingView,
 )
-from horarium.clock import DAY, Instant, to_datetime
+from horarium.clock import DAY, Instant
 from horarium.errors import Outage
 from horarium.operations.facade import Operations
 from horarium.operations.looking.upcoming import upcoming
@@ -35,7 +32,6 @@ from horarium.ports import BATCH_MAX, JobFilter, Stats
 from horarium.services.polling.claims import Claims
 from horarium.services.polling.news import News
 from horarium.siblings import Siblings
-from horarium.wire.overrides import override_view
 from horarium.wire.views import moment, node_view
 
 METRICS = "metrics"
@@ -115,12 +111,9 @@ class System:
         until = since + DAY if until is None else until
         if until < since:
             raise InvalidContent([Fault("until", "must not be earlier than since")])
-        found = await upcoming(self._operations.store, since, until, query.limit)
-        items = [
-            AheadView(one.job, to_datetime(one.fire_at), UNSET if one.moved is None else override_view(one.moved))
-            for one in found.items
-        ]
-        return answer(UpcomingView(items, found.truncated))
+        holds = await self._operations.reconciler.holding.look()
+        found = await upcoming(self._operations.store, since, until, query.limit, holds=holds)
+        return answer(UpcomingView([ahead_view(one) for one in found.items], found.truncated))
 
     async def events(self, call: Call) -> Answer:
         return event_stream(call.request, self._news, call.principal)

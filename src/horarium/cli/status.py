@@ -12,6 +12,7 @@ import click
 from horarium.cli.output import Column, cell, print_json, print_table, say
 from horarium.cli.shell import FAILED, Server, on_server
 from horarium.cli.times import relative
+from horarium.cli.upcoming import held_words
 from horarium.clock import SystemClock, to_datetime
 from horarium.errors import Forbidden
 
@@ -27,7 +28,7 @@ FAILED_COLUMNS = (
     Column("error"),
 )  # fmt: skip
 FAULT_COLUMNS = (Column("cause", whole=True), Column("since", when=True), Column("what"))
-NEXT_COLUMNS = (Column("fires", when=True), Column("job", whole=True))
+NEXT_COLUMNS = (Column("fires", when=True), Column("job", whole=True), Column("held"))
 NODE_COLUMNS = (
     Column("node", whole=True), Column("state"), Column("roles"), Column("version"), Column("seen", when=True),
 )  # fmt: skip
@@ -113,7 +114,7 @@ def _faults(faults: list[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
 
 def _next(upcoming: list[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
     for fire in upcoming:
-        yield datetime.fromisoformat(fire["fire_at"]), fire["job"]
+        yield datetime.fromisoformat(fire["fire_at"]), fire["job"], held_words(fire)
 
 
 def _nodes(nodes: list[Any], now: datetime) -> Iterator[tuple[Any, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 import click
 
@@ -11,7 +12,7 @@ from horarium.cli.output import Column, print_json, print_table, say
 from horarium.cli.shell import Server, on_server
 from horarium.clock import SystemClock, to_datetime
 
-COLUMNS = (Column("fire_at", when=True, title="fires"), Column("job", whole=True))
+COLUMNS = (Column("fire_at", when=True, title="fires"), Column("job", whole=True), Column("held"))
 LIMIT_MAX = 1_000
 
 
@@ -36,7 +37,16 @@ def upcoming(server: Server, since: str | None, until: str | None, limit: int) -
     if server.as_json:
         print_json(found)
         return
-    rows = ((datetime.fromisoformat(each["fire_at"]), each["job"]) for each in found["items"])
+    rows = ((datetime.fromisoformat(each["fire_at"]), each["job"], held_words(each)) for each in found["items"])
     print_table(COLUMNS, rows, "Nothing fires in that time.")
     if found["truncated"]:
         say("There are more; see --limit and --until.", err=True)
+
+
+def held_words(fire: dict[str, Any]) -> str:
+    """The hold over a fire time, and what becomes of it."""
+    if (held := fire.get("held")) is None:
+        return ""
+    until = "until it is lifted" if held["until"] is None else f"until {held['until']}"
+    skipped = ", then skipped" if held["missed"] == "skip" else ""
+    return f"{until}{skipped}: {held['reason']}"

@@ -6,6 +6,7 @@ those of the first `limit` jobs, and no more of them are looked at, however many
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from msgspec import Struct
@@ -13,11 +14,15 @@ from msgspec import Struct
 from horarium.clock import DAY, Instant
 from horarium.errors import TooExpensive
 from horarium.model import Job, State
+from horarium.model.holds import Hold
 from horarium.model.overrides import Override
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.bounds.listing import Slices
 from horarium.ports import PAGE_MAX, RunFilter, Store
+from horarium.rules.compiled import after_end
+from horarium.rules.holds import InForce, hold_at
 from horarium.rules.overridden import moved_to, moves
+from horarium.rules.planning import job_fires
 from horarium.rules.windows import fires_in_window
 from horarium.triggers.budget import FIRE_STEPS, is_spent, limited
 
@@ -32,11 +37,12 @@ Fire = tuple[Instant, str]
 
 
 class Ahead(Struct, frozen=True, order=True):
-    """One instant ahead at which a job runs: a fire time, or where one was moved to."""
+    """One instant ahead at which a job runs: a fire time, or where one was moved to. `held`: the hold over it."""
 
     fire_at: Instant
     job: str
     moved: Override | None = None
+    held: InForce | None = None
 
 
 class Upcoming(Struct, frozen=True):
@@ -55,11 +61,12 @@ async def upcoming(
     limit: int,
     per_job: int | None = None,
     jobs_max: int = UPCOMING_MAX,
+    holds: Sequence[Hold] = (),
 ) -> Upcoming:
     """Fire times in [since, until), the earliest first, at most `limit`: of runs that are planned already, and of rules
     beyond them. `per_job`: jobs with more fire times than this are named, not listed. `jobs_max`: how many jobs are
-    looked at. Rules that take too long to evaluate are left out; a
-    span is cut off after SPAN_MAX, and the look after FIRES_LOOKED_AT fire times or the steps that its caller has."""
+    looked at. `holds`: those that are named beside them. Rules that take too long to evaluate are left out; a span is
+    cut off after SPAN_MAX, and the look after FIRES_LOOKED_AT fire times or the steps that its caller has."""
     whole, until = until <= since + SPAN_MAX, min(until, since + SPAN_MAX)
     limit = min(limit, UPCOMING_MAX)
     jobs_max = min(jobs_max, limit)
@@ -89,11 +96,13 @@ async def upcoming(
             found += (fire for fire in fires if fire not in planned)
             found.sort()
             del found[limit + 1 :]
-    named = {job.name: job for job in jobs if job.overrides}
-    items = tuple(
-        Ahead(fire, name, moved_to(named[name], fire) if name in named else None) for fire, name in found[:limit]
-    )
+    named = {job.name: job for job in jobs if job.overrides or holds}
+    items = tuple(_ahead(fire, name, named.get(name), holds) for fire, name in found[:limit])
     return Upcoming(items, len(found) > limit or more, tuple(crowded))
+
+
+def _ahead(fire: Instant, name: str, job: Job | None, holds: Sequence[Hold]) -> Ahead:
+    return Ahead(fire, name) if job is None else Ahead(fire, name, moved_to(job, fire), hold_at(holds, job, fire))
 
 
 async def _planned(store: Store, since: Instant, until: Instant, limit: int) -> list[Fire]:
@@ -104,6 +113,8 @@ async def _planned(store: Store, since: Instant, until: Instant, limit: int) -> 
 
 
 def _fires(job: Job, since: Instant, until: Instant, count: int) -> list[Fire]:
+    if after_end(job) is not None:
+        return [(fire, job.name) for fire in job_fires(job, since - 1, count) if fire < until]
     found = [(to, job.name) for to in moves(job, since - 1, until - 1)]
     after = max(job.planned_until, since - 1)
     left = count if job.fires_max is None else min(count, job.fires_max - job.fires_count)

@@ -92,7 +92,7 @@ async def test_a_warning_names_the_queue_and_is_repeated_every_ten_minutes(
         await service.step(setting.now)
         lines.append(len(caplog.messages))
         setting.clock.advance(30)
-    assert caplog.messages[0] == "no worker serves the queue handler/report: 1 runs are due, the oldest since 90 s"
+    assert caplog.messages[0] == "no worker serves the queue handler/report: 1 run is due, the oldest since 90 s"
     assert lines.count(0) == 3
     assert lines[-1] == 3
 

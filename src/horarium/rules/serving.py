@@ -93,3 +93,8 @@ def missed(run: Run, job: Job, served_at: Instant, now: Instant) -> Run:
     waiting = replace(run, state=State.PENDING, attempt=0, started_at=None, worker=None)
     ended = terminate(waiting, retention_of_job(job), now, why)
     return replace(ended, state=State.SKIPPED, disposition=Disposition.MISSED, error=why)
+
+
+def unserved_words(queue: str, due: int) -> str:
+    """The trouble in words."""
+    return f"no worker serves the queue {queue}: {'1 run is' if due == 1 else f'{due:,} runs are'} due"

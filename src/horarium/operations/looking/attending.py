@@ -28,6 +28,7 @@ from horarium.ports import PAGE_MAX, QueueStats, RunFilter, Stats
 from horarium.rules.calendars import ENDS_SOON, ends_soon
 from horarium.rules.error_lines import error_line, error_sort
 from horarium.rules.holds import InForce, end_words, hold_on, in_force, scope_words
+from horarium.rules.serving import unserved_words
 from horarium.triggers.business_days import day_of
 
 PENDING_STATES = frozenset({State.PENDING})
@@ -200,7 +201,7 @@ def _told(found: Faults, now: Instant) -> Iterator[tuple[Cause, str]]:
     for held in found.held:
         yield of_held(held), _words_of_hold(held)
     for queue in found.unserved:
-        yield of_unserved(queue, now), f"no worker serves the queue {queue.queue}: {queue.due:,} runs are due"
+        yield of_unserved(queue, now), unserved_words(queue.queue, queue.due)
     alone = {queue.queue for queue in found.unserved}
     for name, run in found.late.items():
         if run.queue not in alone:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from horarium.clock import MINUTE, SECOND, Instant
 from horarium.ports import QueueStats, Stats, Topic
+from horarium.rules.serving import unserved_words
 from horarium.services.loop.service import Service, Wake
 
 LOOK_EVERY = 30 * SECOND
@@ -56,6 +57,6 @@ class Serving(Service):
         self._said[queue.queue] = now
         age = (now - queue.oldest_due_at) // SECOND
         log.warning(
-            "no worker serves the queue %s: %d runs are due, the oldest since %d s",
-            queue.queue, queue.due, age, extra={"queue": queue.queue, "due": queue.due, "oldest_due_seconds": age},
+            "%s, the oldest since %d s",
+            unserved_words(queue.queue, queue.due), age, extra={"queue": queue.queue, "due": queue.due, "oldest_due_seconds": age},
         )  # fmt: skip

@@ -20,7 +20,7 @@ from horarium.operations.settling.absences import PREFIX, absence_of, put, worke
 from horarium.operations.writing.signalling import announce_runs
 from horarium.ports import PAGE_MAX, QueueStats, Signal, Stats, Store, Topic
 from horarium.rules.following import notify_run
-from horarium.rules.serving import UNSERVED_AFTER, Absence
+from horarium.rules.serving import UNSERVED_AFTER, Absence, unserved_words
 from horarium.services.loop.beat import BEAT_EVERY
 from horarium.services.loop.service import Service, Wake
 
@@ -145,4 +145,4 @@ def _told(event: str, message: str, now: Instant) -> Told:
 
 def _words(queue: QueueStats, now: Instant) -> str:
     since = "" if queue.oldest_due_at is None else f", the oldest since {(now - queue.oldest_due_at) // SECOND} s"
-    return f"no worker serves the queue {queue.queue}: {queue.due} runs are due{since}"
+    return unserved_words(queue.queue, queue.due) + since

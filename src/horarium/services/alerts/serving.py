@@ -58,5 +58,7 @@ class Serving(Service):
         age = (now - queue.oldest_due_at) // SECOND
         log.warning(
             "%s, the oldest since %d s",
-            unserved_words(queue.queue, queue.due), age, extra={"queue": queue.queue, "due": queue.due, "oldest_due_seconds": age},
-        )  # fmt: skip
+            unserved_words(queue.queue, queue.due),
+            age,
+            extra={"queue": queue.queue, "due": queue.due, "oldest_due_seconds": age},
+        )

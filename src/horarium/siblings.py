@@ -6,11 +6,11 @@ server, since the next request may reach another process: figures, failed sign-i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-Hear = Callable[[bytes], bytes]
-"""Takes a question, gives the answer."""
+Hear = Callable[[bytes], bytes | Awaitable[bytes]]
+"""Takes a question, gives the answer, at once or later."""
 
 
 class Siblings(Protocol):

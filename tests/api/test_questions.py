@@ -12,8 +12,11 @@ from horarium.api import questions
 from horarium.api.problems import ClientGone, Overloaded
 from horarium.api.questions import AT_ONCE, CALLER_AT_ONCE, CALLER_WAITING_MAX, WAITING_MAX, Questions
 from horarium.clock import SECOND, to_datetime
+from horarium.model import State
+from horarium.operations.bounds import listing
 from horarium.operations.looking import upcoming
-from horarium.testing.values import NOW
+from horarium.services.metrics.ends import ends_of
+from horarium.testing.values import NOW, a_job, a_run
 
 from .conftest import Api
 
@@ -157,3 +160,41 @@ async def test_a_preview_looks_at_a_bounded_number_of_fire_times(api: Api, monke
     reply = (await api.get(f"/upcoming?since={to_datetime(NOW + SECOND):%Y-%m-%dT%H:%M:%SZ}&limit=1000")).json
     assert len(reply["items"]) == 1000
     assert looked < 15_000  # of 900,000 that lie in the span of the first thousand seconds
+
+
+@pytest.mark.parametrize(
+    ("path", "steps"),
+    [("//metrics", 500), ("//jobs", 20), ("//timeline", 200), ("/upcoming?limit=1000", 200)],
+)
+async def test_others_have_their_turn_while_a_long_answer_is_made(
+    path: str, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = Api(pages=True)
+    names = [f"job-{number:03}" for number in range(500)]
+    await api.store.add_jobs([a_job(name, next_fire_at=NOW + SECOND, planned_until=NOW) for name in names])
+    ended: dict[str, Any] = {
+        "state": State.COMPLETED,
+        "started_at": NOW - 2 * SECOND,
+        "finished_at": NOW - SECOND,
+        "attempt": 1,
+    }
+    runs = [a_run(number, job=name, fire_at=NOW - 2 * SECOND, **ended) for number, name in enumerate(names)]
+    await api.store.add_runs(runs)
+    api.telemetry.jobs.ended(ends_of(runs))
+    await api.send("GET", path)  # what is loaded once
+    api.telemetry.jobs.ended(ends_of(runs))
+    monkeypatch.setattr(listing, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(listing, "REST_SECONDS", 0.0)
+    rounds, over = 0, False
+
+    async def count() -> None:
+        nonlocal rounds
+        while not over:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.ensure_future(count())
+    assert (await api.send("GET", path)).status == 200
+    over = True
+    await counting
+    assert rounds >= steps

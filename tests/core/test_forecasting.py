@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import threading
 from collections import Counter
 from typing import Any
 
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant
 from horarium.model import Job
 from horarium.model.overrides import Override
-from horarium.operations.looking.forecasting import JOBS_AT_ONCE, Forecasting
+from horarium.operations.looking.forecasting import FREED_AT_ONCE, JOBS_AT_ONCE, Forecasting, StartCounts
 from horarium.operations.settling.holding import Holding
 from horarium.operations.writing.context import Context
 from horarium.ports import JobFilter, Page
@@ -166,3 +167,36 @@ async def test_of_many_jobs_few_are_held_at_a_time_and_of_many_forecasts_one(mon
     assert [sum(bucket.total for bucket in each.buckets) for each in found] == [many] * 3
     assert most == 1
     assert max(held) <= before + JOBS_AT_ONCE
+
+
+@pytest.mark.parametrize("ends", ["answered", "given up"])
+async def test_what_a_forecast_held_is_freed_in_parts_beside_the_loop(
+    ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, clock = MemoryStore(), ManualClock(SPRING)
+    many = 2 * FREED_AT_ONCE + 1
+    await store.add_jobs([a_job(f"job-{number}", anchor_at=SPRING, planned_until=SPRING) for number in range(many)])
+    context = Context(store, clock, LocalSignal(), os.urandom)
+    forecasting = Forecasting(context, Holding(context))
+    freed, done, loop, honest = list[tuple[int, int, bool]](), asyncio.Event(), asyncio.get_running_loop(), StartCounts
+
+    class Counts(honest):  # type: ignore[misc, valid-type]
+        def let_go(self) -> None:
+            held = len(self.jobs)
+            super().let_go()
+            freed.append((held, len(self.jobs), threading.current_thread() is threading.main_thread()))
+            loop.call_soon_threadsafe(done.set)
+
+    monkeypatch.setattr("horarium.operations.looking.forecasting.StartCounts", Counts)
+    if ends == "given up":
+
+        async def never(names: object) -> dict[str, float]:
+            asking.cancel()
+            return await asyncio.Event().wait()  # type: ignore[return-value]
+
+        monkeypatch.setattr(forecasting, "_durations", never)
+    asking = asyncio.ensure_future(forecasting.forecast(SPRING, SPRING + DAY))
+    await asyncio.wait((asking,))
+    assert asking.cancelled() == (ends == "given up")
+    await done.wait()
+    assert freed == [(many, 0, False)]

@@ -85,6 +85,22 @@ async def test_all_others_answer_and_none_asks_itself() -> None:
         assert await group.families[1].ask("unknown") == [b"", b""]
 
 
+async def test_an_answer_may_take_its_time() -> None:
+    async with linked() as group:
+        asked = asyncio.Event()
+
+        async def slowly(said: bytes) -> bytes:
+            await asked.wait()
+            return said + b"!"
+
+        for family in group.families:
+            family.hear("number", slowly)
+        asking = asyncio.create_task(group.families[1].ask("number", b"#"))
+        await asyncio.sleep(0)
+        asked.set()
+        assert await asking == [b"#!", b"#!"]
+
+
 async def test_one_that_hangs_or_has_died_or_is_not_ready_is_left_out() -> None:
     async with linked(4) as group:
         for family in group.families:

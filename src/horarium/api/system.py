@@ -26,6 +26,7 @@ from horarium.api.schemas import (
 )
 from horarium.clock import DAY, Instant
 from horarium.errors import Outage
+from horarium.operations.bounds.listing import Slices
 from horarium.operations.facade import Operations
 from horarium.operations.looking.upcoming import upcoming
 from horarium.ports import BATCH_MAX, JobFilter, Stats
@@ -51,7 +52,7 @@ class Health(Protocol):
 class Telemetry(Protocol):
     """The metrics."""
 
-    def render(self, stats: Stats | None = None, now: Instant = 0) -> tuple[bytes, str]:
+    async def render_in_steps(self, stats: Stats | None = None, now: Instant = 0) -> tuple[bytes, str]:
         """The text that Prometheus scrapes, and its content type."""
 
     def refused(self, reason: str) -> None:
@@ -81,7 +82,7 @@ class System:
         self._trusted = trusted
         self._news = news
         self._siblings = siblings
-        siblings.hear(METRICS, lambda said: self._telemetry.render()[0])
+        siblings.hear(METRICS, self._metrics_of_this_process)
 
     async def nodes(self, call: Call) -> Answer:
         query: PageQuery = call.query
@@ -134,21 +135,26 @@ class System:
             stats, now = await self._operations.stats(), self._operations.clock.now()
         except Outage:
             stats, now = None, 0
-        text, media_type = self._telemetry.render(stats, now)
+        text, media_type = await self._telemetry.render_in_steps(stats, now)
         for whole in await self._siblings.ask(METRICS, text):
             text = whole
         return Ready(text, media_type=media_type)
 
     async def _metrics_of_its_jobs(self) -> Answer:
         """For a bound caller, those of the jobs that it may see."""
-        text, media_type = self._telemetry.render()
+        text, media_type = await self._telemetry.render_in_steps()
         for whole in await self._siblings.ask(METRICS, text):
             text = whole
         names = {job.name for job in (await self._operations.store.list_jobs(JobFilter(), None, BATCH_MAX)).items}
-        lines = [
-            line for line in text.decode().splitlines(keepends=True) if line.startswith("#") or _is_of(line, names)
-        ]
+        lines, slices = list[str](), Slices()
+        for line in text.decode().splitlines(keepends=True):
+            if line.startswith("#") or _is_of(line, names):
+                lines.append(line)
+            await slices.give_way()
         return Ready("".join(lines).encode(), media_type=media_type)
+
+    async def _metrics_of_this_process(self, said: bytes) -> bytes:
+        return (await self._telemetry.render_in_steps())[0]
 
     def endpoints(self) -> list[Endpoint]:
         """The route table, under /api/v1."""

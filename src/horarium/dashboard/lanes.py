@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
 from msgspec import Struct
 
@@ -15,6 +17,7 @@ THIN = 0.25
 LETTER = 0.72
 """The width of a letter, in percent of a lane on a wide screen."""
 WORST = ("fail", "late", "lost", "run", "done", "exp", "unk")
+_begin = itemgetter(0)
 
 
 class Piece(Struct, frozen=True):
@@ -119,33 +122,36 @@ class Axis(Struct, frozen=True):
 def lane_of(name: str, bars: Iterable[Bar], axis: Axis) -> Lane:
     """A lane with its bars, overlapping ones in rows below each other; those that matter most find a place first."""
     ordered = sorted(bars, key=lambda bar: (bar.worst, -(bar.end - bar.begin), bar.begin))
-    rows: list[list[Bar]] = []
+    rows: list[list[tuple[Instant, Instant, Bar]]] = []
     left_out: list[Bar] = []
     gap = (axis.until - axis.since) // 250
     for bar in ordered:
-        row = next((row for row in rows if all(_apart(bar, other, gap) for other in row)), None)
-        if row is not None:
-            row.append(bar)
-        elif len(rows) < ROWS_MAX:
-            rows.append([bar])
-        else:
-            left_out.append(bar)
-    rows.sort(key=lambda row: min(bar.begin for bar in row))
+        if not any(_placed(row, bar, gap) for row in rows):
+            if len(rows) < ROWS_MAX:
+                rows.append([(bar.begin, bar.end, bar)])
+            else:
+                left_out.append(bar)
+    rows.sort(key=lambda row: row[0][0])
     lane = Lane(name, 2 * PAD + ROW * max(len(rows), 1) - (ROW - BAR), [], [], [], [], [], "")
     for place, row in enumerate(rows):
         y = PAD + place * ROW
-        row.sort(key=lambda bar: bar.begin)
-        for number, bar in enumerate(row):
-            free = axis.x(row[number + 1].begin) if number + 1 < len(row) else 100.0
+        for number, (_, _, bar) in enumerate(row):
+            free = axis.x(row[number + 1][0]) if number + 1 < len(row) else 100.0
             _draw(lane, bar, y, axis, free)
     lane.left_out = len(left_out)
     lane.failed_left_out = sum(bar.worst == 0 for bar in left_out)
-    lane.label = _label(name, [bar for row in rows for bar in row], lane)
+    lane.label = _label(name, [bar for row in rows for _, _, bar in row], lane)
     return lane
 
 
-def _apart(bar: Bar, other: Bar, gap: Instant) -> bool:
-    return bar.end + gap <= other.begin or other.end + gap <= bar.begin
+def _placed(row: list[tuple[Instant, Instant, Bar]], bar: Bar, gap: Instant) -> bool:
+    """Whether it was put into this row: bars in the order of their begin and end, each this far from the next."""
+    begin, end = bar.begin, bar.end
+    place = bisect_left(row, begin, key=_begin)
+    if (place and row[place - 1][1] + gap > begin) or (place < len(row) and end + gap > row[place][0]):
+        return False
+    row.insert(place, (begin, end, bar))
+    return True
 
 
 def _draw(lane: Lane, bar: Bar, y: int, axis: Axis, free: float) -> None:

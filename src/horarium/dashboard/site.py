@@ -30,7 +30,7 @@ from horarium.api.routing import AnyRequest, Route
 from horarium.clock import Instant
 from horarium.dashboard.attention import Watching, counts_of
 from horarium.dashboard.formats import zone_of
-from horarium.dashboard.frame import page_answer, render, when
+from horarium.dashboard.frame import page_answer, render, render_in_steps, when
 from horarium.errors import Conflict, Forbidden, HorariumError, NotFound, Outage
 from horarium.model import uuid7
 from horarium.operations.facade import Operations
@@ -243,7 +243,7 @@ class Site:
             return self._broken(visit, request, error)
         if isinstance(answer, Shown):
             bound = visit.principal.bound
-            return self._page(visit, page.place, answer, {} if bound else await self._counts(page))
+            return await self._page(visit, page.place, answer, {} if bound else await self._counts(page))
         if isinstance(answer, Went):
             return self._going(visit, answer)
         return answer
@@ -267,12 +267,11 @@ class Site:
         except Outage:
             return {}
 
-    def _page(self, visit: Visit, place: str, shown: Shown, counts: Counts | None = None) -> Response:
+    async def _page(self, visit: Visit, place: str, shown: Shown, counts: Counts | None = None) -> Response:
         said = _read_said(cookies_of(visit.request).get(SAID))
         cookies = [*visit.cookies, *([set_cookie(visit.request, SAID, "", seconds=0)] if said else [])]
-        body = render(
-            shown.template, {**self.frame(visit, place), "counts": counts or {}, "said": said, **shown.values}
-        )
+        values = {**self.frame(visit, place), "counts": counts or {}, "said": said, **shown.values}
+        body = await render_in_steps(shown.template, values)
         headers = tuple(("set-cookie", cookie) for cookie in cookies)
         return page_answer(body, gzipped=takes_gzip(visit.request), status=shown.status, headers=headers)
 

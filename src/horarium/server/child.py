@@ -13,6 +13,7 @@ import asyncio
 import logging
 import socket
 import sys
+from collections.abc import Awaitable
 
 import msgspec
 
@@ -104,6 +105,7 @@ class Family:
         self._hearing: dict[str, list[Hear]] = {}
         self._asked: dict[int, asyncio.Future[list[bytes]]] = {}
         self._number = 0
+        self._answering: set[asyncio.Task[None]] = set()
 
     def hear(self, topic: str, answer: Hear) -> None:
         """Have `answer` called whenever another process says something on this topic."""
@@ -137,9 +139,21 @@ class Family:
             return
         said: list[bytes] = []
         try:
-            said += [answer(message.said[0]) for answer in self._hearing.get(message.topic, ())]
+            for hear in self._hearing.get(message.topic, ()):
+                each = hear(message.said[0])
+                if not isinstance(each, bytes):
+                    self._answering.add(task := asyncio.ensure_future(self._answer(message, each)))
+                    task.add_done_callback(self._answering.discard)
+                    return
+                said.append(each)
         except Exception:
             log.exception("what another process said on %r could not be heard", message.topic)
+        self._send(message, said)
+
+    async def _answer(self, message: Message, answer: Awaitable[bytes]) -> None:
+        self._send(message, [await answer])
+
+    def _send(self, message: Message, said: list[bytes]) -> None:
         if message.kind == "ask" and self.line is not None:
             self.line.send(Message("answer", message.number, message.topic, said))
 

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
+from functools import partial
 
 from msgspec import Struct
 
@@ -20,6 +21,7 @@ from horarium.model import Run, State
 from horarium.operations.facade import Operations
 from horarium.operations.looking.upcoming import UPCOMING_MAX, upcoming
 from horarium.ports import PAGE_MAX, JobFilter, RunFilter
+from horarium.rules.forecasting import Bucket
 
 PAST_MAX = 600
 FAR_TOO_MANY = 4
@@ -176,18 +178,11 @@ class Calendar:
         self, begin: Instant, until: Instant, zone: str, most: int, often: set[str]
     ) -> tuple[dict[Instant, int], set[str]]:
         """By arithmetic: how many fires each hour has but those of jobs that fire more often than that, and these."""
-        forecast = self._operations.forecasting.forecast
+        told = self._operations.forecasting.told
         hour = begin - begin % MINUTE + (60 - local(begin, zone).minute) * MINUTE
-        buckets = (await forecast(begin, min(hour, until), 3600, "job")).buckets
-        buckets += (await forecast(hour, until, 3600, "job")).buckets if hour < until else []
-        counts: Counter[str] = Counter()
-        for bucket in buckets:
-            counts.update(bucket.starts)
-        left_out = often | {job for job, count in counts.items() if job and count > most}
-        sums = {
-            bucket.at: sum(count for job, count in bucket.starts.items() if job not in left_out) for bucket in buckets
-        }
-        return sums, left_out
+        buckets = await told(lambda found: found.buckets, begin, min(hour, until), 3600, "job")
+        add = partial(_summed, buckets, most, often)
+        return await told(lambda found: add(found.buckets), hour, until, 3600, "job") if hour < until else add([])
 
     async def _past(self, since: Instant, until: Instant, now: Instant, days: int, every: bool) -> Drawn:
         runs, cut = await self._newest(since, until)
@@ -239,6 +234,18 @@ class Calendar:
         names = [job.name for job in (*jobs, *paused.items)]
         seldom = [name for name in dict.fromkeys(names) if name not in often]
         return seldom, often, beyond is not None or paused.next_after is not None
+
+
+def _summed(first: list[Bucket], most: int, often: set[str], rest: list[Bucket]) -> tuple[dict[Instant, int], set[str]]:
+    counts: Counter[str] = Counter()
+    for bucket in (*first, *rest):
+        counts.update(bucket.starts)
+    left_out = often | {job for job, count in counts.items() if job and count > most}
+    sums = {
+        bucket.at: sum(count for job, count in bucket.starts.items() if job not in left_out)
+        for bucket in (*first, *rest)
+    }
+    return sums, left_out
 
 
 def _far_too_many(newest: Sequence[Run], since: Instant, until: Instant) -> bool:

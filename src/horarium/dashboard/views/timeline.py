@@ -29,6 +29,7 @@ from horarium.dashboard.times import instant_of
 from horarium.dashboard.views.run import attempts_of
 from horarium.model import Job, Run, State, timeline
 from horarium.model.holds import Hold
+from horarium.operations.bounds.listing import Slices
 from horarium.operations.facade import Operations
 from horarium.operations.looking.attending import LATE_AFTER
 from horarium.operations.looking.upcoming import upcoming
@@ -87,8 +88,12 @@ class Timeline:
         names = list(dict.fromkeys([run.job for run in runs if run.job] + [one.job for one in coming]))
         jobs = {job.name: job for job in await self._operations.store.get_jobs(names[:PAGE_MAX]) if job is not None}
         usual = await self._usual(names[:PAGE_MAX], now)
-        bars = [bar for run in runs if (bar := _bar(run, jobs.get(run.job or ""), by, usual, now)) is not None]
-        bars = [bar for bar in bars if bar.end > axis.since and bar.begin < axis.until]
+        bars, slices = list[Bar](), Slices()
+        for run in runs:
+            bar = _bar(run, jobs.get(run.job or ""), by, usual, now)
+            if bar is not None and bar.end > axis.since and bar.begin < axis.until:
+                bars.append(bar)
+            await slices.give_way()
         for one in coming:
             job = jobs.get(one.job)
             if job is not None:

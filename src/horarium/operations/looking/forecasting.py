@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from heapq import nlargest
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -65,6 +66,9 @@ MEASURED_SINCE = 30 * DAY
 LEFT_OUT_MAX = 20
 LEAST = 1e-9
 """A load below this is none, but for sums that were rounded."""
+FREED_AT_ONCE = 1_000
+
+T = TypeVar("T")
 
 
 class Forecast(Struct, frozen=True):
@@ -91,12 +95,13 @@ class Weighed(Struct, frozen=True, gc=False):
 
 
 class StartCounts:
-    """Patterns of starts in one span, and which job has which. For one thread at a time."""
+    """Patterns of starts in one span, and which job (`jobs`) has which. For one thread at a time."""
 
     def __init__(self, span: Span, holds: Sequence[Hold] = ()) -> None:
         self.span = span
         self.patterns: dict[Hashable, Starts] = {}
         self.left_out: list[str] = []
+        self.jobs: list[Weighed] = []
         self._once: dict[Any, Any] = {}
         self.moved: dict[Hashable, Hashable] = {}
         """Patterns that are changes of another: most jobs with a jitter have one of their own."""
@@ -108,13 +113,22 @@ class StartCounts:
             if hold.probing is None
         ]
 
-    def weigh(self, jobs: Sequence[Job], by: str, reader: Principal | None = None) -> list[Weighed]:
-        """Those of these jobs that this reader may see and of which something lies ahead, with their patterns. What is
-        the same for many is kept once."""
+    def let_go(self) -> None:
+        """Forget all, in parts. Whoever frees a hundred thousand things at once holds up every thread of the process;
+        the event loop does, where they end with the frame that asked for them."""
+        while self.jobs:
+            del self.jobs[-FREED_AT_ONCE:]
+        for kept in (self._once, self.moved, self.patterns):
+            while kept:
+                kept.popitem()
+
+    def weigh(self, jobs: Sequence[Job], by: str, reader: Principal | None = None) -> None:
+        """Take those of these jobs that this reader may see and of which something lies ahead, with their patterns.
+        What is the same for many is kept once."""
         once = self._once.setdefault
         seen = [job for job in jobs if reader is None or may_reach_job(reader, job)]
         keyed = ((job, key) for job in seen if (key := self.key(job)) is not None)
-        return [Weighed(job.name, once(label := label_of(job, by), label), once(key, key)) for job, key in keyed]
+        self.jobs += (Weighed(job.name, once(label := label_of(job, by), label), once(key, key)) for job, key in keyed)
 
     def key(self, job: Job) -> Hashable | None:
         """The pattern of this job; None: nothing of it lies ahead, or its rule takes too long."""
@@ -244,15 +258,22 @@ def _counted(wanted: Ahead) -> int:
     return wanted.trigger.count_fires(wanted.counted_from, wanted.after, wanted.left or 0)
 
 
-async def weigh_all(store: Store, counts: StartCounts, by: str, reader: Principal | None) -> list[Weighed]:
+@asynccontextmanager
+async def weighed(
+    store: Store, span: Span, holds: Sequence[Hold], by: str, reader: Principal | None
+) -> AsyncIterator[StartCounts]:
     """Every job of the store that this reader may see and of which something lies ahead, with its pattern."""
-    found: list[Weighed] = []
-    after: str | None = None
-    while True:
-        page = await store.list_jobs(JobFilter(finished=False), after, JOBS_AT_ONCE)
-        found += await asyncio.to_thread(counts.weigh, page.items, by, reader)
-        if (after := page.next_after) is None:
-            return found
+    counts = await asyncio.to_thread(StartCounts, span, holds)
+    try:
+        after: str | None = None
+        while True:
+            page = await store.list_jobs(JobFilter(finished=False), after, JOBS_AT_ONCE)
+            await asyncio.to_thread(counts.weigh, page.items, by, reader)
+            if (after := page.next_after) is None:
+                break
+        yield counts
+    finally:
+        asyncio.get_running_loop().run_in_executor(None, counts.let_go)
 
 
 def label_of(job: Job, by: str) -> str:
@@ -284,6 +305,19 @@ class Forecasting:
     ) -> Forecast:
         """Starts by the rules and the holds as they are now, in [since, until): from now on for seven days, unless it
         is said. Raises InvalidRequest."""
+        return await self.told(lambda found: found, since, until, bucket_seconds, by, reader)
+
+    async def told(
+        self,
+        say: Callable[[Forecast], T],
+        since: Instant | None = None,
+        until: Instant | None = None,
+        bucket_seconds: int = 3600,
+        by: str = "queue",
+        reader: Principal | None = None,
+    ) -> T:
+        """What `say` makes of a forecast, in a thread beside the event loop as all of it. Raises InvalidRequest, and
+        what `say` raises."""
         since = self._clock.now() if since is None else since
         until = since + 7 * DAY if until is None else until
         span = Span(since, until, bucket_seconds * SECOND)
@@ -295,11 +329,10 @@ class Forecasting:
         holds = await self._holding.look(PLANNED_SECONDS)
         async with self._turn:  # several at once would take as long together, and their memory together
             with apart(FORECAST_STEPS):
-                counts = await asyncio.to_thread(StartCounts, span, holds)
-                jobs = await weigh_all(self._store, counts, by, reader)
-            labels, busiest = await asyncio.to_thread(_labelled, counts, jobs)
-            seconds = await self._durations(busiest)
-            return await asyncio.to_thread(_told, counts, jobs, labels, seconds, busiest)
+                async with weighed(self._store, span, holds, by, reader) as counts:
+                    labels, busiest = await asyncio.to_thread(_labelled, counts)
+                    seconds = await self._durations(busiest)
+                    return await asyncio.to_thread(lambda: say(_told(counts, labels, seconds, busiest)))
 
     async def _durations(self, names: Sequence[str]) -> dict[str, float]:
         """How many seconds the last runs of these jobs took on average, by name; those that have not run are left
@@ -315,15 +348,15 @@ class Forecasting:
         return measured
 
 
-def _labelled(counts: StartCounts, jobs: Sequence[Weighed]) -> tuple[list[str], list[str]]:
+def _labelled(counts: StartCounts) -> tuple[list[str], list[str]]:
     """The label of each of these jobs, and the names of those with the most starts."""
     sizes = {key: sum(pattern.values()) for key, pattern in counts.patterns.items()}
     sizes |= {key: sizes[key] + sizes[base] for key, base in counts.moved.items()}
-    labels = [job.label for job in jobs]
+    labels = [job.label for job in counts.jobs]
     totals: Counter[str] = Counter()
-    for job in jobs:
+    for job in counts.jobs:
         totals[job.label] += sizes[job.key]
-    busiest = nlargest(MEASURED_MAX, ((sizes[job.key], job.name) for job in jobs))
+    busiest = nlargest(MEASURED_MAX, ((sizes[job.key], job.name) for job in counts.jobs))
     if len(totals) > LABELS_MAX:
         told = {label for label, _ in totals.most_common(LABELS_MAX)}
         labels = [label if label in told else "" for label in labels]
@@ -332,7 +365,6 @@ def _labelled(counts: StartCounts, jobs: Sequence[Weighed]) -> tuple[list[str], 
 
 def _told(
     counts: StartCounts,
-    jobs: Sequence[Weighed],
     labels: Sequence[str],
     seconds: Mapping[str, float],
     measured: Sequence[str],
@@ -340,7 +372,7 @@ def _told(
     usual = sum(seconds.values()) / len(seconds) if seconds else 0.0
     weights: dict[str, Counter[Hashable]] = {}
     taken: dict[str, Counter[Hashable]] = {}
-    for label, job in zip(labels, jobs, strict=True):
+    for label, job in zip(labels, counts.jobs, strict=True):
         weights.setdefault(label, Counter())[job.key] += 1
         if took := seconds.get(job.name, usual):
             taken.setdefault(label, Counter())[job.key] += took  # type: ignore[assignment]

@@ -29,7 +29,7 @@ from horarium.operations.calendars import PREFIX as CALENDAR
 from horarium.operations.calendars import CalendarOperations, decode_calendar
 from horarium.operations.channels import ChannelOperations, decode_channel
 from horarium.operations.jobs.jobs import EDIT_STEPS, JobOperations
-from horarium.operations.looking.forecasting import FORECAST_STEPS, StartCounts, Weighed, weigh_all
+from horarium.operations.looking.forecasting import FORECAST_STEPS, StartCounts, weighed
 from horarium.operations.plans.fires import (
     FireDifferences,
     Pair,
@@ -366,14 +366,14 @@ class PlanMaking:
     async def _peaks(self, beside: Beside, now: Instant) -> tuple[Peak | None, Peak | None]:
         first, origin = now - now % MINUTE + MINUTE, who_acts()
         holds = await self._holding.look(PLANNED_SECONDS)
-        counts = await asyncio.to_thread(StartCounts, Span(first, first + PEAK_HORIZON, MINUTE), holds)
-        stored = await weigh_all(self._store, counts, "queue", None if origin is None else origin.principal)
-        return await asyncio.to_thread(_compared, counts, stored, beside.pairs)
+        span, reader = Span(first, first + PEAK_HORIZON, MINUTE), None if origin is None else origin.principal
+        async with weighed(self._store, span, holds, "queue", reader) as counts:
+            return await asyncio.to_thread(_compared, counts, beside.pairs)
 
 
-def _compared(counts: StartCounts, stored: Sequence[Weighed], pairs: Sequence[Pair]) -> tuple[Peak | None, Peak | None]:
+def _compared(counts: StartCounts, pairs: Sequence[Pair]) -> tuple[Peak | None, Peak | None]:
     """The busiest minute, as it is and after these changes."""
-    weights: Counter[Hashable] = Counter(job.key for job in stored)
+    weights: Counter[Hashable] = Counter(job.key for job in counts.jobs)
     before = counts.total(weights)
     for job, wanted in pairs:
         for each, step in ((job, -1), (wanted, 1)):

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 
 from horarium.clock import SECOND, Instant
 from horarium.model import UNFINISHED, Disposition, Health, State
+from horarium.operations.bounds.listing import Slices
 from horarium.services.metrics.ends import End
 
 JOBS_MAX_DEFAULT = 1_000
@@ -147,6 +148,13 @@ class JobMeters:
             name = OTHER if self.full else job
             meter = self._meters.setdefault(name, JobMeter(name))
         return meter
+
+    async def put_into_words(self) -> None:
+        """Have the texts of what changed ready, in steps between which other tasks have their turn."""
+        slices = Slices()
+        for meter in list(self._meters.values()):
+            meter.texts()
+            await slices.give_way()
 
     def render(self) -> bytes:
         """The text that Prometheus scrapes."""

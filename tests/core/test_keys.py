@@ -24,7 +24,7 @@ JOB = a_job(name="resize", target=TARGET, labels={"team.x": "blue"}, rate=(Rate(
     ("template", "key"),
     [
         ("plain text", "plain text"),
-        ("{job}/{queue}", "resize/pull/images"),
+        ("{job}/{queue}", "resize/images"),
         ("{label.team.x}", "blue"),
         ("api:{payload.customer}:{payload.a.b.0}", "api:acme:7"),
         ("{args.a.b.1}", "true"),

@@ -27,7 +27,11 @@ class Source:
     """All that a key may be made of. `payload`: the value that the run carries, read when it is asked for."""
 
     def __init__(self, job: str | None, queue: str, labels: Mapping[str, str], target: Target, carried: bytes | None):
-        self._plain = {"job": job, "queue": queue, **{f"label.{name}": text for name, text in labels.items()}}
+        self._plain = {
+            "job": job,
+            "queue": queue.partition("/")[2] or queue,
+            **{f"label.{name}": text for name, text in labels.items()},
+        }
         self._target, self._carried = target, carried
 
     def value(self, part: str) -> Any:

@@ -122,6 +122,18 @@ PATTERNS_IN_WORDS = {
     "digits and . _ : @ -",
     r"^((pull|handler|bus)/)?[A-Za-z0-9][A-Za-z0-9._:@-]*(?!\n)$": "http, NAME, pull/NAME, handler/NAME or bus/NAME, "
     "NAME being letters, digits and . _ : @ -",
+    r"^(env|file):[A-Za-z0-9_][A-Za-z0-9_.-]*(?!\n)$": "where the secret is, such as env:PGPASSWORD or file:pgpassword",
+    r"^(queue|job|host|label:[A-Za-z0-9][A-Za-z0-9._/-]{0,62})$(?!\n)": "queue, job, host or label:NAME, as label:team",
+    r"^\d{4}-\d{2}-\d{2}(?!\n)$": "a day, such as 2027-12-24",
+    r"^[0-9a-fA-F-]+(?!\n)$": "an id, such as 0193a5c2-7b00-7f2e-9c41-5d1f0a8b6e37",
+    r"^[0-9a-f]{4}[0-9a-f-]*(?!\n)$": "how an id begins, with four characters at least, such as 0193a5c2",
+    r"^[A-Za-z0-9-]*(?!\n)$": "an id of letters, digits and -, such as 0193a5c2-7b00",
+    r"^[^@\s<>,;]+@[^@\s<>,;]+(?!\n)$": "an address, such as ops@example.com",
+    r"^/[^\x00]*$": "a path that begins with /, such as /var/backups",
+    r"^[^:\x00-\x20]+(?!\n)$": "the name of a user, such as www-data",
+    r"^[^=\x00]+$": "the name of a variable, without = and NUL characters, such as PGHOST",
+    r"^[^\x00]*$": "a text without NUL characters",
+    r"^[^\x00]*(?!\n)$": "a text without NUL characters and a line break at its end",
 }
 """How each pattern that a text must match is said to people."""
 

@@ -114,8 +114,8 @@ class StartCounts:
         ]
 
     def let_go(self) -> None:
-        """Forget all, in parts. Whoever frees a hundred thousand things at once holds up every thread of the process;
-        the event loop does, where they end with the frame that asked for them."""
+        """Forget all, in parts: to free a hundred thousand things at once holds up every thread of the process, and the
+        event loop, where they end with the frame that asked for them."""
         while self.jobs:
             del self.jobs[-FREED_AT_ONCE:]
         for kept in (self._once, self.moved, self.patterns):

@@ -123,9 +123,7 @@ RETURNING {1}.id
 
 -- part: ends
 counted AS (
-    INSERT INTO horarium.job_health AS known (
-        num, namespace_id, run_id, state, finished_at, error, last_success_at, failures, failing_since
-    )
+    {count}
     SELECT DISTINCT ON (owner_id) owner_id, namespace_id, id, state, finished_at, error, success_at,
         count(failed_at) OVER of_job, min(failed_at) OVER of_job
     FROM (
@@ -138,7 +136,18 @@ counted AS (
     ) AS ended
     WINDOW of_job AS (PARTITION BY owner_id)
     ORDER BY owner_id, finished_at DESC, (state = 3) DESC, id DESC
-    ON CONFLICT (num) DO UPDATE SET run_id = excluded.run_id, state = excluded.state, finished_at = excluded.finished_at,
+    {merge}
+)
+SELECT array_agg(id) FROM kept
+
+-- part: count
+INSERT INTO horarium.job_health AS known (
+        num, namespace_id, run_id, state, finished_at, error, last_success_at, failures, failing_since
+    )
+
+-- part: merge
+-- `model.health.merged`.
+ON CONFLICT (num) DO UPDATE SET run_id = excluded.run_id, state = excluded.state, finished_at = excluded.finished_at,
         error = excluded.error, last_success_at = coalesce(excluded.last_success_at, known.last_success_at),
         failures = excluded.failures + CASE WHEN excluded.last_success_at IS NULL THEN known.failures ELSE 0 END,
         failing_since = CASE
@@ -146,8 +155,6 @@ counted AS (
             ELSE excluded.failing_since
         END
     RETURNING num
-)
-SELECT array_agg(id) FROM kept
 
 -- part: remains
 runs.fire_at, runs.created_at, runs.lease_seconds, runs.execution_seconds, runs.queue_id, runs.owner_id,
@@ -731,7 +738,8 @@ SELECT rank, is_gated, queue_id, first_due_at FROM (
 ) AS levels WHERE first_due_at IS NOT NULL;
 
 -- name: first_due
-SELECT CASE WHEN given.gated THEN (
+-- Of a queue that has several numbers (`queues.apart`), over all of them.
+SELECT min(CASE WHEN given.gated THEN (
     SELECT runs.due_at FROM horarium.runs
     WHERE runs.queue_id = queues.num AND runs.priority = given.priority AND state = 0 AND runs.gated
     ORDER BY runs.due_at LIMIT 1
@@ -739,10 +747,10 @@ SELECT CASE WHEN given.gated THEN (
     SELECT runs.due_at FROM horarium.runs
     WHERE runs.queue_id = queues.num AND runs.priority = given.priority AND state = 0 AND NOT runs.gated
     ORDER BY runs.due_at LIMIT 1
-) END
+) END)
 FROM unnest($2::text[], $3::int2[], $4::bool[]) WITH ORDINALITY AS given (queue, priority, gated, place)
 LEFT JOIN horarium.queues ON queues.namespace_id = $1 AND queues.name = given.queue
-ORDER BY given.place;
+GROUP BY given.place ORDER BY given.place;
 
 -- name: claim_ready
 -- One level's due runs that nothing can hold back; those that another claimer is taking are left to it.
@@ -939,7 +947,7 @@ kept AS (
         nullif(attempt, 1), started_at, result, prune_at,
         nullif(token, attempt), $12::int2, $13::bytea, $14::int8, $15::int8, $16::bytea,
         $17::bytea, $18::int2, $19::bytea, $20::int8, $25::int8
-    FROM gone RETURNING namespace_id, owner_id, id, state, finished_at, error, disposition
+    FROM gone RETURNING owner_id, id
 )
 
 -- name: finish_alike
@@ -950,9 +958,17 @@ kept AS (
 SELECT array_agg(id) FROM kept;
 
 -- name: finish_alike_of_jobs
--- As above, where some of the runs are of jobs, whose health changes.
+-- As above, where some of the runs are of jobs, whose health changes: all of them ended in one instant and state.
 {finish_alike},
-{ends};
+counted AS (
+    {count}
+    SELECT owner_id, $1, (array_agg(id ORDER BY id DESC))[1], $12, $15, $17, CASE $12 WHEN 3 THEN $15 END,
+        CASE $12 WHEN 4 THEN count(*) ELSE 0 END, CASE $12 WHEN 4 THEN $15 END
+    FROM kept WHERE owner_id IS NOT NULL AND $12 < 6 AND $15 IS NOT NULL AND $18 IS DISTINCT FROM 7
+    GROUP BY owner_id ORDER BY owner_id
+    {merge}
+)
+SELECT array_agg(id) FROM kept;
 
 -- name: amend_runs
 -- As `settle_runs`, of runs that are finished already and remain so.

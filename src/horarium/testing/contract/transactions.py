@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from horarium.errors import Conflict
+from horarium.model import Level
 from horarium.model.records import Record, RecordFilter
 from horarium.ports import RunFilter, Store, TransactionalStore
 from horarium.testing.contract.base import Stores, StoreUnderTest, ids, take
@@ -48,6 +49,8 @@ class TransactionContract(StoreUnderTest):
         where = RunFilter(queue="handler/new")
         assert [run.id for run in (await store.list_runs(where, None, 10)).items] == ids(runs)[::-1]
         assert [(one.queue, one.due) for one in (await store.stats(NOW)).queues] == [("handler/new", 4)]
+        levels: list[Level] = [("handler/new", 0, False), ("handler/other", 0, False), ("handler/new", 0, False)]
+        assert await store.first_due(levels) == [NOW, None, NOW]
         claimed = await take(store, queues=["handler/new"])
         assert sorted(ids(claimed.runs)) == ids(runs)
 

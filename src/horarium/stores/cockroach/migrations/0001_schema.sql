@@ -122,9 +122,6 @@ CREATE INDEX IF NOT EXISTS finished_of_owner ON horarium.finished (owner_id, id)
 
 CREATE INDEX IF NOT EXISTS finished_prunable ON horarium.finished (namespace_id, prune_at, id) WHERE prune_at IS NOT NULL;
 
--- Runs that did not complete, by id: most of history completed.
-CREATE INDEX IF NOT EXISTS finished_otherwise ON horarium.finished (namespace_id, id) WHERE state > 3;
-
 CREATE TABLE IF NOT EXISTS horarium.nodes (
     namespace_id int8 NOT NULL,
     name text NOT NULL,

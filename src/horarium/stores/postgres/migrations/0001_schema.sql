@@ -209,8 +209,6 @@ CREATE UNIQUE INDEX finished_by_key ON horarium.finished (namespace_id, unique_k
 CREATE UNIQUE INDEX finished_by_fire ON horarium.finished (owner_id, fire_at) WHERE owner_id IS NOT NULL;
 
 -- Runs that did not complete, by state: most of history completed.
-CREATE INDEX finished_otherwise ON horarium.finished (namespace_id, id) WHERE state > 3;
-
 CREATE INDEX finished_ended ON horarium.finished (namespace_id, state, id) WHERE state > 3;
 
 CREATE INDEX finished_ended_of_queue ON horarium.finished (queue_id, state, id) WHERE state > 3;

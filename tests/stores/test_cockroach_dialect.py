@@ -19,9 +19,9 @@ from horarium.stores.cockroach.connect import PAUSES, parse_cockroach_url
 from horarium.stores.cockroach.migrate import PACKAGE, statements_of
 from horarium.stores.cockroach.session import QUERIES
 from horarium.stores.migrations import known_migrations
-from horarium.stores.postgres import PostgresClock
 from horarium.stores.postgres.connect import settings_of
 from horarium.stores.postgres.pool import Pool
+from horarium.stores.server_clock import ServerClock
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing.contract.base import take
 from horarium.testing.values import NOW, a_finished_run, a_job, a_run, completed
@@ -161,7 +161,7 @@ def test_another_url_is_refused(url: str) -> None:
 def test_its_backend_has_the_clock_of_the_database_and_wakes_locally() -> None:
     backend = make_backend("cockroachdb://root@db/h", "n")
     assert isinstance(backend.store, CockroachStore)
-    assert isinstance(backend.clock, PostgresClock)
+    assert isinstance(backend.clock, ServerClock)
     assert isinstance(backend.signal, LocalSignal)
     assert backend.parts == (backend.clock,)
 

@@ -16,10 +16,11 @@ from horarium.clock import SECOND, SystemClock
 from horarium.errors import BrokenInvariant, InvalidSetting, StoreUnavailable
 from horarium.node.backends import make_store
 from horarium.ports import Topic
-from horarium.stores.mongo import MongoClock, MongoSignal, MongoStore
+from horarium.stores.mongo import MongoSignal, MongoStore
 from horarium.stores.mongo.connect import explain, make_client, parse_url
 from horarium.stores.mongo.indexes import MIGRATIONS, NODES, RECORDS, RUNS, SCHEMA, Index, Migration
 from horarium.stores.mongo.migrate import migrate
+from horarium.stores.server_clock import ServerClock
 from horarium.testing.clock import ManualClock
 from horarium.testing.values import NOW, a_job, a_run
 from tests.servers.mongo import Mongo
@@ -266,7 +267,7 @@ async def test_a_namespace_that_begins_like_another_sees_nothing_of_it(mongo: Mo
 async def test_the_clock_tells_the_servers_time_within_what_it_says(mongo: Mongo) -> None:
     store, local = MongoStore(mongo.url), SystemClock()
     await store.open()
-    clock = MongoClock(store, local)
+    clock = ServerClock(store, local, 0.001)
     before, told, after = local.now(), clock.now(), local.now()
     assert before <= told <= after, "its own, until it has asked"
     await clock.start()
@@ -295,7 +296,7 @@ class Told:
 async def test_a_slow_answer_does_not_replace_a_good_one_but_a_step_is_followed() -> None:
     local = ManualClock(NOW)
     server = Told(local)
-    clock = MongoClock(server, local)
+    clock = ServerClock(server, local, 0.001)
     server.ahead, server.takes = 5 * SECOND, 0.002
     await clock.measure()
     assert abs(clock.now() - local.now() - 5 * SECOND) <= 1_500

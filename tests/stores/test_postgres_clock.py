@@ -6,7 +6,8 @@ import pytest
 
 from horarium.clock import HOUR, MINUTE, SECOND, Instant, SystemClock
 from horarium.errors import StoreUnavailable
-from horarium.stores.postgres import PostgresClock, PostgresStore
+from horarium.stores.postgres import PostgresStore
+from horarium.stores.server_clock import ServerClock
 from horarium.testing.values import NOW
 
 
@@ -45,12 +46,12 @@ class Server:
 
 async def test_before_the_first_reading_the_local_clock_is_told() -> None:
     local = Local()
-    assert PostgresClock(Server(local), local).now() == NOW + HOUR
+    assert ServerClock(Server(local), local).now() == NOW + HOUR
 
 
 async def test_the_servers_time_is_told_within_half_a_round_trip() -> None:
     local = Local()
-    clock = PostgresClock(Server(local, 0.5, 0.5, 0.002, 0.5, 0.5), local)
+    clock = ServerClock(Server(local, 0.5, 0.5, 0.002, 0.5, 0.5), local)
     await clock.measure()
     assert clock.error_seconds == pytest.approx(0.001)
     assert abs(clock.now() - (NOW + round(local.elapsed * SECOND))) <= 1_001
@@ -61,7 +62,7 @@ async def test_the_servers_time_is_told_within_half_a_round_trip() -> None:
 async def test_a_slow_reading_does_not_replace_a_good_one() -> None:
     local = Local()
     server = Server(local, *[0.002] * 5, *[3.0] * 5)
-    clock = PostgresClock(server, local)
+    clock = ServerClock(server, local)
     await clock.measure()
     await clock.measure()
     assert clock.error_seconds == pytest.approx(0.001)
@@ -70,7 +71,7 @@ async def test_a_slow_reading_does_not_replace_a_good_one() -> None:
 async def test_a_step_of_the_servers_clock_is_followed() -> None:
     local = Local()
     server = Server(local, *[0.002] * 5, *[0.1] * 5)
-    clock = PostgresClock(server, local)
+    clock = ServerClock(server, local)
     await clock.measure()
     server.step = -MINUTE
     await clock.measure()
@@ -79,7 +80,7 @@ async def test_a_step_of_the_servers_clock_is_followed() -> None:
 
 async def test_an_outage_keeps_what_is_known() -> None:
     local = Local()
-    clock = PostgresClock(Server(local, *[0.002] * 5), local)
+    clock = ServerClock(Server(local, *[0.002] * 5), local)
     await clock.measure()
     before = clock.now()
     with pytest.raises(StoreUnavailable):
@@ -91,7 +92,7 @@ async def test_an_outage_keeps_what_is_known() -> None:
 async def test_a_real_server_is_measured(postgres_url: str) -> None:
     store = PostgresStore(postgres_url)
     await store.open()
-    clock = PostgresClock(store, SystemClock())
+    clock = ServerClock(store, SystemClock())
     await clock.start()
     await clock.stop()
     assert clock.error_seconds is not None

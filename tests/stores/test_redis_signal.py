@@ -10,7 +10,8 @@ from redis.asyncio import Redis as Client
 
 from horarium.clock import DAY, HOUR, SECOND, Instant, SystemClock
 from horarium.ports import Topic
-from horarium.stores.redis import RedisClock, RedisSignal, RedisStore
+from horarium.stores.redis import RedisSignal, RedisStore
+from horarium.stores.server_clock import ServerClock
 from horarium.testing.values import NOW
 from tests.servers.redis import Redis
 from tests.stores.redis_server import running
@@ -53,7 +54,7 @@ class Stepped(RedisStore):
 async def test_the_clock_is_the_servers_whatever_the_node_says(durable: Redis) -> None:
     store = RedisStore(durable.url)
     await store.open()
-    clock, skewed = RedisClock(store, SystemClock()), RedisClock(store, SkewedClock())
+    clock, skewed = ServerClock(store, SystemClock()), ServerClock(store, SkewedClock())
     await clock.start()
     await skewed.start()
     async with Client.from_url(durable.url, protocol=2) as client:
@@ -71,7 +72,7 @@ async def test_the_clock_is_the_servers_whatever_the_node_says(durable: Redis) -
 async def test_a_step_of_the_servers_clock_is_known_within_seconds(durable: Redis) -> None:
     store, local = Stepped(durable.url), SystemClock()
     await store.open()
-    clock = RedisClock(store, local)
+    clock = ServerClock(store, local)
     await clock.start()
     assert abs(clock.now() - local.now()) < HOUR // 2
     store.step = HOUR

@@ -40,7 +40,7 @@ from horarium.model.limits import (
     TRACES_MAX,
     URL_CHARS_MAX,
 )
-from horarium.model.nodes import Node
+from horarium.model.nodes import NODES_KEPT, Node
 from horarium.model.outcomes import Cancelled, Deferred, Failed, Outcome, Refused, Released, Succeeded
 from horarium.model.runs import (
     BUS_QUEUES,
@@ -94,6 +94,7 @@ __all__ = [
     "KEY_BYTES_MAX",
     "LABELS_MAX",
     "NAME_LENGTH_MAX",
+    "NODES_KEPT",
     "NO_HEALTH",
     "PAYLOAD_BYTES_MAX",
     "PRIORITY_MAX",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from horarium.clock import HOUR, Instant
+from horarium.clock import DAY, HOUR, Instant
 
 BEAT_AHEAD_MAX = HOUR
+NODES_KEPT = 7 * DAY
+"""A node that was silent for this long is forgotten when another one beats."""
 
 
 class Node(Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from msgspec import Struct
 from horarium.clock import Clock, SystemClock
 from horarium.errors import InvalidSetting
 from horarium.ports import Bus, Signal, Store
+from horarium.stores.server_clock import ServerClock
 from horarium.stores.wakeups import LocalSignal, PolledSignal
 
 STORE_SCHEMES = ("memory", "sqlite", "postgresql", "cockroachdb", "redis", "mongodb")
@@ -97,29 +98,31 @@ def make_backend(url: str, namespace: str = "default") -> Backend:
             polled = PolledSignal(Touched(str(store.location.path), store.changed), store.written)
             return Backend(store, local, polled, (polled,))
         case "postgresql" | "postgres":
-            from horarium.stores.postgres import PostgresClock, PostgresSignal, PostgresStore
+            from horarium.stores.postgres import PostgresSignal, PostgresStore
 
             postgres = PostgresStore(url, namespace=namespace)
-            clock, signal = PostgresClock(postgres, local), PostgresSignal(url, namespace, written=postgres.written)
+            clock, signal = ServerClock(postgres, local), PostgresSignal(url, namespace, written=postgres.written)
             return Backend(postgres, clock, signal, (clock, signal))
         case "cockroachdb":
             from horarium.stores.cockroach import CockroachStore
-            from horarium.stores.postgres import PostgresClock
 
             cockroach = CockroachStore(url, namespace=namespace)
-            server_clock = PostgresClock(cockroach, local)
+            server_clock = ServerClock(cockroach, local)
             return Backend(cockroach, server_clock, LocalSignal(), (server_clock,))
         case "redis" | "rediss" | "valkey" | "valkeys":
-            from horarium.stores.redis import RedisClock, RedisSignal, RedisStore
+            from horarium.stores.redis import RedisSignal, RedisStore
 
             redis = RedisStore(url, namespace=namespace)
-            redis_clock, redis_signal = RedisClock(redis, local), RedisSignal(url, namespace, written=redis.written)
+            redis_clock, redis_signal = ServerClock(redis, local), RedisSignal(url, namespace, written=redis.written)
             return Backend(redis, redis_clock, redis_signal, (redis_clock, redis_signal))
         case "mongodb" | "mongodb+srv":
-            from horarium.stores.mongo import MongoClock, MongoSignal, MongoStore
+            from horarium.stores.mongo import MongoSignal, MongoStore
 
             mongo = MongoStore(url, namespace=namespace)
-            mongo_clock, mongo_signal = MongoClock(mongo, local), MongoSignal(url, namespace, written=mongo.written)
+            mongo_clock, mongo_signal = (
+                ServerClock(mongo, local, tick_seconds=0.001),
+                MongoSignal(url, namespace, written=mongo.written),
+            )
             return Backend(mongo, mongo_clock, mongo_signal, (mongo_clock, mongo_signal))
         case _:
             raise _unknown(scheme, url)

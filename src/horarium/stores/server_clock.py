@@ -31,15 +31,13 @@ class TellsTime(Protocol):
 
 
 class ServerClock:
-    """A `clock.Clock` that tells the server's time. `local` measures durations, and tells the time until `measure` has
-    succeeded once."""
+    """A `clock.Clock` that tells the time of the server that a store works on. `local` measures durations, and tells
+    the time until `measure` has succeeded once; `tick_seconds`: how finely the server tells its time."""
 
-    tick_seconds = 0.0
-    """How finely the server tells its time."""
-
-    def __init__(self, store: TellsTime, local: Clock) -> None:
+    def __init__(self, store: TellsTime, local: Clock, tick_seconds: float = 0.0) -> None:
         self._store = store
         self._local = local
+        self._tick_seconds = tick_seconds
         self.monotonic, self.steady = local.monotonic, local.steady
         self._offset: float | None = None
         self._error = 0.0
@@ -82,7 +80,7 @@ class ServerClock:
         before = self._local.monotonic()
         server = await self._store.server_time()
         after = self._local.monotonic()
-        return (after - before + self.tick_seconds) / 2, server / SECOND - (before + after) / 2, after
+        return (after - before + self._tick_seconds) / 2, server / SECOND - (before + after) / 2, after
 
     async def start(self) -> None:
         """Measure now, and then every second until `stop`. Raises StoreUnavailable."""

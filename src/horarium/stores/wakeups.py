@@ -143,11 +143,7 @@ class SharedSignal(LocalSignal, ABC):
         """Begin to listen and to send, and go on through every outage until `stop`. Returns at once."""
         if not self._tasks:
             loop = asyncio.get_running_loop()
-            self._tasks = {loop.create_task(self._again(work)) for work in self._works()}
-
-    def _works(self) -> tuple[Work, ...]:
-        """What its tasks do."""
-        return self._listen, self._send
+            self._tasks = {loop.create_task(self._again(work)) for work in (self._listen, self._send)}
 
     def writes(self) -> int | None:
         return self._written.count()

@@ -23,11 +23,10 @@ from horarium.stores.cockroach.session import CockroachSession
 from horarium.stores.migrations import known_migrations
 from horarium.stores.postgres import claim, listing, records, runs
 from horarium.stores.postgres.claim import Level
-from horarium.stores.postgres.clock import QUERY_ALONE as SERVER_TIME
 from horarium.stores.postgres.connect import Connection, Location, teach_arrays
 from horarium.stores.postgres.pool import Pool
 from horarium.stores.postgres.session import Session
-from horarium.stores.postgres.store import PostgresStore
+from horarium.stores.postgres.store import TIME, PostgresStore
 
 T = TypeVar("T")
 
@@ -36,7 +35,7 @@ class CockroachStore(PostgresStore):
     """A store in a CockroachDB, version 22.2 or newer. For its methods see `ports.Store`; for the forms of `url`,
     `connect.parse_cockroach_url`."""
 
-    _server_time = SERVER_TIME
+    _server_time = f"SELECT NULL, {TIME}"
     _overtakes = False
     """Whether looks are made with high priority."""
 

@@ -5,8 +5,7 @@ collections of one database, seen through one namespace. `queries` holds every f
 values into documents and back, `indexes` and `migrate` keep the schema, `connect` alone knows the driver.
 """
 
-from horarium.stores.mongo.clock import MongoClock
 from horarium.stores.mongo.signal import MongoSignal
 from horarium.stores.mongo.store import MongoStore
 
-__all__ = ["MongoClock", "MongoSignal", "MongoStore"]
+__all__ = ["MongoSignal", "MongoStore"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from horarium.clock import DAY, SECOND, Instant
-from horarium.model import Node
+from horarium.clock import SECOND, Instant
+from horarium.model import NODES_KEPT, Node
 from horarium.ports import QueueStats, Stats
 from horarium.stores.counting import counted
 from horarium.stores.mongo import queries
@@ -13,8 +13,6 @@ from horarium.stores.mongo.connect import delete_many, replace_one
 from horarium.stores.mongo.rows import load_node, node_document
 from horarium.stores.mongo.session import Document, Session
 
-NODES_KEPT = 7 * DAY
-"""A node without a sign of life for this long is deleted when another one beats."""
 MANY_JOBS = 50_000
 """The server counts by reading an index. More jobs than this are counted again after a while only."""
 COUNTED_AGAIN = 60 * SECOND

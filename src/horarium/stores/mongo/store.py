@@ -193,7 +193,7 @@ class MongoStore:
     # -- the rest
 
     async def server_time(self) -> Instant:
-        """What time the primary has. Not in the port: `MongoClock` asks it."""
+        """What time the primary has. Not in the port: `ServerClock` asks it."""
         written = None
         try:
             now, written = await self._call(server_time(self._open().client, self.location))

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from horarium.clock import DAY, Instant
+from horarium.clock import Instant
 from horarium.errors import StoreUnavailable
-from horarium.model import Health, Job, Level, Node, Plan, Run, RunChange, Whole
+from horarium.model import NODES_KEPT, Health, Job, Level, Node, Plan, Run, RunChange, Whole
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import (
     NOTHING_ALONG,
@@ -31,7 +31,6 @@ from horarium.ports import (
 )
 from horarium.stores.migrations import known_migrations
 from horarium.stores.postgres import claim, health, jobs, listing, records, runs
-from horarium.stores.postgres.clock import QUERY as SERVER_TIME
 from horarium.stores.postgres.connect import Connection, Location, find_pooler, parse_url
 from horarium.stores.postgres.elsewhere import add_elsewhere, add_statement
 from horarium.stores.postgres.migrate import PACKAGE, migrate
@@ -41,8 +40,7 @@ from horarium.stores.written import Written
 
 T = TypeVar("T")
 
-NODES_KEPT = 7 * DAY
-"""A node that was silent for this long is forgotten when another one beats."""
+TIME = "(extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::int8"
 
 _decode_node = msgspec.json.Decoder(Node).decode
 
@@ -51,7 +49,9 @@ class PostgresStore:
     """A store in a PostgreSQL database. For its methods see `ports.Store`; for the forms of `url`, `connect.parse_url`.
     Everything is in the database's schema `horarium`, which `open` creates."""
 
-    _server_time = SERVER_TIME
+    _server_time = f"SELECT pg_catalog.txid_current_snapshot()::text, {TIME}"
+    """The time, and which transactions have ended: it is another text as soon as one of them that wrote can be seen, in
+    any database of the server. The time comes last, after what the statement does before."""
 
     def __init__(self, url: str, namespace: str = "default") -> None:
         self.namespace = namespace
@@ -272,7 +272,7 @@ class PostgresStore:
     # -- the rest
 
     async def server_time(self) -> Instant:
-        """What time the server has. Not in the port: `PostgresClock` asks it."""
+        """What time the server has. Not in the port: `ServerClock` asks it."""
         mark = None
         try:
             ((mark, now),) = await self._call(lambda session: session.connection.fetch(self._server_time))

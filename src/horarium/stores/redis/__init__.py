@@ -4,8 +4,7 @@
 `Server` is the connection under it; `rows` turns jobs and runs into rows and back.
 """
 
-from horarium.stores.redis.clock import RedisClock
 from horarium.stores.redis.signal import RedisSignal
 from horarium.stores.redis.store import RedisStore
 
-__all__ = ["RedisClock", "RedisSignal", "RedisStore"]
+__all__ = ["RedisSignal", "RedisStore"]

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
-
 from horarium.model import Job
 from horarium.ports import JobFilter, Page
+from horarium.stores.redis.loading import Read
 from horarium.stores.redis.rows import decode_job, label_texts
-
-Read = Callable[..., Awaitable[Any]]
-"""Calls a script by its name, with its arguments."""
 
 SCAN_STRETCH = 1_000
 """How many names or ids a filtered list looks at in one call."""

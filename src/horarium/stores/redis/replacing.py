@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from horarium.model import RunChange
+from horarium.stores.redis.loading import Read
 from horarium.stores.redis.parts import parts
 from horarium.stores.redis.rows import Arguments, come_along, new_run, pack_all
 
 
-async def replace_runs(write: Callable[..., Awaitable[Any]], changes: Sequence[RunChange]) -> list[bool]:
+async def replace_runs(write: Read, changes: Sequence[RunChange]) -> list[bool]:
     """What `settle_runs` answers for changes of this kind."""
     answers: list[bool] = []
     for part in parts(changes):

@@ -17,9 +17,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from horarium.clock import DAY, Instant
+from horarium.clock import Instant
 from horarium.errors import InvalidSetting
-from horarium.model import Health, Job, Level, Node, Plan, Run, RunChange, State, Whole
+from horarium.model import NODES_KEPT, Health, Job, Level, Node, Plan, Run, RunChange, State, Whole
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import (
     BATCH_MAX,
@@ -79,8 +79,6 @@ log = logging.getLogger("horarium.redis")
 
 LAYOUT = 2
 """The version of the keys and rows. A store of another version is refused."""
-NODES_KEPT = 7 * DAY
-"""A node that was silent for this long is forgotten when another one beats."""
 RUN_STRETCH = 500
 """How many runs a list looks at in one call, after the first one."""
 LOOKS_MAX = 2_000
@@ -390,7 +388,7 @@ class RedisStore:
     # -- the rest
 
     async def server_time(self) -> Instant:
-        """The server's time. Not in the port: `RedisClock` asks it."""
+        """The server's time. Not in the port: `ServerClock` asks it."""
         mark = None
         try:
             now, mark = await self._server.time()

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from operator import attrgetter
-from typing import Any
 
 from horarium.model import Run, State
-from horarium.stores.redis.loading import found_all
+from horarium.stores.redis.loading import Read, found_all
 from horarium.stores.redis.parts import parts
-
-Read = Callable[..., Awaitable[Any]]
-"""Calls a script by its name, with its arguments."""
 
 JOBS_OF_RUNS = 100
 """Of how many jobs the unfinished runs are asked for in one call."""

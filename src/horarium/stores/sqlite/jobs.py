@@ -7,7 +7,7 @@ item gets its own answer and takes effect after the one before it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import apsw
 import msgspec
@@ -19,7 +19,7 @@ from horarium.stores.encoding import decode_id_digits, encode_id
 from horarium.stores.listing import ahead_after, ahead_cursor
 from horarium.stores.sqlite.records import add_along, add_records, put_records
 from horarium.stores.sqlite.rows import job_columns
-from horarium.stores.sqlite.runs import add_runs, apply_changes, insert_runs, missing_runs, withdraw_runs
+from horarium.stores.sqlite.runs import add_runs, all_or_none, apply_changes, insert_runs, missing_runs, withdraw_runs
 from horarium.stores.sqlite.session import Session
 
 LABELLED_COUNTED = 1_000
@@ -30,17 +30,6 @@ BEFORE_ALL: Instant = INSTANT_MIN - 1
 _decode_ahead = msgspec.json.Decoder(tuple[list[Job], Instant | None, str | None]).decode
 
 
-def all_or_none(session: Session, write: Callable[[], bool]) -> bool:
-    """Do `write` in a savepoint, and undo it if it says that something of it lost."""
-    session.connection.execute("SAVEPOINT whole")
-    complete = write()
-    if not complete:
-        session.connection.execute("ROLLBACK TO whole")
-        session.forget()
-    session.connection.execute("RELEASE whole")
-    return complete
-
-
 def add_jobs(session: Session, jobs: Sequence[Job], along: Along) -> list[bool]:
     added = _add_jobs(session, jobs)
     add_along(session, jobs, added, along)
@@ -48,7 +37,7 @@ def add_jobs(session: Session, jobs: Sequence[Job], along: Along) -> list[bool]:
 
 
 def _add_jobs(session: Session, jobs: Sequence[Job]) -> list[bool]:
-    if len(jobs) > 1 and all_or_none(session, lambda: _insert(session, jobs) == len(jobs)):
+    if len(jobs) > 1 and all_or_none(session, len(jobs), lambda: _insert(session, jobs)):
         return [True] * len(jobs)
     return [_add_job(session, job) for job in jobs]
 
@@ -141,7 +130,7 @@ def due_jobs(session: Session, until: Instant, limit: int, after: Instant | None
 
 
 def commit_plans(session: Session, plans: Sequence[Plan], steady: Instant) -> list[bool]:
-    if len(plans) > 1 and all_or_none(session, lambda: _update(session, plans) == len(plans)):
+    if len(plans) > 1 and all_or_none(session, len(plans), lambda: _update(session, plans)):
         _follow_all(session, plans, steady)
         return [True] * len(plans)
     return [_commit_plan(session, plan, steady) for plan in plans]
@@ -156,7 +145,10 @@ def write_whole(session: Session, whole: Whole, steady: Instant) -> bool:
             and (not whole.runs or all(add_runs(session, whole.runs, whole.along)))
         )
 
-    return all_or_none(session, write)
+    complete = all_or_none(session, 1, write)
+    if not complete:
+        session.forget()  # numbers of queues that are undone with it
+    return complete
 
 
 def _commit_plan(session: Session, plan: Plan, steady: Instant) -> bool:

@@ -60,7 +60,7 @@ def _settle_runs(session: Session, changes: Sequence[RunChange], steady: Instant
     rows = change_rows(session, changes)
     if alone:
         return _each_or_all(session, "settle_runs", rows, session.namespace_id, steady)
-    if _all_or_none(session, len(rows), lambda: session.change_rows("settle_runs", rows, session.namespace_id, steady)):
+    if all_or_none(session, len(rows), lambda: session.change_rows("settle_runs", rows, session.namespace_id, steady)):
         _bring_along(session, changes)
         return [True] * len(changes)
     return [_settle_run(session, change, row, steady) for change, row in zip(changes, rows, strict=True)]
@@ -71,7 +71,7 @@ def _settle_kinds(session: Session, changes: Sequence[RunChange], steady: Instan
     ends = [end_values(session, kind, steady) for kind in kinds_of_end(changes)]
     if not ends:
         return False
-    return _all_or_none(session, len(changes), lambda: sum(session.change("settle_kind", *end) for end in ends))
+    return all_or_none(session, len(changes), lambda: sum(session.change("settle_kind", *end) for end in ends))
 
 
 def _settle_run(session: Session, change: RunChange, row: Row, steady: Instant) -> bool:
@@ -107,12 +107,12 @@ def withdraw_runs(session: Session, runs: Sequence[Run]) -> None:
 
 
 def _each_or_all(session: Session, query: str, rows: Sequence[Row], *values: object) -> list[bool]:
-    if len(rows) > 1 and _all_or_none(session, len(rows), lambda: session.change_rows(query, rows, *values)):
+    if len(rows) > 1 and all_or_none(session, len(rows), lambda: session.change_rows(query, rows, *values)):
         return [True] * len(rows)
     return [session.change_rows(query, (row,), *values) == 1 for row in rows]
 
 
-def _all_or_none(session: Session, count: int, write: Callable[[], int]) -> bool:
+def all_or_none(session: Session, count: int, write: Callable[[], int]) -> bool:
     """Whether `write` changed that many rows; else it changed none."""
     session.connection.execute("SAVEPOINT whole")
     complete = write() == count

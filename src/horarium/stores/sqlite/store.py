@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from horarium.clock import DAY, Instant
-from horarium.model import Health, Job, Level, Node, Plan, Run, RunChange, Whole
+from horarium.clock import Instant
+from horarium.model import NODES_KEPT, Health, Job, Level, Node, Plan, Run, RunChange, Whole
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats
 from horarium.stores.migrations import known_migrations
@@ -23,9 +23,6 @@ from horarium.stores.sqlite.connect import connect, parse_url, undo_in_memory
 from horarium.stores.sqlite.migrate import PACKAGE, migrate
 from horarium.stores.sqlite.session import Session
 from horarium.stores.sqlite.writer import GROUP_MAX, Lane
-
-NODES_KEPT = 7 * DAY
-"""A node that was silent for this long is forgotten when another one beats."""
 
 _decode_nodes = msgspec.json.Decoder(list[Node]).decode
 

@@ -5,9 +5,9 @@
 -- to go on ('' at the end).
 local wanted, stretch, sets = tonumber(ARGV[3]), tonumber(ARGV[4]), sets_of({unpack(ARGV, 7)})
 local index = table.remove(sets, 1) or P .. 'jobs_named'
-if (ARGV[5] == '0' or ARGV[6] == '1') and call('ZCARD', DISABLED_NAMED) < call('ZCARD', index) then
+if (ARGV[5] == '0' or ARGV[6] == '1') and call('ZCARD', DISABLED) < call('ZCARD', index) then
   sets[#sets + 1] = index
-  index = DISABLED_NAMED
+  index = DISABLED
 end
 local names = call('ZRANGEBYLEX', index, ARGV[1], ARGV[2], 'LIMIT', 0, stretch)
 local found, last = matching(names, wanted, ARGV[5], ARGV[6], sets)

@@ -95,7 +95,7 @@ end
 local function keep_those_in(others)
   local within, kept = {}, {}
   for _, key in ipairs(others) do
-    for place, score in ipairs(present('ZMSCORE', 'ZSCORE', key, looked_at)) do
+    for place, score in ipairs(present(key, looked_at)) do
       if score then within[place] = true end
     end
   end

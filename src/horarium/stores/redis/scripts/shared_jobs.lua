@@ -4,14 +4,13 @@
 -- and the definition as JSON, which no script looks at.
 --
 --   jobs          hash: id -> row             jobs_due           by next fire time
---   names         hash: name -> id            jobs_disabled      set of ids
+--   names         hash: name -> id            disabled_named     names of those that are not enabled
 --   jobs_named    names, by code point        jobs_deleted       set of ids
 --   label:N:K=V   names of jobs with a label  jobs_orphaned      set: deleted ones that may have no run any longer
 --   jobs_ahead    by cursor (planned_until)   jobs_trimmed       names of those that keep a number of runs
---   disabled_named  names of those in `jobs_disabled`
 
 local JOBS, NAMES = P .. 'jobs', P .. 'names'
-local AHEAD, TRIMMED, DISABLED_NAMED = P .. 'jobs_ahead', P .. 'jobs_trimmed', P .. 'disabled_named'
+local AHEAD, TRIMMED, DISABLED = P .. 'jobs_ahead', P .. 'jobs_trimmed', P .. 'disabled_named'
 local JOB_HEADER, JOB_LOOKED_AT = 1, 6
 
 local function read_job(row)
@@ -31,10 +30,7 @@ local function index_job(id, job)
   end
   call('HSET', NAMES, job.name, id)
   call('ZADD', P .. 'jobs_named', 0, job.name)
-  if not job.enabled then
-    call('SADD', P .. 'jobs_disabled', id)
-    call('ZADD', DISABLED_NAMED, 0, job.name)
-  end
+  if not job.enabled then call('ZADD', DISABLED, 0, job.name) end
   if job.next_fire_at then call('ZADD', P .. 'jobs_due', job.next_fire_at, id) end
   for place = 1, #job.labels, 2 do
     call('ZADD', label_key(job.labels[place], job.labels[place + 1]), 0, job.name)
@@ -49,10 +45,7 @@ local function unindex_job(id, job)
   end
   call('HDEL', NAMES, job.name)
   call('ZREM', P .. 'jobs_named', job.name)
-  if not job.enabled then
-    call('SREM', P .. 'jobs_disabled', id)
-    call('ZREM', DISABLED_NAMED, job.name)
-  end
+  if not job.enabled then call('ZREM', DISABLED, job.name) end
   if job.next_fire_at then call('ZREM', P .. 'jobs_due', id) end
   for place = 1, #job.labels, 2 do
     call('ZREM', label_key(job.labels[place], job.labels[place + 1]), job.name)

@@ -1,7 +1,5 @@
 -- Which of some jobs match a filter; comes after `shared_jobs` and `shared_present`.
 
-local DISABLED = P .. 'jobs_disabled'
-
 -- To look for the end of a row in all of it costs twenty times as much.
 local LAST_BYTES = 40
 
@@ -18,7 +16,7 @@ end
 -- '1' for enabled ones, '0' for others, '' for both; `finished` likewise; `labels`: the sets of names of those wanted.
 local function matching(names, wanted, enabled, finished, labels)
   for _, key in ipairs(labels) do
-    local kept, scores = {}, present('ZMSCORE', 'ZSCORE', key, names)
+    local kept, scores = {}, present(key, names)
     for place, name in ipairs(names) do
       if scores[place] then kept[#kept + 1] = name end
     end
@@ -26,7 +24,7 @@ local function matching(names, wanted, enabled, finished, labels)
   end
   local found, stopped, ids = {}, nil, many('HMGET', NAMES, names)
   for place, id in ipairs(ids) do ids[place] = id or '' end
-  local disabled = (enabled ~= '' or finished ~= '') and present('SMISMEMBER', 'SISMEMBER', DISABLED, ids)
+  local disabled = (enabled ~= '' or finished ~= '') and present(DISABLED, names)
   local is_finished, looked_to = {}, 0
   for place, name in ipairs(names) do
     if finished ~= '' and place > looked_to then
@@ -34,12 +32,12 @@ local function matching(names, wanted, enabled, finished, labels)
       local asked = {}
       looked_to = math.min(place + wanted, #names)
       for number = place, looked_to do
-        if disabled[number] == 1 then asked[#asked + 1] = ids[number] end
+        if disabled[number] then asked[#asked + 1] = ids[number] end
       end
       is_finished = finished_of(asked)
     end
     local id = ids[place]
-    local matches = id ~= '' and (enabled == '' or (disabled[place] == 0) == (enabled == '1'))
+    local matches = id ~= '' and (enabled == '' or (not disabled[place]) == (enabled == '1'))
     if matches and finished ~= '' then matches = (is_finished[id] or false) == (finished == '1') end
     if matches then found[#found + 1] = id end
     if #found == wanted then return found, name end

@@ -19,4 +19,4 @@ for _, queue in ipairs(names) do
   local claimed = call('ZCARD', P .. 'claimed:' .. queue)
   if waiting + claimed > 0 then queues[#queues + 1] = {queue, due, waiting, claimed, earliest} end
 end
-return {call('ZCARD', P .. 'jobs_named'), call('SCARD', P .. 'jobs_disabled'), queues, #names == tonumber(ARGV[3]) and names[#names] or ''}
+return {call('ZCARD', P .. 'jobs_named'), call('ZCARD', P .. 'disabled_named'), queues, #names == tonumber(ARGV[3]) and names[#names] or ''}

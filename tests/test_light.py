@@ -30,6 +30,26 @@ asyncio.run(main())
 import horarium.testing.travelling, horarium.client
 print(*{name.partition(".")[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names))
 """
+MADE = """
+import sys
+from horarium import Scheduler, cron
+scheduler = Scheduler("postgresql://localhost/x", handler_concurrency=4)
+@scheduler.job(cron("0 3 * * *"))
+async def nightly(run, day: int = 1): ...
+print(*sys.modules)
+"""
+LATER = (
+    "horarium.node", "horarium.operations", "horarium.services", "horarium.triggers.phrase", "prometheus_client",
+    "email", "http", "multiprocessing.connection", "importlib.metadata",
+)  # fmt: skip
+"""What a program imports once it opens its scheduler, or when it uses it."""
+AT_ONCE = {
+    "horarium.node", "horarium.node.backends", "horarium.node.options", "horarium.operations",
+    "horarium.operations.bounds", "horarium.operations.bounds.listing", "horarium.operations.writing",
+    "horarium.operations.writing.auditing", "horarium.services", "horarium.services.metrics",
+    "horarium.services.metrics.ends", "horarium.services.metrics.job_meters", "horarium.triggers.phrase_calendars",
+}  # fmt: skip
+"""Those of them that it needs to define jobs and handlers."""
 BARE = "import sys; import horarium; print(*sys.modules)"
 WITHOUT = "import sys; sys.modules['click'] = None; from horarium.__main__ import main; main()"
 
@@ -49,6 +69,12 @@ def test_a_program_needs_nothing_of_the_server() -> None:
 
 def test_the_package_itself_imports_nothing() -> None:
     assert not {"asyncio", "msgspec", "horarium.library"} & set(python(BARE).stdout.split())
+
+
+def test_a_program_that_defines_its_jobs_imports_no_node() -> None:
+    done = python(MADE)
+    assert done.returncode == 0, done.stderr
+    assert {name for name in done.stdout.split() if name.startswith(LATER)} == AT_ONCE
 
 
 def test_the_command_says_in_one_line_what_is_missing() -> None:

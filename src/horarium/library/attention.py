@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from horarium.clock import to_instant, to_text
 from horarium.library.named import Part, in_name_of_actor
-from horarium.operations.looking.attending import Fault
+
+if TYPE_CHECKING:
+    from horarium.operations.looking.attending import Fault
 
 
 class AttentionMethods(Part):

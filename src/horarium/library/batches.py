@@ -22,7 +22,6 @@ from horarium.model import Run as StoredRun
 from horarium.model import RunFollow
 from horarium.model.batches import Batch as StoredBatch
 from horarium.model.batches import BatchFollow, BatchOccasion, BatchOn, BatchState
-from horarium.operations.runs.waiting import RUN_WAIT_SECONDS_MAX
 from horarium.policies import Unique
 from horarium.ports import BATCH_MAX, PAGE_MAX
 from horarium.rules.uniqueness import stored_key
@@ -31,6 +30,8 @@ from horarium.wire.batches import batch_view
 P = ParamSpec("P")
 T = TypeVar("T")
 Action = str | HandlerFunction | Task[Any, Any] | BatchFollow | Mapping[str, Any]
+WAIT_SECONDS = 60.0
+"""Of one question for the end of a batch."""
 Actions = Action | Sequence[Action]
 """A handler (the function or its name), or `{"notify": CHANNEL}`, `{"trigger": JOB}`; or several of these."""
 
@@ -75,7 +76,7 @@ class BatchMethods(Enqueuing):
     async def wait_for_batch(self, id: str, timeout: float | None = None) -> dict[str, Any]:
         """The batch once it has finished, or as it is after that many seconds. Raises NotFound."""
         while True:
-            wait = RUN_WAIT_SECONDS_MAX if timeout is None else timeout
+            wait = WAIT_SECONDS if timeout is None else timeout
             batch = await self._operations.batches.get(id, wait)
             if timeout is not None or batch.finished_at is not None:
                 return _shown(batch)

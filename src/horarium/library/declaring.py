@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import msgspec
 from msgspec import Struct
@@ -20,11 +20,13 @@ from msgspec.structs import replace
 from horarium.errors import HorariumError, InvalidJob, InvalidRequest, NotFound
 from horarium.library.fields import JobArguments
 from horarium.operations.bounds.listing import pages_of
-from horarium.operations.facade import Operations
-from horarium.operations.jobs.importing import Put
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter
 from horarium.triggers import Trigger
 from horarium.wire.definitions import JobDefinition
+
+if TYPE_CHECKING:
+    from horarium.operations.facade import Operations
+    from horarium.operations.jobs.importing import Put
 
 PROGRAM_LABEL = "horarium/program"
 """The label of a declared job: which program declared it."""
@@ -78,6 +80,8 @@ async def declare(
 ) -> Declared:
     """Bring the jobs of the program of this name to these definitions. Raises InvalidRequest, InvalidJob or
     InvalidTrigger, and then nothing was written."""
+    from horarium.operations.jobs.importing import Put
+
     if prune and name is None:
         raise InvalidRequest(
             "prune: this program has no name, so that the jobs of all others without one would be deleted too; give it "

@@ -8,7 +8,8 @@ from typing import Any, Unpack
 from horarium.access.acting import acting
 from horarium.delivery.handler import HandlerFunction
 from horarium.errors import Conflict, InvalidRequest
-from horarium.library.named import Part, in_name_of_actor, origin_of
+from horarium.library.named import in_name_of_actor, origin_of
+from horarium.library.noded import Noded
 from horarium.library.one_offs import (
     EnqueueFields,
     TaskCall,
@@ -23,17 +24,17 @@ from horarium.library.tasks import following
 from horarium.library.values import Run
 from horarium.model import Run as StoredRun
 from horarium.model import RunFollow, callers_key
-from horarium.node.runtime import Runtime
-from horarium.operations.runs.one_offs import HOLDER_RACES_MAX
 from horarium.operations.writing.auditing import told_runs
 from horarium.policies import Debounce, Unique
 from horarium.ports import BATCH_MAX, Placeholders, TransactionalStore
 
+RACES_MAX = 3
+"""How often a unique key is asked for whose holder was deleted just then."""
 
-class Enqueuing(Part):
+
+class Enqueuing(Noded):
     """Runs of handlers, and of commands."""
 
-    _runtime: Runtime
     _program: Program
 
     @in_name_of_actor
@@ -66,7 +67,7 @@ class Enqueuing(Part):
         if (rule := unique_rule(unique_key, unique, debounce, connection)) is not None:
             return Run((await self._operations.one_offs.add_unique(run, rule)).run)
         (run,) = await self._placed([run], connection)
-        for _ in range(HOLDER_RACES_MAX):
+        for _ in range(RACES_MAX):
             (added,) = await self._add_runs([run], connection)
             if added or unique_key is None:
                 return Run(run)

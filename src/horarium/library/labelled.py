@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from horarium.errors import InvalidRequest, NotFound
 from horarium.operations.bounds.listing import pages_of
-from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX, JobFilter
+
+if TYPE_CHECKING:
+    from horarium.operations.facade import Operations
 
 
 async def each_labelled(operations: Operations, labels: Mapping[str, str], act: Callable[[str], Awaitable[Any]]) -> int:

@@ -14,7 +14,6 @@ from horarium.errors import InvalidRequest, StateConflict
 from horarium.library.named import Part
 from horarium.library.values import Run, Stats, id_of, stats_of
 from horarium.model import State, in_wall_time, shown_state
-from horarium.operations.runs.logs import LINES_MAX
 from horarium.triggers.words import nearest, quote
 from horarium.wire.views import moment
 
@@ -70,6 +69,8 @@ class Looking(Part):
 
     async def run_log(self, run_id: Run | str) -> list[LogLine]:
         """All that a run has said so far, as far as it is kept. Raises NotFound."""
+        from horarium.operations.runs.logs import LINES_MAX
+
         found: list[LogLine] = []
         after: int | None = 0
         while after is not None:

@@ -17,15 +17,13 @@ from horarium.library.named import Part, in_name_of_actor
 from horarium.library.one_offs import RunFields, delay_seconds, encode_args
 from horarium.library.values import Run
 from horarium.model import State
-from horarium.operations.runs.bulk import CANCELLED, Batch, Selection
-from horarium.operations.runs.one_offs import Added
-from horarium.operations.runs.runs import RETRIED
 from horarium.policies import Debounce, Unique
 from horarium.ports import BATCH_MAX, RunFilter
 from horarium.wire.one_offs import RunDefinition, read_run
 
 if TYPE_CHECKING:
     from horarium.library.program import Program
+    from horarium.operations.runs.bulk import Batch, Selection
 
 
 class RunArguments(TargetFields, RunFields, total=False):
@@ -77,6 +75,8 @@ class ManyRuns(Part):
     ) -> list[Run | HorariumError]:
         """Many of them, each a mapping of what `add_run` takes, 1,000 a transaction. For each, in order, the run (or
         the one that holds its key), or its fault. Raises InvalidRequest for values that can't be read."""
+        from horarium.operations.runs.one_offs import Added
+
         definitions = [_definition(self._program, fields) for fields in runs]
         found: list[Run | HorariumError] = []
         for start in range(0, len(definitions), BATCH_MAX):
@@ -89,6 +89,8 @@ class ManyRuns(Part):
         """New runs for the work of those that are meant (of a filter: failed ones, unless it has `states`). Each is
         retried once for as long as its retry is kept, so this may be called again. `per_second`: the new runs fall due
         at this pace."""
+        from horarium.operations.runs.runs import RETRIED
+
         bulk, pace = self._operations.bulk, which.get("per_second")
         selection = _selection(which, RETRIED, frozenset({State.FAILED}))
         states = selection.where.states
@@ -101,6 +103,8 @@ class ManyRuns(Part):
         self, *, reason: str = "cancelled by request", actor: str | None = None, **which: Unpack[Which]
     ) -> Bulk:
         """Cancel those that are meant: pending ones at once, running ones are asked to stop."""
+        from horarium.operations.runs.bulk import CANCELLED
+
         operations, pace = self._operations, which.get("per_second")
         selection = _selection(which, CANCELLED, CANCELLED)
         states = selection.where.states
@@ -149,6 +153,8 @@ def _selection(which: Which, possible: frozenset[State], usual: frozenset[State]
         since=None if since is None else to_instant(since),
         until=None if until is None else to_instant(until),
     )
+    from horarium.operations.runs.bulk import Selection
+
     return Selection(ids=None if ids is None else tuple(ids), where=where, error_contains=which.get("error_contains"))
 
 

@@ -6,13 +6,15 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from os import urandom
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from horarium.access.acting import acting, who_acts
 from horarium.access.audit import Origin
 from horarium.access.roles import Role, principal
 from horarium.errors import InvalidRequest
-from horarium.operations.facade import Operations
+
+if TYPE_CHECKING:
+    from horarium.operations.facade import Operations
 
 REQUEST_ID_BYTES = 16
 ACTOR_CHARS_MAX = 255

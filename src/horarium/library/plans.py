@@ -10,9 +10,6 @@ from horarium.clock import to_instant
 from horarium.errors import InvalidRequest
 from horarium.library.named import Part, in_name_of_actor
 from horarium.operations.bounds.listing import pages_of
-from horarium.operations.plans.documents import read_documents
-from horarium.operations.plans.making import HORIZON_SECONDS
-from horarium.operations.plans.shown import forecast_shown, listed_shown, plan_shown
 from horarium.ports import PAGE_MAX
 from horarium.wire.definitions import read_definition
 
@@ -29,12 +26,15 @@ class PlanMethods(Part):
         documents: Mapping[str, Sequence[Document]],
         *,
         prune: Mapping[str, str] | None = None,
-        horizon_seconds: int = HORIZON_SECONDS,
+        horizon_seconds: int = 14 * 86_400,
         actor: str | None = None,
     ) -> dict[str, Any]:
         """What these documents (`jobs`, `calendars`, `channels`, each a list of definitions with names) would change.
         Jobs with the labels `prune` that are not among them would be deleted. Only the plan itself is written. Raises
         InvalidRequest."""
+        from horarium.operations.plans.documents import read_documents
+        from horarium.operations.plans.shown import plan_shown
+
         if unknown := sorted(documents.keys() - KINDS):
             raise InvalidRequest(f"documents: unknown: {', '.join(unknown)}; known are {', '.join(sorted(KINDS))}")
         jobs, calendars, channels = (documents.get(kind, ()) for kind in ("jobs", "calendars", "channels"))
@@ -44,6 +44,8 @@ class PlanMethods(Part):
     async def list_plans(self) -> list[dict[str, Any]]:
         """Plans of the last seven days, the newest first, each by its `ref`, which opens nothing: counts of changes, by
         whom, until when."""
+        from horarium.operations.plans.shown import listed_shown
+
         pages = pages_of(lambda after: self._operations.planned_changes.page(after, PAGE_MAX))
         return [listed_shown(plan) async for page in pages for plan in page]
 
@@ -68,5 +70,7 @@ class PlanMethods(Part):
     ) -> dict[str, Any]:
         """How many runs start, and run at once on average, in each bucket from now on for seven days, or in the span.
         `by`: `queue`, `job`, `host` or `label:NAME`. Raises InvalidRequest."""
+        from horarium.operations.plans.shown import forecast_shown
+
         span = [None if moment is None else to_instant(moment) for moment in (since, until)]
         return forecast_shown(await self._operations.forecasting.forecast(span[0], span[1], bucket_seconds, by))

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from horarium.errors import InvalidRequest
 from horarium.library.channels import converted
 from horarium.library.named import Part, in_name_of_actor
-from horarium.operations.settling.turns import QueueSettings
 from horarium.policies import FairWeights
 from horarium.wire.queues import QUEUE_CHARS_MAX, named_queue
 
@@ -22,6 +21,8 @@ class QueueMethods(Part):
     ) -> dict[str, int]:
         """Have fairness keys take these numbers of turns (1 to 1,000) next to the 1 of every other key. Raises
         InvalidRequest."""
+        from horarium.operations.settling.turns import QueueSettings
+
         settings = QueueSettings(converted(dict(weights), FairWeights))
         return (await self._operations.queues.put(_named(queue), settings)).fair_weights
 

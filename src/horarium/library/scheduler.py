@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from weakref import WeakSet
 
 from horarium.clock import Clock, to_instant
@@ -52,10 +52,12 @@ from horarium.model import Job as StoredJob
 from horarium.model import State, in_wall_time
 from horarium.model.identity import is_run_id
 from horarium.node.backends import backend_of, make_backend
-from horarium.node.runtime import Options, Runtime
-from horarium.operations.facade import Operations
+from horarium.node.options import Options
 from horarium.ports import JobFilter, RunFilter, Store
 from horarium.triggers import Trigger
+
+if TYPE_CHECKING:
+    from horarium.operations.facade import Operations
 
 Surrounding = TypeVar("Surrounding", bound=Callable[..., Any])
 Callback = TypeVar("Callback", bound=Hook)
@@ -102,16 +104,13 @@ class Scheduler(
         check_options(options)
         options.setdefault("roles", LIBRARY_ROLES)
         backend = make_backend(store, namespace) if isinstance(store, str) else backend_of(store)
-        self._runtime = Runtime(
-            backend.store,
-            Options(**options),
-            clock=clock or backend.clock,
-            signal=backend.signal,
-            parts=backend.parts,
-        )
+        self._parts = backend, Options(**options), clock or backend.clock
+        self._handlers = {}
+        if options.get("buses"):
+            self._runtime  # noqa: B018 - it refuses a bus that it does not know
         self._home = Home(isinstance(store, str) and not store.startswith("memory:"))
         self._stopped = asyncio.Event()
-        self._program = Program(program, self._runtime.handlers, lambda: self._runtime.running)
+        self._program = Program(program, self._handlers, lambda: self._runs)
         MADE.add(self)
 
     # ---- life

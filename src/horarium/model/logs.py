@@ -10,6 +10,10 @@ from msgspec import Struct
 
 from horarium.clock import Instant
 
+LOG_SECONDS_DEFAULT = 7 * 24 * 3600.0
+LOG_BYTES_TOTAL_DEFAULT = 1024**3
+"""For how long, and how much of them, logs of runs are kept."""
+
 LOG_BYTES_MAX = 256 * 1024
 """How much of one run's log is kept, over all of its attempts."""
 LOG_LINE_BYTES_MAX = 8 * 1024

@@ -7,10 +7,9 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from horarium.delivery.mailing import parse_smtp_url
 from horarium.delivery.secrets import ALLOWED_DEFAULT, DIR_DEFAULT, ENV_PREFIX_DEFAULT
 from horarium.errors import InvalidSetting
-from horarium.operations.runs.logs import LOG_BYTES_TOTAL_DEFAULT, LOG_SECONDS_DEFAULT
+from horarium.model.logs import LOG_BYTES_TOTAL_DEFAULT, LOG_SECONDS_DEFAULT
 from horarium.ports import Bus
 from horarium.services.metrics.job_meters import JOBS_MAX_DEFAULT
 
@@ -68,6 +67,8 @@ class Options:
             message = f"grace_seconds: must be 0 or more, not {self.grace_seconds}"
             raise InvalidSetting(message, field="grace_seconds")
         if self.smtp_url is not None:
+            from horarium.delivery.mailing import parse_smtp_url
+
             parse_smtp_url(self.smtp_url)
         object.__setattr__(self, "roles", tuple(self.roles))
         object.__setattr__(self, "node_name", self.node_name or default_node_name())

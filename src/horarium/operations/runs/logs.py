@@ -36,8 +36,6 @@ WAIT_SECONDS_MAX = 20.0
 READERS_MAX = 500
 """Readers that wait at one time in this process; one more is answered at once."""
 LINES_MAX = 1_000
-LOG_SECONDS_DEFAULT = 7 * 24 * 3600.0
-LOG_BYTES_TOTAL_DEFAULT = 1024**3
 
 
 class LogPage(NamedTuple):

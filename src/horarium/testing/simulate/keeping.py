@@ -12,8 +12,9 @@ import msgspec
 from horarium.access.audit import PREFIX as AUDIT
 from horarium.clock import SECOND, Instant, to_micros
 from horarium.model import UNFINISHED, Job, Run
+from horarium.model.logs import LOG_SECONDS_DEFAULT
 from horarium.model.records import Record
-from horarium.operations.runs.logs import BOOKS, LOG_SECONDS_DEFAULT
+from horarium.operations.runs.logs import BOOKS
 from horarium.services.loop.believed import FAR, NOTED, Note
 from horarium.services.metrics.tallies import KEPT as TALLIES_KEPT
 from horarium.services.metrics.tallies import PREFIX as TALLIES

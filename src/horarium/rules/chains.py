@@ -83,7 +83,7 @@ def _with_then(change: RunChange, now: Instant) -> RunChange:
     if run.policy is None or not run.policy.then or run.state is not State.COMPLETED or change.state is run.state:
         return change
     result, traced, parent = run.result, trace_of(run), handed_on(run)
-    if result is not None and not result.startswith(b"{"):
+    if result is not None and result.lstrip()[:1] != b"{":
         result = b'{"result":' + result + b"}"
     runs = [then_run(each, then_key(run.id, index), now, result) for index, each in enumerate(run.policy.then)]
     if traced is not None and parent is not None:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,7 @@ def test_the_bill_of_materials_is_valid_and_whole(made: Path) -> None:
     (path,) = made.glob("*.cdx.json")
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(path.read_text()) is None
     bill = json.loads(path.read_text())
+    assert datetime.fromisoformat(bill["metadata"]["timestamp"]).tzinfo is not None  # of no schema's concern
     listed = {each["name"]: each["scope"] for each in bill["components"]}
     assert {"msgspec": "required", "asyncpg": "optional", "htmx.org": "required"}.items() <= listed.items()
     assert "pytest" not in listed

@@ -5,6 +5,7 @@ The flags are made from the table of settings, so that a setting has a flag as s
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -107,6 +108,7 @@ def _run(config: str | None, as_json: bool, flags: dict[str, Any]) -> None:
         from horarium.server.supervisor import run_processes
 
         sys.exit(run_processes(settings, count))
+    gc.disable()  # of what a start loads and makes nothing is garbage; once it serves, it is looked for again
     from horarium.server.process import run_server
 
     sys.exit(run_server(settings))

@@ -231,6 +231,7 @@ def _keep_what_stays() -> None:
     for tens of milliseconds each time."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     give_back()
 
 

@@ -393,13 +393,12 @@ UNSEEN_BY_THE_MACHINE = {
     FollowsLater,  # the same
     SharesNamespaces,  # it has but one
     MatchesAnyLabel,  # it filters by one label at the most
-    *(CountsOneOfABatch, NeverRecovers),  # it seldom lets two runs of a job fail in one batch, or one recover
-    KeepsHealthForGood,  # it seldom ends runs of a job that it then deletes, prunes and makes again
+    *(CountsOneOfABatch, NeverRecovers, KeepsHealthForGood),  # it seldom does to one job all that shows them
     ReplacesWhatRuns,  # it replaces none
     LosesSlots,  # it finds it in most orders of the test run, not in all
     *(ListsRecordsPastTheBound, KnowsNoPriorityOfWhatIsFirst),  # the same
     *(HoldsALeaseTooLong, ForgetsWhatIsSerial, BeatsWithoutLimit, ExtendsWhatIsCancelling),  # at the 150th sequence
-    PlansWithoutFollowUps,  # at the 100th, or the 500th
+    PlansWithoutFollowUps,  # at the 500th
 }
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from os import urandom
 
+from msgspec.structs import replace
+
 from horarium.access.keys import digest_of
 from horarium.access.roles import Role, principal
-from horarium.access.sessions import Sessions
+from horarium.access.sessions import ROTATED_AFTER, Sessions, SignInSession
+from horarium.clock import SECOND
 
 from .conftest import Api
 
@@ -41,3 +44,41 @@ async def test_an_admin_lists_and_ends_sessions() -> None:
     # Those that are over are not listed.
     api.clock.advance(13 * 3600)
     assert (await api.get("/sessions", headers=ADMIN)).json["items"] == []
+
+
+async def rotated() -> tuple[Sessions, SignInSession, str, str]:
+    """A session that was rotated: as it was, and its tokens."""
+    api = Api(api_keys=["first-key-1234"], pages=True)
+    sessions = Sessions(api.store, api.clock, urandom)
+    token = await sessions.begin("key", "digest")
+    api.clock.advance(ROTATED_AFTER / SECOND + 1)
+    before = await sessions.find(token)
+    assert before is not None
+    after = await sessions.rotate(before)
+    assert after is not None
+    assert await sessions.find(token) is not None, "for pages that were under way"
+    return sessions, before, token, after
+
+
+async def test_a_session_ends_under_all_its_tokens() -> None:
+    sessions, before, token, after = await rotated()
+    assert {each.id for each in (await sessions.page(None, 9)).items} == {before.id}
+    await sessions.end_by_id(before.id)
+    assert [await sessions.find(each) for each in (token, after)] == [None, None]
+
+
+async def test_to_sign_out_in_one_tab_ends_what_another_one_was_given() -> None:
+    sessions, _, token, after = await rotated()
+    await sessions.end(token)
+    assert [await sessions.find(each) for each in (token, after)] == [None, None]
+
+
+async def test_a_session_that_was_ended_just_then_gets_no_other_token() -> None:
+    """Read on a node that has not heard of its end: the token that it would be given would outlive that."""
+    sessions, before, _, after = await rotated()
+    assert await sessions.rotate(before) is None, "it got one already"
+    session = await sessions.find(after)
+    assert session is not None
+    await sessions.end_by_id(session.id)
+    assert await sessions.rotate(replace(session, created_at=0)) is None
+    assert (await sessions.page(None, 9)).items == ()

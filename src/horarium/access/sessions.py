@@ -11,6 +11,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Literal
 
@@ -40,21 +41,18 @@ Credential = Literal["server-key", "key", "person"]
 
 
 class SignInSession(Struct, frozen=True, kw_only=True):
-    """`digest`: of the token. `key`: SHA-256 of the key that opened it; of a person, of the rules by which they got
+    """`digest`: of the token; `id`: of the first one, before it was rotated: the name of the session for those who may
+    end it, which opens nothing. `key`: SHA-256 of the key that opened it; of a person, of the rules by which they got
     their roles. Both in hexadecimal. `last_at`: how far it may be renewed (None: as long as it is used)."""
 
     digest: str
+    id: str
     credential: Credential
     key: str
     created_at: Instant
     ends_at: Instant
     person: Principal | None = None
     last_at: Instant | None = None
-
-    @property
-    def id(self) -> str:
-        """Its name for those who may end it; it opens nothing."""
-        return self.digest[:ID_CHARS]
 
 
 _decode = msgspec.json.Decoder(SignInSession).decode
@@ -75,23 +73,28 @@ class Sessions:
 
     async def begin(self, credential: Credential, key: str) -> str:
         """A new session; its token, which only the browser gets."""
-        return await self._begin(SignInSession(digest="", credential=credential, key=key, created_at=0, ends_at=0))
+        return await self._begin(
+            SignInSession(digest="", id="", credential=credential, key=key, created_at=0, ends_at=0)
+        )
 
     async def begin_of(self, person: Principal, rules: str) -> str:
         """The same for a person, who got their roles by these rules."""
         last_at = self._clock.now() + LASTS
         made = SignInSession(
-            digest="", credential="person", key=rules, created_at=0, ends_at=0, person=person, last_at=last_at
+            digest="", id="", credential="person", key=rules, created_at=0, ends_at=0, person=person, last_at=last_at
         )
         return await self._begin(made)
 
     async def _begin(self, like: SignInSession) -> str:
-        now = self._clock.now()
-        token = urlsafe_b64encode(self._entropy(ENTROPY_BYTES)).decode().rstrip("=")
-        ends_at = now + LASTS if like.last_at is None else like.last_at
-        session = replace(like, digest=digest_of(token), created_at=now, ends_at=ends_at)
+        token, session = self._made(like)
         await self._store.put_records([RecordChange(_record(session))])
         return token
+
+    def _made(self, like: SignInSession) -> tuple[str, SignInSession]:
+        now = self._clock.now()
+        token = urlsafe_b64encode(self._entropy(ENTROPY_BYTES)).decode().rstrip("=")
+        digest, ends_at = digest_of(token), now + LASTS if like.last_at is None else like.last_at
+        return token, replace(like, digest=digest, id=like.id or digest[:ID_CHARS], created_at=now, ends_at=ends_at)
 
     async def find(self, token: str) -> SignInSession | None:
         """The session of this token; None if there is none, or it is over."""
@@ -104,18 +107,21 @@ class Sessions:
         return session if session is not None and session.ends_at > self._clock.now() else None
 
     async def rotate(self, session: SignInSession) -> str | None:
-        """A new token for a session that has had its own for an hour, which works for a minute longer; else None."""
+        """A new token for a session that has had its own for an hour, which works for a minute longer; else None, as
+        for one that was ended, or got another one, just then."""
         now = self._clock.now()
         if now - session.created_at < ROTATED_AFTER or session.ends_at <= now + OVERLAP:
             return None
-        await self._end(session, [_record(replace(session, ends_at=now + OVERLAP))])
-        return await self._begin(session)
+        token, fresh = self._made(session)
+        rotated = await self._end(session, [_record(replace(session, ends_at=now + OVERLAP)), _record(fresh)])
+        return token if rotated else None
 
     async def end(self, token: str) -> None:
-        """Delete the session."""
+        """Delete the session, under whatever token."""
         session = await self._read(digest_of(token))
         if session is not None:
-            await self._end(session, ())
+            with suppress(NotFound):
+                await self.end_by_id(session.id)
 
     # -- what an admin does
 
@@ -127,24 +133,24 @@ class Sessions:
         return Page(tuple(_decode(record.body) for record in page.items), next_after)
 
     async def end_by_id(self, id: str, records: Sequence[Record] = ()) -> None:
-        """Delete the session of this id, and keep `records` with that: on each node it is over within five seconds.
-        Raises NotFound."""
-        after: str | None = None
-        while True:
-            page = await self.page(after, PAGE_MAX)
-            for session in page.items:
-                if session.id == id:
-                    await self._end(session, records)
-                    return
-            if (after := page.next_after) is None:
-                raise NotFound(f"there is no session {id!r}, or it is over")
+        """Delete the session of this id, under all its tokens, and keep `records` with that: on each node it is over
+        within five seconds. Raises NotFound."""
+        where = RecordFilter(PREFIX, since=instant_key(self._clock.now() + 1), labels={"id": id})
+        ended = False
+        while found := (await self._store.list_records(where, None, PAGE_MAX)).items:
+            for record in found:
+                ended = await self._end(_decode(record.body), () if ended else records) or ended
+        if not ended:
+            raise NotFound(f"there is no session {id!r}, or it is over")
 
-    async def _end(self, session: SignInSession, records: Sequence[Record]) -> None:
+    async def _end(self, session: SignInSession, records: Sequence[Record]) -> bool:
+        """False: it was ended just then."""
         stored = _record(session)
         change = RecordChange(stored, stored.version, deleted=True, records=tuple(records))
-        await self._store.put_records([change])
+        (ended,) = await self._store.put_records([change])
         self._remembered.pop(session.digest, None)
         await self._siblings.ask(ENDED, session.digest.encode())
+        return ended
 
     def _forget(self, digest: bytes) -> bytes:
         """Another process of this server ended it."""
@@ -170,4 +176,4 @@ async def prune(store: Store, until: Instant, limit: int) -> int:
 
 def _record(session: SignInSession) -> Record:
     name = PREFIX + instant_key(session.ends_at, session.digest)
-    return Record(name=name, body=msgspec.json.encode(session), labels={"session": session.digest})
+    return Record(name=name, body=msgspec.json.encode(session), labels={"session": session.digest, "id": session.id})

@@ -144,7 +144,7 @@ def asked_sessions() -> tuple[Any, Keep]:
         digest = sessions.digest_of(str(number))
         bearer = principal(f"person-{number}", f"Person {number}", "oidc", [Role.OPERATOR])
         found = sessions.SignInSession(
-            digest=digest, credential="person", key="k" * 64, created_at=NOW, ends_at=NOW, person=bearer
+            digest=digest, id=digest[:16], credential="person", key="k" * 64, created_at=NOW, ends_at=NOW, person=bearer
         )
         kept._remember(digest, (0.0, found))
 

@@ -117,7 +117,7 @@ class Sessions:
         return token if rotated else None
 
     async def end(self, token: str) -> None:
-        """Delete the session, under whatever token."""
+        """Delete the session, under all its tokens."""
         session = await self._read(digest_of(token))
         if session is not None:
             with suppress(NotFound):

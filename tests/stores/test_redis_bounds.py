@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from horarium.clock import DAY
-from horarium.model import HandlerTarget, HttpTarget, Job, Plan, Run, RunChange, State
+from horarium.model import Event, HandlerTarget, HttpTarget, Job, Plan, Run, RunChange, State
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.policies import Retention
 from horarium.ports import JobFilter, RunFilter
@@ -21,7 +21,7 @@ from horarium.stores.redis.server import Server
 from horarium.stores.redis.store import PRUNED_AT_ONCE
 from horarium.stores.redis.unfinished import RUNS_AT_ONCE
 from horarium.testing.contract.base import take
-from horarium.testing.values import NOW, a_finished_run, a_job, a_run
+from horarium.testing.values import NOW, a_change, a_finished_run, a_job, a_run
 from tests.servers.redis import Redis
 
 pytestmark = pytest.mark.slow
@@ -66,6 +66,26 @@ async def test_unfinished_runs_come_some_at_a_time(store: RedisStore, monkeypatc
     assert await store.unfinished_runs(asked) == await model.unfinished_runs(asked)
     assert max(len(ids) for _, ids, _ in calls.answers["unfinished_runs"]) == RUNS_AT_ONCE
     assert [len(ids) for ids, _, _ in calls.answers["unfinished_page"]] == [RUNS_AT_ONCE, RUNS_AT_ONCE, 50]
+
+
+@pytest.mark.parametrize("alike", [True, False])
+async def test_runs_of_long_histories_end_some_at_a_time(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch, alike: bool
+) -> None:
+    await store.add_runs([a_run(number) for number in range(100)])
+    ends = [
+        a_change(
+            run,
+            state=State.FAILED,
+            finished_at=NOW,
+            history=(Event(NOW + n * (not alike), run.state, "e" * 4_000),) * 40,
+        )
+        for n, run in enumerate((await take(store)).runs)
+    ]
+    calls = Calls(monkeypatch)
+    assert await store.settle_runs([replace(end, as_claimed=True) for end in ends], NOW) == [True] * 100
+    assert len(calls.answers["settle_runs"]) == 4
+    assert await store.get_runs([end.run.id for end in ends]) == [end.run for end in ends]
 
 
 async def test_a_plan_of_very_many_changes_is_carried_out(store: RedisStore) -> None:

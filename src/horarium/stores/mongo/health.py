@@ -41,14 +41,15 @@ async def count_ends(session: Session, written: Iterable[RunChange]) -> None:
 
 
 def _merging(session: Session, later: Health) -> list[Document]:
-    told = {name: {"$literal": value} for name, value in _fields(later).items()}
+    told: Document = {"n": {"$literal": session.namespace}}
+    told.update((name, {"$literal": value}) for name, value in _fields(later).items())
     if later.last_success_at is None:
         told["failures"] = {"$add": [{"$ifNull": ["$failures", 0]}, later.failures_in_a_row]}
         if "failing_since" in told:
             told["failing_since"] = {"$ifNull": ["$failing_since", told["failing_since"]]}
     kept = () if later.last_success_at is not None else ("last_success_at", "failing_since")
     gone = [name for name in FIELDS if name not in told and name not in kept]
-    steps: list[Document] = [{"$set": {"n": session.namespace, **told}}]
+    steps: list[Document] = [{"$set": told}]
     return [*steps, {"$unset": gone}] if gone else steps
 
 

@@ -50,17 +50,28 @@ def ends_of_call(changes: Sequence[RunChange]) -> int:
     return 500 if any(change.run.job_id is not None for change in changes) else BATCH_MAX
 
 
+HISTORY_SHORT = 4
+"""Up to this number of lines the history of a run counts for nothing."""
+
+
+def size_of_end(run: Run) -> int:
+    """How many bytes say how a run ended, about."""
+    size = len(run.result or b"") + len(run.progress or b"")
+    if len(run.history) <= HISTORY_SHORT:
+        return size
+    return size + sum(len(line.message) + len(line.detail or "") for line in run.history)
+
+
 def weight_of_run(run: Run) -> tuple[int, int]:
-    return rows_of(run), len(run.payload or b"") + len(run.result or b"") + len(run.progress or b"")
+    return rows_of(run), len(run.payload or b"") + size_of_end(run)
 
 
 def weight_of_change(change: RunChange) -> tuple[int, int]:
     run = change.run
     if comes_alone(change):
-        return 1, len(run.result or b"") + len(run.progress or b"")
+        return 1, size_of_end(run)
     along = [*map(weight_of_run, change.follow_ups), *map(weight_of_record, change.records)]
-    size = len(run.result or b"") + len(run.progress or b"") + sum(size for _, size in along)
-    return 1 + len(along), size
+    return 1 + len(along), size_of_end(run) + sum(size for _, size in along)
 
 
 def weight_of_record(record: Record) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from horarium.clock import DAY, HOUR, INSTANT_MAX, INSTANT_MIN
 from horarium.model import Job, Node, Plan, Run, State
+from horarium.model.records import Record, RecordFilter
 from horarium.ports import BATCH_MAX, QUEUES_MAX, Beat, JobFilter, QueueStats, RunFilter, Stats, Store
 from horarium.testing.contract.base import Stores, StoreUnderTest, ids, take
 from horarium.testing.contract.jobs import delete
@@ -220,6 +221,21 @@ class KeepingContract(StoreUnderTest):
         assert await everything(there) == before
         assert await there.list_nodes(INSTANT_MIN) == []
         assert ids((await take(there)).runs) == ids([run])
+
+    async def test_a_namespace_may_have_any_name(self, stores: Stores) -> None:
+        here, there = [await stores.another(f"${stores.namespace}/{end} {{ü}}%") for end in ("here", "there")]
+        job, record = a_job(next_fire_at=NOW), Record(name="a/b", body=b"", labels={"a": "b"})
+        await here.add_jobs([job], {job.id: [record]})
+        await here.add_runs([a_run(1, of=job, unique_key="k", concurrency_key="c", concurrency_max=1)])
+        await here.beat_node(a_node())
+        (claimed,) = (await take(here)).runs
+        failed = a_change(claimed, state=State.FAILED, finished_at=NOW, lease_expires_at=None, prune_at=NOW)
+        assert await here.settle_runs([failed], NOW) == [True]
+        assert (list(await here.failing_jobs(5)), await there.failing_jobs(5)) == ([job.id], {})
+        assert (await here.list_records(RecordFilter(labels={"a": "b"}), None, 5)).items == (record,)
+        assert [len(await store.list_nodes(INSTANT_MIN)) for store in (here, there)] == [1, 0]
+        assert ((await here.stats(NOW)).jobs, (await there.stats(NOW)).jobs) == (1, 0)
+        assert [await store.prune_runs(NOW, 5) for store in (there, here)] == [0, 1]
 
     # -- opening and closing
 

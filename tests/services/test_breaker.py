@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from horarium.clock import SECOND
@@ -139,6 +141,23 @@ async def test_an_answer_on_one_node_ends_the_count_of_all(hosts: Hosts) -> None
     await hosts.asked(second, DEAD, NO_ANSWER)
     await hosts.asked(second, DEAD, Succeeded())
     await hosts.asked(second, DEAD, NO_ANSWER, 10)
+    assert await hosts.held() == []
+
+
+async def test_a_host_that_answers_while_its_hold_is_written_is_not_held(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = hosts.node("a", failures=3)
+    write = node._holds.write
+
+    async def slow(*given: Any) -> Any:
+        monkeypatch.undo()
+        written = await write(*given)
+        node.heard(Run(id="r", queue="http", fire_at=0, due_at=0, created_at=0), hosts.jobs[DEAD], Succeeded())
+        return written
+
+    monkeypatch.setattr(node._holds, "write", slow)
+    await hosts.asked(node, DEAD, NO_ANSWER, 3)
     assert await hosts.held() == []
 
 

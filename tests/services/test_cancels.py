@@ -13,7 +13,15 @@ from horarium.model import Cancelled, Completion, EventKind, HttpTarget, Node, R
 from horarium.policies import Retention
 from horarium.ports import Topic
 from horarium.rules.settling import cancel, settle
-from horarium.services.buses.cancels import AT_ONCE_MAX, CANCEL_SENT, SILENT_AFTER, HttpCancels, sends, was_told
+from horarium.services.buses.cancels import (
+    AT_ONCE_MAX,
+    CANCEL_SENT,
+    LOOK_SECONDS,
+    SILENT_AFTER,
+    HttpCancels,
+    sends,
+    was_told,
+)
 from horarium.testing.faults import Fault, FaultyStore
 from tests.services.conftest import START, Setting, a_rescuer
 from tests.waiting import until
@@ -185,6 +193,25 @@ async def test_a_delivery_that_ends_while_runs_are_read_has_told_the_endpoint(
     monkeypatch.setattr(store, "overdue_runs", slow)
     await world.step(cancels)
     assert (world.sent, await world.setting.state()) == ([], State.CANCELLED)
+
+
+async def test_a_request_that_is_taken_while_runs_are_read_is_not_sent_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, cancels, world.hold = world.setting.store, world.node(), asyncio.Event()
+    await world.cancelling()
+    await world.step(cancels)
+    taken, read = world.hold, store.get_jobs_by_id
+
+    async def slow(*given: Any) -> Any:
+        taken.set()
+        await until(lambda: not cancels._sending)
+        return await read(*given)
+
+    monkeypatch.setattr(store, "get_jobs_by_id", slow)
+    await world.step(cancels, LOOK_SECONDS)
+    await until(lambda: not cancels._sending)
+    assert world.sent == [("a", "run")]
 
 
 async def test_the_node_that_delivered_it_sends_and_no_other(world: World) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from horarium.clock import SECOND, Instant
+from horarium.model import State
+from horarium.policies import Retention
+from horarium.ports import RunFilter
 from horarium.services.upkeep.pruner import BATCH, BATCH_MIN, BEHIND_SECONDS, PAUSE, PER_SECOND_MIN, Pruner
 from horarium.stores.memory import MemoryStore
 from horarium.testing import ManualClock
-from tests.services.conftest import Setting
+from tests.services.conftest import START, Setting
 
 
 class FullStore(MemoryStore):
@@ -70,3 +75,27 @@ async def test_what_falls_behind_for_long_gives_no_more_way(setting: Setting, st
     found = await pauses(setting, pruner, 6)
     assert found[-1] == PAUSE
     assert store.asked[-1] == BATCH
+
+
+async def test_a_run_that_ends_while_its_job_is_trimmed_is_trimmed_next(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await setting.add_job(retention=Retention(runs_max=1))
+    pruner, trim = Pruner(setting.store, setting.telemetry, setting.clock), setting.store.trim_runs
+
+    async def ended(number: int) -> None:
+        done: Any = {"state": State.COMPLETED, "finished_at": setting.now, "fire_at": START + number}
+        await setting.add_run(f"run-{number}", job=job.name, job_id=job.id, **done)
+        pruner.note(job)
+
+    async def slow(*given: Any) -> int:
+        trimmed = await trim(*given)
+        monkeypatch.undo()
+        await ended(2)
+        return trimmed
+
+    await ended(1)
+    monkeypatch.setattr(setting.store, "trim_runs", slow)
+    for _ in range(2):
+        await pruner.step(setting.now)
+    assert [run.id for run in (await setting.store.list_runs(RunFilter(), None, 10)).items] == ["run-2"]

@@ -22,7 +22,7 @@ from horarium.operations.bounds.telling import channel_warnings
 from horarium.operations.jobs.jobs import EDIT_STEPS, JobOperations
 from horarium.operations.jobs.versions import Versions, along_created
 from horarium.operations.settling.following import Following
-from horarium.operations.settling.reconciling import Reconciler
+from horarium.operations.settling.reconciling import Changed, Reconciler
 from horarium.operations.writing.auditing import require_reach
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce, announce_jobs
@@ -180,8 +180,9 @@ class Importing:
             announce_jobs(self._signal, [planned.job for planned in plans.values()])
         written = {index: planned for (index, planned), ok in zip(plans.items(), done, strict=True) if ok}
         announce(self._signal, list(written.values()))
-        for index, planned in written.items():
-            await self._reconciler.after_change(simple[index][0], planned.job, planned)
+        await self._reconciler.after_each(
+            [Changed(simple[index][0], planned.job, planned) for index, planned in written.items()]
+        )
         return [index for index in jobs if index not in written]
 
     async def plans(

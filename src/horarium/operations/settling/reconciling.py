@@ -71,6 +71,13 @@ class Reconciler:
         then it is done later."""
         await self.after_changes([Changed(before, after, planned)])
 
+    async def after_each(self, changes: Sequence[Changed]) -> None:
+        """The same for one change each of several jobs."""
+        todo = [changed for changed in changes if look_from(*changed) is not None]
+        with self._kept_if_prevented([changed.after.id for changed in todo]):
+            for changed in todo:
+                await self.after_changes([changed])
+
     async def after_changes(self, changes: Sequence[Changed]) -> None:
         """The same for changes of one job that were written together, in their order. One look serves them all: it
         makes runs be as the job asks that is stored, so all that differs is from where it looks."""

@@ -122,7 +122,8 @@ class Breaker(Service):
             return
         made = opened(host, failures, why, self._limits.seconds, now)
         if await self._holds.write(stored, made, "hold.create"):
-            self._streaks.pop(host, None)
+            if self._streaks.get(host) == streak:
+                del self._streaks[host]
             await self._forget([*shared.values(), mine])
             await self._tell("breaker_open", host, made.reason, now)
 

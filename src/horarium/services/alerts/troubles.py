@@ -124,8 +124,8 @@ class Troubles(Service):
     async def _tell(self, key: str, told: Told, now: Instant) -> None:
         if key in self._told:
             return
-        self._told.add(key)
         await tell_system(self._store, self._signal, self._channels, key, told, now)
+        self._told.add(key)
 
 
 async def tell_system(

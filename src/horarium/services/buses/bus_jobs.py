@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from horarium.clock import HOUR, Clock, Instant, to_micros
 from horarium.delivery.bus import ONE_OFF
+from horarium.errors import Outage
 from horarium.model import BusTarget, text_of
 from horarium.operations.bounds.listing import pages_of
 from horarium.ports import PAGE_MAX, JobFilter, Store
@@ -42,10 +43,14 @@ class BusJobs:
             return None
         self._changed = False
         began = self._clock.monotonic()
-        async for page in pages_of(lambda after: self._store.list_jobs(JobFilter(), after, PAGE_MAX)):
-            for job in page:
-                if isinstance(job.target, BusTarget) and job.target.bus == self._bus:
-                    self._seen_at[text_of(job.name)] = now
+        try:
+            async for page in pages_of(lambda after: self._store.list_jobs(JobFilter(), after, PAGE_MAX)):
+                for job in page:
+                    if isinstance(job.target, BusTarget) and job.target.bus == self._bus:
+                        self._seen_at[text_of(job.name)] = now
+        except Outage:
+            self._changed = True
+            raise
         self._seen_at[ONE_OFF] = now
         self._listed_at = now
         self._cost_seconds = self._clock.monotonic() - began

@@ -90,8 +90,11 @@ class BusCancels(Service):
     async def step(self, now: Instant) -> Instant | None:
         if self._bus.problem is not None:
             return None
-        named, self._named = self._named, {}
-        await self._tell(named.values(), now)
+        self._sent = {key: at for key, at in self._sent.items() if now - CANCEL_AGAIN < at <= now}
+        for run in list(self._named.values()):
+            await self._tell([run], now)
+            if self._named[run.id] is run:
+                del self._named[run.id]
         pause = to_micros(LOOK_SECONDS_MIN if self._asked else LOOK_SECONDS)
         if self._looked_at is None or not self._looked_at <= now < self._looked_at + pause:
             self._asked = False
@@ -107,7 +110,6 @@ class BusCancels(Service):
 
     async def _tell(self, runs: Iterable[Run], now: Instant) -> None:
         """Send a cancel for each, unless one went out just now."""
-        self._sent = {key: at for key, at in self._sent.items() if now - CANCEL_AGAIN < at <= now}
         for run in runs:
             if _held(run) not in self._sent:
                 await self._send(run)
@@ -237,10 +239,11 @@ class HttpCancels(Service):
                 await self._store.settle_runs([RunChange(after, run.token, State.CANCELLING)], self._clock.steady())
 
     async def _still(self, run: Run) -> Run | None:
-        """The run as it is now, if it still has to stop."""
+        """The run as it is now, if its endpoint still has to be told to stop it."""
         (present,) = await self._store.get_runs([run.id])
-        asked = present is not None and present.token == run.token and present.state is State.CANCELLING
-        return present if asked else None
+        if present is None or present.token != run.token or present.state is not State.CANCELLING:
+            return None
+        return None if was_told(present) else present
 
     async def stop(self) -> None:
         """Let requests under way end, for at most a few seconds."""

@@ -121,6 +121,7 @@ class Reports(Service):
         beats: list[tuple[Reading, Run]] = []
         ends: list[tuple[Reading, Run]] = []
         done: list[Report] = []
+        kept: list[Report] = []
         alive = {reading.run_id for reading in readings if reading.outcome is None}
         for reading in readings:
             run = runs.get(reading.run_id)
@@ -131,7 +132,7 @@ class Reports(Service):
                 )
                 continue
             if not decide and self._late_ends.is_late(reading, run, alive):
-                self._late_ends.keep(reading.report, self._clock.now())
+                kept.append(reading.report)
                 continue
             done.append(reading.report)
             if reading.outcome is not None and reading.token == run.token and was_put_back(run):
@@ -147,6 +148,8 @@ class Reports(Service):
                 (beats if reading.outcome is None else ends).append((reading, run))
         await self._beat(beats)
         await self._end(ends)
+        for report in kept:  # not sooner: in an outage all are given back
+            self._late_ends.keep(report, self._clock.now())
         await self._bus.ack(done)
         await self._bus.reject(refused)
 

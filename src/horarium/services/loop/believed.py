@@ -78,8 +78,8 @@ class BelievedClock:
         elapsed = self._clock.monotonic()
         if version != self._version:
             self._note = None if record is None else msgspec.json.decode(record.body, type=Note)
-            self._version = version
             self._doubted_until = elapsed + await self._doubted_seconds(now)
+            self._version = version
         doubted = max(0.0, self._doubted_until - elapsed)
         if doubted and self._note is not None:
             since = self._note.since if 0 < self._note.since <= now else now

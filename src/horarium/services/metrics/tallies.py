@@ -127,6 +127,8 @@ class Tallies(Service):
         self._believed = believed
         self._watch = ClockWatch(clock)
         self._written = 0
+        self._tried: Record | None = None
+        """The store may have it, in an outage: it is given to it again as it was."""
         self._pruned_at: Instant | None = None
 
     def looks(self) -> bool:
@@ -147,15 +149,14 @@ class Tallies(Service):
 
     async def write(self, until: Instant) -> None:
         """Write the minutes that ended by `until`."""
-        over = sorted(minute for minute in self._tally.minutes if minute + MINUTE <= until)
-        for minute in over:
-            counted = self._tally.minutes.pop(minute)
-            try:
-                await self._store.put_records([RecordChange(self._record(minute, counted))])
-            except BaseException:
-                counted.add(self._tally.minutes.pop(minute, Minute()))
-                self._tally.minutes[minute] = counted
-                raise
+        while True:
+            over = min((minute for minute in self._tally.minutes if minute + MINUTE <= until), default=None)
+            if self._tried is None and over is not None:
+                self._tried = self._record(over, self._tally.minutes.pop(over))
+            if self._tried is None:
+                return
+            await self._store.put_records([RecordChange(self._tried)])
+            self._tried = None
 
     def _record(self, minute: Instant, counted: Minute) -> Record:
         self._written += 1

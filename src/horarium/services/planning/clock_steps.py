@@ -14,6 +14,7 @@ import logging
 from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant
+from horarium.errors import Outage
 from horarium.model import Job, Plan, RunChange, State
 from horarium.ports import PAGE_MAX, RunFilter, Store
 from horarium.rules.editing import reanchor
@@ -60,8 +61,12 @@ class ClockSteps:
         page = await self._store.jobs_ahead(now + self._ahead + CURSOR_AHEAD, self._after, PAGE_MAX)
         self._after = page.next_after
         self._looking = page.next_after is not None
-        for job in page.items:
-            await self._bring_back(job, now)
+        try:
+            for job in page.items:
+                await self._bring_back(job, now)
+        except Outage:
+            self._begin()
+            raise
 
     def _notice(self, now: Instant) -> None:
         if self._last is not None and now < self._last - STEP_BACK:

@@ -45,6 +45,15 @@ class Pacing:
             slots[run.id] = self._slot(run, now) if turn else self._first_slot(run, now)
         return _with(plans, slots) if slots else plans
 
+    @property
+    def given(self) -> tuple[Instant, Instant]:
+        """How far slots are given."""
+        return self._first_at, self._rest_at
+
+    def take_back(self, given: tuple[Instant, Instant]) -> None:
+        """Plans with the slots since then were not written. (That of a costly job in between may be given twice.)"""
+        self._first_at, self._rest_at = given
+
     def _first_slot(self, run: Run, now: Instant) -> Run:
         """For the first run that a job missed."""
         due_at = max(run.due_at, self._first_at)

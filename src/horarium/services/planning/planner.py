@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant, to_micros
-from horarium.errors import TooExpensive
+from horarium.errors import Outage, TooExpensive
 from horarium.model import Job, Plan, Run
 from horarium.operations.jobs.changes import last_runs
 from horarium.operations.jobs.passed import in_the_way
 from horarium.operations.settling.following import Following
 from horarium.operations.settling.holding import PLANNED_SECONDS
-from horarium.operations.settling.reconciling import Reconciler
+from horarium.operations.settling.reconciling import Changed, Reconciler
 from horarium.operations.writing.signalling import announce
 from horarium.operations.writing.tracing import Tracing
 from horarium.ports import JOBS, Signal, Store, Topic
@@ -161,7 +161,7 @@ class Planner(Service):
                 del plans[job.id]
             else:
                 plans[job.id] = again
-        carried_out = await self._commit(self._pacing.paced(list(plans.values()), now), now)
+        carried_out = await self._commit(list(plans.values()), now)
         wakes += [self._plan_at(planned.job, now) for planned in plans.values() if planned.job.next_fire_at is not None]
         return wakes, len(plans), carried_out
 
@@ -195,21 +195,26 @@ class Planner(Service):
         return None
 
     async def _commit_one(self, planned: Plan, now: Instant) -> None:
-        await self._commit(self._pacing.paced([planned], now), now)
+        await self._commit([planned], now)
 
     async def _commit(self, plans: list[Plan], now: Instant) -> int:
         """How many were carried out."""
-        carried_out = 0
+        carried_out, given = 0, self._pacing.given
         batch: list[Plan] = []
         size = 0
-        for planned in plans:
-            batch.append(planned)
-            size += len(planned.runs) + len(planned.changes)
-            if size >= RUNS_MAX:
+        try:
+            for planned in self._pacing.paced(plans, now):
+                batch.append(planned)
+                size += len(planned.runs) + len(planned.changes)
+                if size >= RUNS_MAX:
+                    carried_out += await self._commit_batch(batch, now)
+                    batch, size = [], 0
+            if batch:
                 carried_out += await self._commit_batch(batch, now)
-                batch, size = [], 0
-        if batch:
-            carried_out += await self._commit_batch(batch, now)
+        except Outage:
+            if not carried_out:
+                self._pacing.take_back(given)
+            raise
         return carried_out
 
     def _traced(self, planned: Plan) -> Plan:
@@ -225,8 +230,7 @@ class Planner(Service):
         for planned in done:
             self._telemetry.planned(planned.runs)
         announce(self._signal, [planned for planned, did in zip(followed, committed, strict=True) if did])
-        for planned in done:
-            await self._reconciler.after_change(planned.job, planned.job, planned)
+        await self._reconciler.after_each([Changed(planned.job, planned.job, planned) for planned in done])
         return len(done)
 
 

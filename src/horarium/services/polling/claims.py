@@ -248,8 +248,14 @@ class Claims(Service):
             line.due_at = None
             asks += [(line, waiter) for waiter in islice(line.waiters, width)]
         hungry: set[WaitingLine] = set()
-        for start in range(0, len(asks), AT_ONCE_MAX):
-            hungry |= await self._serve_some([ask for ask in asks[start : start + AT_ONCE_MAX] if ask[0] not in hungry])
+        try:
+            for start in range(0, len(asks), AT_ONCE_MAX):
+                some = asks[start : start + AT_ONCE_MAX]
+                hungry |= await self._serve_some([ask for ask in some if ask[0] not in hungry])
+        except BaseException:
+            for line in lines:
+                line.asked = True
+            raise
         return [line for line in lines if line not in hungry and line.waiters]
 
     async def _serve_some(self, asks: Sequence[tuple[WaitingLine, Waiter]]) -> set[WaitingLine]:
@@ -262,7 +268,6 @@ class Claims(Service):
         for (line, waiter), claimed in zip(asks, answers, strict=True):
             if isinstance(claimed, BaseException):
                 failures.append(claimed)
-                line.asked = True
             elif not claimed.runs:
                 hungry.add(line)
                 line.due_at = claimed.next_due_at

@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from horarium.clock import INSTANT_MIN, SECOND, Clock, Instant
+from horarium.errors import Outage
 from horarium.model import CLAIMED, UNFINISHED, State
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.settling.reconciling import Reconciler
@@ -66,7 +67,11 @@ class Applier(Service):
         if self._work is None:
             if not self._has_looked(now):
                 self._look_at = now + LOOK_EVERY
-                self._work = await self._find(now)
+                try:
+                    self._work = await self._find(now)
+                except Outage:
+                    self._look_at = INSTANT_MIN
+                    raise
             if self._work is None:
                 return self._look_at if self._left else None
         if await self._renew(self._work, now):

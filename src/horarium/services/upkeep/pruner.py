@@ -144,9 +144,11 @@ class Pruner(Service):
     async def _trim_one(self) -> int:
         if not self._trim:
             return 0
-        job_id, keep = next(iter(self._trim.items()))
-        batch = self._pace.batch
-        trimmed = await self._store.trim_runs(job_id, keep, batch)
-        if trimmed < batch:
-            self._trim.pop(job_id, None)
+        job_id = next(iter(self._trim))
+        keep, batch, trimmed = self._trim.pop(job_id), self._pace.batch, None
+        try:
+            trimmed = await self._store.trim_runs(job_id, keep, batch)
+        finally:
+            if trimmed is None or trimmed >= batch:
+                self._trim.setdefault(job_id, keep)
         return trimmed

@@ -53,7 +53,8 @@ class RateApplier(Applier):
             work.states = frozenset()
             self._found.sort(reverse=True)
         if self._found:
-            await self._place([self._found.pop()[1] for _ in range(min(PLACED, len(self._found)))])
+            await self._place([run_id for _, run_id in self._found[: -PLACED - 1 : -1]])
+            del self._found[-PLACED:]
         if not self._found:
             await self._store.put_records([RecordChange(work.record, work.record.version, deleted=True)])
             self._give_up()

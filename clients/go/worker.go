@@ -209,10 +209,9 @@ func (w *Worker) begin(working context.Context, view RunView) {
 		beating, stop := context.WithCancel(context.WithoutCancel(ctx))
 		kept := make(chan struct{})
 		go func() { w.keep(beating, run); close(kept) }()
+		defer func() { stop(); <-kept }() // also where the handler ends this goroutine
 		result, err := w.attempt(ctx, run)
 		w.report(beating, run, result, err)
-		stop()
-		<-kept
 	}()
 }
 

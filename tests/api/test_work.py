@@ -17,6 +17,7 @@ from horarium.api.work import Work
 from horarium.operations.settling.claiming import Claiming
 from horarium.services.polling.claims import Claims
 from horarium.testing.values import a_run
+from tests.waiting import until
 
 from .conftest import Api
 
@@ -120,6 +121,22 @@ async def test_a_worker_that_hangs_up_at_the_hand_over_gives_its_run_back(api: A
     shown = (await api.get(f"/runs/{run.id}")).json
     assert (shown["state"], shown["attempt"]) == ("pending", 0)
     assert len(await api.claim()) == 1
+
+
+async def test_a_poll_that_the_server_ends_at_the_hand_over_gives_its_run_back(api: Api) -> None:
+    """At whichever turn of the event loop that is."""
+    for turns in range(12):
+        polling = asyncio.create_task(api.post("/runs/claim", {**CLAIM, "wait_seconds": 60}))
+        await until(lambda: api.claims.waiting == 1)
+        run = await api.add_run(turns)
+        await api.claims.step(api.clock.now())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        polling.cancel()
+        await asyncio.wait([polling])
+        if polling.cancelled():
+            assert (await api.get(f"/runs/{run.id}")).json["state"] == "pending", turns
+            assert len(await api.claim()) == 1
 
 
 async def test_more_waiters_than_can_be_served_are_told_to_come_back(api: Api) -> None:

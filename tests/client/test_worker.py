@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from horarium import Defer, Discard, Retry, errors
-from horarium.client import ClaimedRun, Client, Worker
+from horarium.client import ClaimedRun, Client, Failure, Worker
 from horarium.model import RESULT_BYTES_MAX
 from horarium.wire.views import RunView
 from tests.client.scripted import SILENCE, problem, scripted
@@ -57,7 +58,7 @@ def performed_once(client: Client, name: str, perform: Callable[[ClaimedRun], An
     return client.get_run(run.id)
 
 
-def failing(error: Exception) -> Callable[[ClaimedRun], Any]:
+def failing(error: BaseException) -> Callable[[ClaimedRun], Any]:
     def perform(run: ClaimedRun) -> Any:
         raise error
 
@@ -112,6 +113,38 @@ def test_a_call_of_exit_fails_the_run_and_not_the_worker(client: Client) -> None
 
     done = performed_once(client, "exit", perform, retry={"attempts_max": 1})
     assert (done.state, done.error) == ("failed", "it called exit(3)")
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError("no such file: caf\udce9.txt"),
+        Failure("no", result={"a": object()}),
+        Failure("no", result="\udce9"),
+        Mute(),
+        CancelledError(),
+        KeyboardInterrupt(),
+    ],
+    ids=["no text", "no JSON", "no text in the result", "mute", "cancelled", "interrupted"],
+)
+def test_no_error_takes_the_worker_with_it(
+    client: Client, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the thread that performs the run nor that which reports its end."""
+    monkeypatch.setattr(logging.getLogger("horarium.worker"), "disabled", True)  # pytest can't pass such text on
+    done = performed_once(client, f"odd-{type(error).__name__.lower()}", failing(error))
+    assert (done.state, done.attempt, done.error is None) == ("pending", 1, False)
+
+
+def test_lines_that_are_no_text_fail_nothing(client: Client) -> None:
+    done = performed_once(client, "lines", lambda run: run.log("caf\udce9.txt"))
+    assert done.state == "completed"
+    assert [line.text for line in client.run_log(done.id).items] == ["caf?.txt"]
 
 
 def test_a_result_that_is_no_json_fails_for_good(client: Client) -> None:

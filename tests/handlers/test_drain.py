@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from typing import Any
 
 import pytest
 
 from horarium import RunContext, Scheduler
 from horarium.model import State
+from horarium.ports import Claimed
+from horarium.stores.memory import MemoryStore
 from tests.handlers.conftest import ended
 from tests.handlers.limits import said
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, TURNS, until
 
 pytestmark = pytest.mark.slow
 
@@ -49,6 +52,38 @@ async def test_a_drain_finishes_what_runs_and_gives_back_the_rest(scheduler: Sch
     await scheduler.start()
     for run in runs:
         assert (await ended(scheduler, run)).attempt == 1
+
+
+class SlowClaims(MemoryStore):
+    """What is claimed comes when `answers` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.claimed, self.answers = asyncio.Event(), asyncio.Event()
+
+    async def claim_runs(self, *given: Any) -> Claimed:
+        claimed = await super().claim_runs(*given)
+        if claimed.runs:
+            self.claimed.set()
+            await self.answers.wait()
+        return claimed
+
+
+async def test_what_is_being_claimed_as_the_node_stops_is_given_back() -> None:
+    store = SlowClaims()
+    async with Scheduler(store) as scheduler:
+        scheduler.add_handler("work", lambda run: None)
+        run = await scheduler.enqueue("work")
+        await scheduler.start()
+        await store.claimed.wait()
+        stopping = asyncio.create_task(scheduler.stop())
+        await draining(scheduler)
+        for _ in range(TURNS):  # all that a stop does without waiting for the claim
+            await asyncio.sleep(0)
+        store.answers.set()
+        await stopping
+        run = await scheduler.get_run(run.id)
+        assert (run.state, run.attempt) == (State.PENDING, 0)
 
 
 @pytest.mark.parametrize("kind", ["async", "stubborn", "thread"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import psutil
 import pytest
 
 from horarium import InvalidJob, RunContext, Scheduler
+from horarium.delivery.pool import Pool
 from horarium.testing import perform
 from tests.handlers import pooled
 from tests.handlers.conftest import done, ended
@@ -42,6 +44,14 @@ async def test_calls_have_processes_that_are_used_again(scheduler: Scheduler) ->
     assert "ProcessEnded: its process ended with the status -9" in str(run.error)
     assert (await add.enqueue(1, b=2)).queue == "handler/add"
     assert wrong is pooled.wrong
+
+
+def test_to_end_a_call_that_is_over_ends_no_other() -> None:
+    pool, ends = Pool(), list[Callable[[], None]]()
+    first = pool.call(pooled.add, {"a": 1, "b": 1}, ends.append)
+    second = pool.call(pooled.add, {"a": 2, "b": 2}, lambda end: ends[0]())
+    pool.close()
+    assert (first[0], second[0], first[1]) == (2, 4, second[1])
 
 
 async def test_a_time_limit_and_a_cancel_end_the_process(scheduler: Scheduler, tmp_path: Path) -> None:

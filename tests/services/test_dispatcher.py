@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -208,6 +209,57 @@ async def test_a_run_whose_claim_was_answered_after_a_rescue_does_not_begin(sett
     await node.claim()
     run = await setting.run()
     assert (work.begun, run.token, run.attempt) == ([], 2, 1)
+
+
+class Answering(MemoryStore):
+    """Just before this call is answered, something happens."""
+
+    def __init__(self, call: str) -> None:
+        super().__init__()
+        self.before_answer: Callable[[], Awaitable[None]] | None = None
+        asked = getattr(self, call)
+
+        async def answering(*given: Any) -> Any:
+            answer = await asked(*given)
+            happens, self.before_answer = self.before_answer, None
+            if happens is not None:
+                await happens()
+            return answer
+
+        setattr(self, call, answering)
+
+
+@pytest.mark.parametrize("call", ["claim_runs", "heartbeat_runs"])
+async def test_a_cancel_that_is_asked_while_the_store_answers_reaches_the_work(setting: Setting, call: str) -> None:
+    """The answer is older than the cancel: that of a claim, or that about the lease of a run claimed ahead."""
+    store = setting.store = Answering(call)
+    await setting.add_run(due_at=START + (SECOND if call == "heartbeat_runs" else 0))
+    stopped: list[bool] = []
+
+    async def perform(assignment: Assignment, control: Control) -> Outcome | None:
+        await control.wait_cancelled()
+        stopped.append(True)
+        return Succeeded()
+
+    work = Work(perform)
+    node = Node(setting, work, window_seconds=2)
+
+    async def cancelled() -> None:
+        run = await setting.run()
+        asked = cancel(run, Retention(), setting.now, "enough")
+        assert await store.settle_runs([RunChange(asked, run.token, run.state)], setting.now) == [True]
+        node.keeper.signalled()
+        await node.keeper.step(setting.now)
+
+    if call == "heartbeat_runs":
+        await node.claim()
+        setting.clock.advance(1)
+    store.before_answer = cancelled
+    await node.claim()
+    await until(lambda: work.begun)
+    assert node.keeper.wake.is_set
+    await node.keeper.step(setting.now)
+    await until(lambda: stopped)
 
 
 # ---- the end of a node --------------------------------------------------------------------------------------------

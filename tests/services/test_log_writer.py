@@ -148,3 +148,12 @@ def test_where_there_is_no_room_the_line_itself_is_left_out() -> None:
     lines = backlog()
     assert [lines.add("four", room) for room in (10, 4, 3, 0)] == [4, 4, 0, 0]
     assert lines.entries() == ["four", "four", 2]
+
+
+def test_a_line_that_is_said_as_the_event_loop_closes_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, _ = a_writer()
+    writer._loop = asyncio.new_event_loop()
+    writer._loop.close()
+    monkeypatch.setattr(writer._loop, "is_closed", lambda: False)
+    writer.add(a_run(1), "log", "last words")
+    assert writer.looks()

@@ -139,6 +139,10 @@ class Work:
             if claiming.done():
                 await self._claims.give_back(claiming.result())
             return Claimed()
+        except asyncio.CancelledError:
+            if claiming.done() and claiming.exception() is None:
+                await self._claims.give_back(claiming.result())
+            raise
         finally:
             leaving.cancel()
             if not claiming.done():

@@ -77,3 +77,8 @@ class Readiness(Struct):
 
 class NodesPage(Struct):
     items: list[NodeView]
+
+
+def as_text(given: str) -> str:
+    """The text without halves of surrogate pairs, which no request can carry: names of files may hold some."""
+    return given.encode("utf-8", "replace").decode()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import traceback
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from horarium.client.answers import Report
+from horarium.client.answers import Report, as_text
 from horarium.client.api import Client
 from horarium.client.lines import Lines
 from horarium.clock import to_datetime
@@ -135,15 +136,25 @@ class ClaimedRun:
 
 
 def report_of(run: ClaimedRun, outcome: str, **fields: Any) -> Report:
-    return Report(id=run.id, token=run.token, outcome=outcome, **fields)
+    texts = {name: as_text(value) for name, value in fields.items() if isinstance(value, str)}
+    return Report(id=run.id, token=run.token, outcome=outcome, **{**fields, **texts})
+
+
+def words_of(error: BaseException) -> str:
+    """What an error says, if it can say anything."""
+    if isinstance(error, SystemExit):
+        return f"it called exit({error.code})"
+    with suppress(Exception):
+        if text := as_text(str(error)):
+            return text
+    return type(error).__name__
 
 
 def completed(run: ClaimedRun, result: Any) -> Report:
     if result is None:
         return report_of(run, "completed")
     try:
-        text = msgspec.json.encode(result)
-        text.decode()
+        text = _as_json(result)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         return report_of(run, "failed", error=f"its result can't be written as JSON: {error}", retryable=False)
     if len(text) > RESULT_BYTES_MAX:
@@ -152,10 +163,16 @@ def completed(run: ClaimedRun, result: Any) -> Report:
     return report_of(run, "completed", result=msgspec.Raw(text))
 
 
-def failed(run: ClaimedRun, error: Exception) -> Report:
+def _as_json(result: Any) -> bytes:
+    text = msgspec.json.encode(result)
+    text.decode()
+    return text
+
+
+def failed(run: ClaimedRun, error: BaseException) -> Report:
     from horarium import Defer, Discard, Retry
 
-    text = (str(error) or type(error).__name__)[:ERROR_CHARS_MAX]
+    text = words_of(error)[:ERROR_CHARS_MAX]
     match error:
         case Retry(after_seconds=None):
             return report_of(run, "failed", error=text)
@@ -165,6 +182,8 @@ def failed(run: ClaimedRun, error: Exception) -> Report:
             return report_of(run, "failed", error=text, retryable=False)
         case Defer(until=until):
             return report_of(run, "deferred", until=to_datetime(until), reason=text[:REASON_CHARS_MAX])
+        case SystemExit():
+            return report_of(run, "failed", error=text)
     if run.worker_stops:
         text = f"its worker stopped: {text}"[:ERROR_CHARS_MAX]
     elif run.stops:
@@ -172,12 +191,17 @@ def failed(run: ClaimedRun, error: Exception) -> Report:
     elif not isinstance(error, Failure):
         text = _described(error)[:ERROR_CHARS_MAX]
     if isinstance(error, Failure):
-        return report_of(run, "failed", error=text, retryable=error.retryable, result=error.result)
+        result = error.result
+        try:
+            _as_json(None if isinstance(result, UnsetType) else result)
+        except (TypeError, ValueError, OverflowError, RecursionError) as unwritable:
+            text, result = f"{text} (its result can't be written as JSON: {unwritable})"[:ERROR_CHARS_MAX], UNSET
+        return report_of(run, "failed", error=text, retryable=error.retryable, result=result)
     return report_of(run, "failed", error=text)
 
 
-def _described(error: Exception) -> str:
+def _described(error: BaseException) -> str:
     """The error in one line, and where it was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" (at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{where}"
+    return f"{type(error).__name__}: {words_of(error)}{where}"

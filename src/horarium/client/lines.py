@@ -12,6 +12,7 @@ from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
+from horarium.client.answers import as_text
 from horarium.client.api import Client
 from horarium.client.watching import Line
 from horarium.clock import Clock, to_datetime
@@ -76,7 +77,7 @@ class Lines:
         with self._changed:
             unsent = self._unsent.setdefault((run.id, run.token), Unsent(run))
             for line in text.splitlines() or [""]:
-                unsent.backlog.add(Line(line[:LINE_CHARS_MAX], stream, at))
+                unsent.backlog.add(Line(as_text(line[:LINE_CHARS_MAX]), stream, at))
             self._changed.notify_all()
 
     def loop(self) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 from horarium.client.answers import Report
 from horarium.client.api import CLAIM_MAX, WAIT_SECONDS_MAX, Client
 from horarium.client.beats import Beats
-from horarium.client.claimed import ClaimedRun, Failure, completed, failed, report_of
+from horarium.client.claimed import ClaimedRun, Failure, completed, failed, report_of, words_of
 from horarium.client.held import Held
 from horarium.client.lines import Lines
 from horarium.client.settling import Settler, wait_out
@@ -171,22 +171,17 @@ class Worker:
         try:
             result = self._perform(run)
             return failed(run, Stopped("it returned")) if run.cancel_requested.seen else completed(run, result)
-        except Exception as error:
-            trace = None if isinstance(error, Failure) else error  # one that was raised on purpose says it all
+        except BaseException as error:  # KeyboardInterrupt and its like end the attempt, never the worker
+            trace = None if isinstance(error, Failure | SystemExit) else error  # one of purpose says it all
             log.warning(
                 "run %s of %s, attempt %d failed: %s",
                 run.id,
                 run.job or run.view.queue,
                 run.attempt,
-                error,
+                words_of(error),
                 exc_info=trace,
             )
             return failed(run, error)
-        except SystemExit as error:
-            log.warning(
-                "run %s of %s, attempt %d called exit(%s)", run.id, run.job or run.view.queue, run.attempt, error.code
-            )
-            return report_of(run, "failed", error=f"it called exit({error.code})")
 
 
 def queue_name(queue: str) -> str:

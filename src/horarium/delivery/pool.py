@@ -82,14 +82,22 @@ class Pool:
             process = self._idle.pop() if self._idle else None
         if process is None or not process.alive:
             process = _Process()
-        under_way(process.kill)
+        over = False
+
+        def end() -> None:
+            with self._lock:
+                if not over:  # else the process may have another call by now
+                    process.kill()
+
+        under_way(end)
         try:
             return process.call(function, given)
         finally:
-            if process.alive:
-                with self._lock:
+            with self._lock:
+                over = True
+                if process.alive:
                     self._idle.append(process)
-            else:
+            if not process.alive:
                 process.close()
 
     def close(self) -> None:

@@ -20,8 +20,8 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from concurrent.futures import CancelledError
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import CancelledError, Future
 from functools import update_wrapper
 from importlib import import_module
 from types import TracebackType
@@ -165,7 +165,7 @@ class SyncScheduler:
             return
         _OPEN.discard(self)
         try:
-            self._wait(thread.loop, self._scheduler.close)
+            _answer(asyncio.run_coroutine_threadsafe(self._scheduler.close(), thread.loop))
         finally:
             thread.close()
 
@@ -173,7 +173,8 @@ class SyncScheduler:
         """`start`, wait for SIGINT, SIGTERM or `stop`, then `stop`. A second signal ends the grace, a third one the
         process. In another thread than the main one, signals are not heeded: `stop` ends it."""
         self.open()
-        loop = self._find_loop()
+        with self._lock:
+            loop = self._find_loop()
         with on_signals(lambda: loop.call_soon_threadsafe(self._scheduler.ask_to_stop)):
             self._call(self._scheduler.run_until_asked)
 
@@ -315,42 +316,42 @@ class SyncScheduler:
 
     def _call(self, work: Callable[[], Awaitable[T]]) -> T:
         """Have it done on the scheduler's event loop, on an open store; its answer, or its error."""
-        loop = self._find_loop()
 
         async def opened() -> T:
             await self._scheduler.open()
             return await work()
 
-        return self._wait(loop, opened)
+        with self._lock:  # it is handed over before a close, which answers or ends it, or is refused
+            loop = self._find_loop()
+            _refuse_own(loop)
+            asked = asyncio.run_coroutine_threadsafe(opened(), loop)
+        return _answer(asked)
 
     def _find_loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop of the scheduler; made here, if there is none."""
-        with self._lock:
-            if self._closed:
-                raise Conflict("this scheduler is closed; make another one")
-            if self._thread is None:
-                if self._scheduler.loop is not None:
-                    return self._scheduler.loop
-                self._thread = LoopThread()
-                self._pid = os.getpid()
-                _close_at_exit(self)
-            if self._pid != os.getpid():
-                raise Conflict(
-                    "this process was forked after the scheduler was opened, and its thread stayed behind; "
-                    "make or open it in the child"
-                )
-            return self._thread.loop
+        """The event loop of the scheduler; made here, if there is none. The lock is held."""
+        if self._closed:
+            raise Conflict("this scheduler is closed; make another one")
+        if self._thread is None:
+            if self._scheduler.loop is not None:
+                return self._scheduler.loop
+            self._thread = LoopThread()
+            self._pid = os.getpid()
+            _close_at_exit(self)
+        if self._pid != os.getpid():
+            raise Conflict(
+                "this process was forked after the scheduler was opened, and its thread stayed behind; "
+                "make or open it in the child"
+            )
+        return self._thread.loop
 
-    @staticmethod
-    def _wait(loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        _refuse_own(loop)
-        future = asyncio.run_coroutine_threadsafe(work(), loop)
-        try:
-            return future.result()
-        except CancelledError:
-            raise Conflict("the scheduler was closed before this call was done") from None
-        finally:
-            future.cancel()
+
+def _answer(asked: Future[T]) -> T:
+    try:
+        return asked.result()
+    except CancelledError:
+        raise Conflict("the scheduler was closed before this call was done") from None
+    finally:
+        asked.cancel()
 
 
 def _of_this_thread(connection: Any) -> Any:

@@ -210,6 +210,8 @@ class Runtime:
         for dispatcher in assembly.dispatchers:
             loops.stop(dispatcher.name)
         await asyncio.gather(*(dispatcher.drain(grace_seconds) for dispatcher in assembly.dispatchers))
+        if assembly.dispatchers:  # a claim that is still being answered is given back
+            await loops.end(*(dispatcher.name for dispatcher in assembly.dispatchers))
         await self._settle_rest(grace_seconds)
         await self._hand_over(assembly)
         await asyncio.gather(*(bus.drain() for bus in assembly.buses.values()))

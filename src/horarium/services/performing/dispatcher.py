@@ -110,12 +110,13 @@ class Dispatcher(Service):
         limit = min(free, room, BATCH_MAX)
         if limit <= 0 or not self._accepting or self._performing.has_plenty(free):
             return None
-        now = self._clock.now()
+        now, cancels = self._clock.now(), self._performing.waiting.cancels
         self._performing.waiting.claiming_since = now
         try:
             claimed = await self._claiming.claim(line, limit, self._worker, now, now + self._window)
             if claimed.runs:
-                self.take(claimed.runs, claimed.jobs, self._clock.now(), claimed.turns)
+                doubted = cancels != self._performing.waiting.cancels
+                self.take(claimed.runs, claimed.jobs, self._clock.now(), claimed.turns, doubted)
         finally:
             self._performing.waiting.claiming_since = None
         return claimed.next_due_at if len(claimed.runs) < limit else None
@@ -127,12 +128,19 @@ class Dispatcher(Service):
         taken = self._performing.taken()
         return {queue: limit - taken[queue] for queue, limit in self._limits.items()}
 
-    def take(self, runs: Sequence[Run], jobs: Mapping[str, Job], now: Instant, turns: Turns = NO_TURNS) -> None:
+    def take(
+        self,
+        runs: Sequence[Run],
+        jobs: Mapping[str, Job],
+        now: Instant,
+        turns: Turns = NO_TURNS,
+        doubted: bool = False,
+    ) -> None:
         """Take over claimed runs: every one is performed, held, or given back."""
         self._telemetry.claimed(runs, self.name)
         claimed = [Ready(run, jobs.get(run.job_id) if jobs and run.job_id is not None else None) for run in runs]
-        if turns:
-            claimed = [replace(each, turn=turns.get(each.run.id)) for each in claimed]
+        if turns or doubted:
+            claimed = [replace(each, turn=turns.get(each.run.id), doubted=doubted) for each in claimed]
         if not self._accepting:
             for each in claimed:
                 self._performing.release(each.run, each.job, "released: the node stops")
@@ -165,7 +173,9 @@ class Dispatcher(Service):
         due = waiting.due(now)
         if not due:
             return
+        cancels = waiting.cancels
         pulses = await self._leases.ask([ready.run for ready in due])
+        doubted = cancels != waiting.cancels
         lost: list[Ready] = []
         for ready, pulse in zip(due, pulses, strict=True):
             if not waiting.release(ready.claim):
@@ -176,7 +186,8 @@ class Dispatcher(Service):
             elif pulse.cancel_requested:
                 self._performing.release(ready.run, ready.job, "not begun: a cancel was asked")
             else:
-                waiting.add(replace(ready, run=replace(ready.run, lease_expires_at=pulse.expires_at)))
+                run = replace(ready.run, lease_expires_at=pulse.expires_at)
+                waiting.add(replace(ready, run=run, doubted=doubted))
         self._performing.begin()
         if lost:
             jobs = {each.job.id: each.job for each in lost if each.job is not None}

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 
 from horarium.clock import SECOND, Clock, Instant
 from horarium.errors import HorariumError, Outage
@@ -73,8 +74,9 @@ class LogWriter(Service):
             waiting = self._unwritten.setdefault(run.id, Unwritten(run))
             for line in lines:
                 self._size += waiting.backlog.add(line, TOTAL_BYTES_MAX - self._size)
-        if first and self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.wake.set)
+        if first and self._loop is not None:
+            with suppress(RuntimeError):  # it is closed
+                self._loop.call_soon_threadsafe(self.wake.set)
 
     async def written(self, run: Run) -> None:
         try:

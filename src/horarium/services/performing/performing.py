@@ -195,6 +195,8 @@ class Performing:
         run, job = ready.run, ready.job
         claim = run.id, run.token
         attempt = self.attempts[claim] = begun(self._leases, self._goes_on, run, job, task)
+        if ready.doubted:
+            attempt.renew_at = steady
         if attempt.deadline is not None or attempt.renew_at < steady + POLL:
             self._leased.set()
         outcome: Outcome | None = None

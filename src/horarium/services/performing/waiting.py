@@ -27,6 +27,8 @@ class Ready(Struct, frozen=True, gc=False):
     job: Job | None
     turn: tuple[Instant, Instant] | None = None
     """When it may begin, on the steady scale, if it is under a rate limit."""
+    doubted: bool = False
+    """Whether a cancel was asked, of some run, while the store was asked about this one: its answer may be older."""
 
     @property
     def claim(self) -> Claim:
@@ -61,6 +63,8 @@ class Waiting:
         """Runs that can begin at once, in order."""
         self._held: dict[Claim, Ready] = {}
         self._patient_until: Instant = 0
+        self.cancels = 0
+        """How often a cancel was asked, of any run."""
         self.claiming_since: Instant | None = None
         """When the claim began whose runs are still to come."""
 
@@ -94,7 +98,8 @@ class Waiting:
         self._held[ready.claim] = ready
 
     def hold_all(self) -> bool:
-        """Nothing begins before the store has been asked about it. Whether anything waits."""
+        """A cancel was asked: nothing begins before the store has been asked about it. Whether anything waits."""
+        self.cancels += 1
         while self.line:
             self.hold(self.line.popleft())
         return bool(self._held)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -143,10 +144,11 @@ func TestWork(t *testing.T) {
 	sum := must[*RunView](t)(client.Enqueue(ctx, "go-sum", []int{1, 2, 3}, RunOptions{}))
 	bad := must[*RunView](t)(client.Enqueue(ctx, "go-bad", nil, RunOptions{}))
 	torn := must[*RunView](t)(client.Enqueue(ctx, "go-panic", nil, RunOptions{Retry: &Retry{AttemptsMax: Ptr(1)}}))
+	gone := must[*RunView](t)(client.Enqueue(ctx, "go-exit", nil, RunOptions{Retry: &Retry{AttemptsMax: Ptr(1)}}))
 	ctx, stop := context.WithCancel(ctx)
 	var begun atomic.Int32
 	last := func() {
-		if begun.Add(1) == 3 {
+		if begun.Add(1) == 4 {
 			stop()
 		}
 	}
@@ -165,6 +167,7 @@ func TestWork(t *testing.T) {
 		},
 		"go-bad":   func(context.Context, *Run) (any, error) { defer last(); return nil, Discard(errors.New("as asked")) },
 		"go-panic": func(context.Context, *Run) (any, error) { defer last(); panic("torn") },
+		"go-exit":  func(context.Context, *Run) (any, error) { defer last(); runtime.Goexit(); return nil, nil },
 	}, WorkerOptions{Concurrency: 2}))
 	if err := worker.Run(ctx); err != nil {
 		t.Fatal(err)
@@ -176,7 +179,9 @@ func TestWork(t *testing.T) {
 	if lines := listed(t, client.Runs.Log(ctx, sum.ID)); len(lines) != 1 || lines[0].Text != "begun" {
 		t.Errorf("%v", lines)
 	}
-	for id, text := range map[string]string{bad.ID: "as asked", torn.ID: "panic: torn"} {
+	for id, text := range map[string]string{
+		bad.ID: "as asked", torn.ID: "panic: torn", gone.ID: "its handler ended its goroutine",
+	} {
 		if done := must[*RunView](t)(client.Runs.Get(ctx, id)); done.State != "failed" || *done.Error != text {
 			t.Errorf("%s %v", done.State, *done.Error)
 		}

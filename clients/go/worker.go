@@ -205,13 +205,20 @@ func (w *Worker) begin(working context.Context, view RunView) {
 	run.cancel = cancel
 	w.running.Add(1)
 	go func() {
-		defer func() { cancel(nil); <-w.free; w.running.Done() }()
 		beating, stop := context.WithCancel(context.WithoutCancel(ctx))
 		kept := make(chan struct{})
 		go func() { w.keep(beating, run); close(kept) }()
-		defer func() { stop(); <-kept }() // also where the handler ends this goroutine
-		result, err := w.attempt(ctx, run)
-		w.report(beating, run, result, err)
+		var result any
+		err := errors.New("its handler ended its goroutine")
+		defer func() { // also then
+			w.report(beating, run, result, err)
+			stop()
+			<-kept
+			cancel(nil)
+			<-w.free
+			w.running.Done()
+		}()
+		result, err = w.attempt(ctx, run)
 	}()
 }
 

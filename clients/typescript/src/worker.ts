@@ -59,7 +59,7 @@ export class ClaimedRun<Payload = unknown> {
   /** Add lines to the run's log. */
   async log(...lines: string[]): Promise<void> {
     for (let start = 0; start < lines.length; start += LINES_MAX) {
-      await this.#client.addLines(this.id, this.token, lines.slice(start, start + LINES_MAX));
+      await this.#client.addLines(this.id, this.token, lines.slice(start, start + LINES_MAX).map(asText));
     }
   }
 
@@ -237,7 +237,7 @@ export class Worker {
       const options: { retryable?: boolean; retry_after_seconds?: number } = {};
       if (error instanceof Discard) options.retryable = false;
       if (error instanceof Retry && error.afterSeconds !== undefined) options.retry_after_seconds = error.afterSeconds;
-      return () => this.#client.fail(run.id, run.token, message(error).slice(0, ERROR_CHARS_MAX), options);
+      return () => this.#client.fail(run.id, run.token, asText(message(error).slice(0, ERROR_CHARS_MAX)), options);
     }
   }
 
@@ -280,4 +280,9 @@ export class Worker {
 
 function message(error: unknown): string {
   return error instanceof Error ? error.message || error.name : String(error);
+}
+
+/** Without halves of surrogate pairs, which the server refuses: a cut may make one. */
+function asText(text: string): string {
+  return text.replace(/\p{Surrogate}/gu, "\ufffd");
 }

@@ -87,7 +87,7 @@ async function work(): Promise<void> {
       "ts-bad": (run) => {
         ended.add(run.id);
         if (ended.size === 8) stop.abort();
-        throw new Discard("as asked");
+        throw new Discard("as asked \ud83d");
       },
     },
   });
@@ -95,7 +95,7 @@ async function work(): Promise<void> {
   assert.equal((await client.runs.get(sum.id)).result, 6);
   assert.deepEqual((await listed(client.runs.log(sum.id))).map((line) => line.text), ["begun"]);
   const failed = await client.runs.get(bad.id);
-  assert.deepEqual([failed.state, failed.error], ["failed", "as asked"]);
+  assert.deepEqual([failed.state, failed.error], ["failed", "as asked \ufffd"]);
   for (const run of more) assert.equal((await client.runs.get(run.id)).state, "completed");
   assert.ok(most <= 3);
 }

@@ -411,3 +411,11 @@ def test_a_job_without_on_is_left_alone() -> None:
     job = replace(a_job(), retry=Retry(attempts_max=1))
     change = RunChange(settle(claimed(job), job, Failed("no"), NOW), 1, State.RUNNING)
     assert follow(job, change, NOW) is change
+
+
+async def test_runs_of_another_job_that_had_the_name_do_not_hide_an_earlier_one() -> None:
+    store, job = MemoryStore(), a_job()
+    ids = [job.id if number in (0, 50) else "before" for number in range(51)]
+    runs = [a_finished_run(number, job, job_id=id, state=State.FAILED) for number, id in enumerate(ids)]
+    assert all(await store.add_runs(runs))
+    assert [each.id for each in await Following(store).earlier_runs(job, runs[50], 1)] == [runs[0].id]

@@ -98,7 +98,7 @@ class Following:
             found += (each for each in page.items if each.job_id == job.id and says_something(run, each))
             if page.next_after is None or len(found) >= count:
                 break
-            after = page.next_after
+            after, limit = page.next_after, PAGE_MAX
         return found[:count]
 
     async def _followed(self, job: Job, change: RunChange, now: Instant, together: Sequence[Run]) -> RunChange | None:

@@ -17,6 +17,7 @@ from horarium.services.buses.cancels import (
     AT_ONCE_MAX,
     CANCEL_SENT,
     LOOK_SECONDS,
+    PAUSE_SECONDS,
     SILENT_AFTER,
     HttpCancels,
     sends,
@@ -113,6 +114,15 @@ async def test_a_run_that_was_not_cancelled_is_left_alone(world: World) -> None:
     await world.running()
     await world.step(world.node(), 10)
     assert world.sent == []
+
+
+async def test_a_clock_that_goes_back_puts_no_second_try_off(world: World) -> None:
+    cancels, world.taken = world.node(), False
+    await world.cancelling()
+    await world.step(cancels)
+    world.setting.clock.step(-3_600)
+    await world.step(cancels, PAUSE_SECONDS)
+    assert len(world.sent) == 2
 
 
 async def test_a_target_without_a_cancel_url_is_sent_nothing(world: World) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from horarium.clock import MINUTE, SECOND, Instant
+from horarium.clock import DAY, MINUTE, SECOND, Instant
 from horarium.model import Job, Run
 from horarium.ports import RunFilter
 from horarium.services.planning import costly
@@ -79,6 +79,15 @@ async def test_a_costly_rule_is_planned_in_a_thread(setting: Setting) -> None:
     assert stored.next_fire_at == START + 10 * MINUTE
 
 
+async def test_a_clock_that_was_ahead_keeps_no_job_from_being_tried_again(setting: Setting) -> None:
+    job = await add(setting, "costly", EVERY_TEN_MINUTES)
+    planner = a_planner(setting)
+    planner.costly.put_off(job, START + DAY, "as that clock had it")
+    await planner.step(START)
+    await planner.costly.step(START)
+    assert [run.fire_at for run in await runs_of(setting, "costly")] == [START]
+
+
 async def test_a_costly_job_stays_with_the_thread(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     await add(setting, "costly", EVERY_TEN_MINUTES)
     planner = a_planner(setting)
@@ -129,5 +138,5 @@ async def test_what_is_set_aside_is_bounded(setting: Setting, monkeypatch: pytes
     aside = CostlyJobs(setting.store, commit, 0, setting.operations.reconciler.holding)
     jobs = [await setting.add_job(f"job-{number}") for number in range(3)]
     for job in jobs:
-        aside.set_aside(job, START)
+        aside.set_aside(job)
     assert [aside.holds(job, START) for job in jobs] == [False, True, True]

@@ -42,7 +42,7 @@ async def beside_the_planner(setting: Setting) -> None:
     planner = a_planner(setting, 0)
     (job,) = await setting.store.get_jobs(["job"])
     assert job is not None
-    planner.costly.set_aside(job, setting.now)
+    planner.costly.set_aside(job)
     await planner.costly.step(setting.now)
 
 

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 
-from horarium.clock import DAY, INSTANT_MAX, SECOND, Clock, Instant, to_micros
+from horarium.clock import DAY, INSTANT_MAX, SECOND, Clock, Instant, to_micros, to_wall
 from horarium.errors import Outage
 from horarium.model import EventKind, HttpTarget, Job, Node, Run, RunChange, State
 from horarium.ports import BATCH_MAX, CANCEL, Bus, Store, Topic
@@ -167,11 +167,11 @@ class HttpCancels(Service):
 
     async def step(self, now: Instant) -> Instant | None:
         """Begin to send the cancels of all runs that were asked to stop and that this node is to send."""
-        again_at = min((at for _, at in self._tried.values()), default=None)
-        hurried = self._asked or (again_at is not None and again_at <= now)
+        again_at = self._again_at()
+        hurried = self._asked or again_at <= now
         pause = to_micros(LOOK_SECONDS_MIN if hurried else LOOK_SECONDS)
         if self._looked_at is not None and self._looked_at <= now < self._looked_at + pause:
-            return min(self._looked_at + pause, again_at or INSTANT_MAX)
+            return min(self._looked_at + pause, again_at)
         self._asked = False
         self._looked_at = now
         try:
@@ -184,9 +184,13 @@ class HttpCancels(Service):
         for run in runs:
             target = _target(run, jobs.get(run.job_id or ""))
             if target is not None and _held(run) not in self._sending:
-                self._consider(run, target, now)
+                self._consider(run, target)
         look_at = now + to_micros(LOOK_SECONDS_MIN if self._asked else LOOK_SECONDS)
-        return min([look_at, *(at for _, at in self._tried.values())])
+        return min(look_at, self._again_at())
+
+    def _again_at(self) -> Instant:
+        """When the next try of any is due, by the wall clock."""
+        return min((to_wall(self._clock, at) for _, at in self._tried.values()), default=INSTANT_MAX)
 
     async def _ours(self, runs: Sequence[Run], now: Instant) -> list[Run]:
         """Those whose cancel was not sent yet, and is to be sent by this node."""
@@ -199,11 +203,11 @@ class HttpCancels(Service):
         ids = sorted({run.job_id for run in runs if run.job_id is not None})
         return {job.id: job for job in await self._store.get_jobs_by_id(ids) if job is not None} if ids else {}
 
-    def _consider(self, run: Run, target: HttpTarget, now: Instant) -> None:
+    def _consider(self, run: Run, target: HttpTarget) -> None:
         """Send it now, unless its time has not come."""
         key = _held(run)
         tries, not_before = self._tried.get(key, (0, 0))
-        if not_before > now:
+        if not_before > self._clock.steady():
             return
         if self._under_way(run) or len(self._sending) >= AT_ONCE_MAX:
             self._asked = True
@@ -228,7 +232,7 @@ class HttpCancels(Service):
         taken = await self._notify(target, run)
         if not taken and number < TRIES_MAX:
             pause = to_micros(PAUSE_SECONDS * 2 ** (number - 1))
-            self._tried[_held(run)] = number, self._clock.now() + pause
+            self._tried[_held(run)] = number, self._clock.steady() + pause
             return
         with suppress(Outage):
             present = await self._still(run)

@@ -45,7 +45,7 @@ class Aside(Struct):
     """A job that is planned here: as it was edited last, and not before `retry_at`."""
 
     updated_at: Instant
-    retry_at: Instant
+    retry_at: Instant = 0
     pause_seconds: float = RETRY_SECONDS_MIN
 
 
@@ -64,13 +64,13 @@ class CostlyJobs(Service):
         self._aside: dict[str, Aside] = {}
         self._waiting: dict[str, None] = {}
 
-    def set_aside(self, job: Job, now: Instant) -> None:
+    def set_aside(self, job: Job) -> None:
         """Plan this job here from now on."""
         if len(self._aside) >= ASIDE_MAX:
             first = next(iter(self._aside))
             del self._aside[first]
             self._waiting.pop(first, None)
-        self._aside[job.id] = Aside(job.updated_at, now)
+        self._aside[job.id] = Aside(job.updated_at)
         self._enqueue(job)
 
     def holds(self, job: Job, now: Instant) -> bool:
@@ -79,13 +79,13 @@ class CostlyJobs(Service):
         if aside is None or aside.updated_at != job.updated_at:
             self._aside.pop(job.id, None)
             return False
-        if now >= aside.retry_at:
+        if not now < aside.retry_at <= now + to_micros(RETRY_SECONDS_MAX):  # else a clock was ahead
             self._enqueue(job)
         return True
 
     def put_off(self, job: Job, now: Instant, why: str) -> None:
         """This job can't be planned. It is tried again, each time after a longer pause."""
-        aside = self._aside.setdefault(job.id, Aside(job.updated_at, now))
+        aside = self._aside.setdefault(job.id, Aside(job.updated_at))
         log.error("job %s can't be planned; it is tried again in %d s: %s", job.name, aside.pause_seconds, why)
         aside.retry_at = now + to_micros(aside.pause_seconds)
         aside.pause_seconds = min(2 * aside.pause_seconds, RETRY_SECONDS_MAX)
@@ -130,7 +130,7 @@ class CostlyJobs(Service):
             # It was dear this once, as after an absence.
             self._aside.pop(job.id, None)
         elif (aside := self._aside.get(job.id)) is not None:
-            aside.retry_at, aside.pause_seconds = now, RETRY_SECONDS_MIN
+            aside.retry_at, aside.pause_seconds = 0, RETRY_SECONDS_MIN
 
     def _planned(
         self, job: Job, unfinished: list[Run], now: Instant, last: Run | None, ran: Sequence[Instant] = ()

@@ -188,7 +188,7 @@ class Planner(Service):
             held = job_hold(self._reconciler.holding.known, job, now)
             return plan_bounded(job, unfinished, now, self._ahead, steps=_steps(job), last=last, ran=ran, held=held)
         except TooExpensive:
-            self.costly.set_aside(job, now)
+            self.costly.set_aside(job)
         except Exception as error:
             log.exception("job %s can't be planned", job.name)
             self.costly.put_off(job, now, f"{type(error).__name__}: {error}")

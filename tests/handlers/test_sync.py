@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -193,34 +192,6 @@ def test_closing_waits_for_what_runs_and_ends_calls_of_other_threads(scheduler: 
     threading.Timer(0.1, go_on.set).start()
     scheduler.close()
     assert finished == [run.id]
-
-
-class ClosesAtRelease:
-    """A lock; the first time that it is released, the scheduler is closed by somebody else before anything else is
-    done."""
-
-    def __init__(self, scheduler: SyncScheduler) -> None:
-        self._lock, self._scheduler = threading.Lock(), scheduler
-        self.waits = True
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *raised: object) -> None:
-        self._lock.release()
-        if self.waits:
-            self.waits = False
-            self._scheduler.close()
-
-
-def test_a_call_that_meets_a_close_is_answered_or_refused(scheduler: SyncScheduler) -> None:
-    """It neither fails deep inside, nor waits for ever for an event loop that is over."""
-    scheduler.open()
-    scheduler._lock = ClosesAtRelease(scheduler)  # type: ignore[assignment]
-    with suppress(Conflict):
-        scheduler.stats()
-    with pytest.raises(Conflict, match="this scheduler is closed"):
-        scheduler.stats()
 
 
 def test_stop_from_another_thread_ends_run_forever(scheduler: SyncScheduler) -> None:

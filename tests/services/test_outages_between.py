@@ -28,7 +28,7 @@ from horarium.services.buses.late_ends import DOUBT
 from horarium.services.buses.reports import Reports
 from horarium.services.loop.believed import BelievedClock
 from horarium.services.metrics.tallies import PREFIX as TALLIES
-from horarium.services.metrics.tallies import Tallies, decode_minute
+from horarium.services.metrics.tallies import Tallies, Tally, decode_minute
 from horarium.services.polling.claims import AT_ONCE_MAX, Claims
 from horarium.services.upkeep.applier import Applier
 from horarium.services.upkeep.rates import RateApplier
@@ -160,6 +160,17 @@ async def test_what_was_counted_is_written_once(setting: Setting, store: FaultyS
     await tallies.write(minute + MINUTE)
     page = await store.list_records(RecordFilter(TALLIES), None, 10)
     assert sum(decode_minute(record.body).completed for record in page.items) == 2
+
+
+async def test_what_a_node_counts_that_starts_twice_in_a_minute_is_added_up(setting: Setting) -> None:
+    minute = START - START % MINUTE
+    for _ in range(2):
+        tally = Tally()
+        tally._at(minute).completed = 1
+        await Tallies(setting.store, tally, "n", setting.clock).write(minute + MINUTE)
+        setting.clock.advance(1)
+    page = await setting.store.list_records(RecordFilter(TALLIES), None, 10)
+    assert [decode_minute(record.body).completed for record in page.items] == [1, 1]
 
 
 # ---- buses ------------------------------------------------------------------------------------------------------

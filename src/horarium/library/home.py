@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from weakref import WeakKeyDictionary
 
 from horarium.errors import Conflict
 from horarium.library.forks import keep_apart
@@ -20,6 +21,12 @@ class Home:
         self.loop: asyncio.AbstractEventLoop | None = None
         self._started_on: asyncio.AbstractEventLoop | None = None
         self._process = 0
+        self._locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
+    @property
+    def changing(self) -> asyncio.Lock:
+        """Held while it is opened, started or closed, on this event loop."""
+        return self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
     def check(self) -> None:
         """Raises Conflict on another event loop than that on which it is open, and in a fork of its process."""

@@ -139,15 +139,19 @@ class Scheduler(
         event loop raises Conflict."""
         self._home.check()
         if self._home.loop is None:
-            await self._runtime.open()
-            self._home.enter()
+            async with self._home.changing:
+                if self._home.loop is None:
+                    await self._runtime.open()
+                    self._home.enter()
 
     async def close(self) -> None:
         """Stop the loops (see `stop`) and disconnect."""
-        if self._home.loop is not None:
-            await self.stop()
-            self._home.leave()
-            await self._runtime.close()
+        self._home.check()
+        async with self._home.changing:
+            if self._home.loop is not None:
+                await self.stop()
+                self._home.leave()
+                await self._runtime.close()
 
     def configure(
         self,

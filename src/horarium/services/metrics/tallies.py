@@ -126,7 +126,7 @@ class Tallies(Service):
         self._node = node
         self._believed = believed
         self._watch = ClockWatch(clock)
-        self._written = 0
+        self._written = clock.now()  # of a node that starts again none has a name that was there
         self._tried: Record | None = None
         """The store may have it, in an outage: it is given to it again as it was."""
         self._pruned_at: Instant | None = None

@@ -18,6 +18,7 @@ from mcp import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from horarium.client import Client
+from horarium.errors import Conflict, Forbidden
 from tests.blackbox.outside import SRC, Server, environment, serving
 
 KEY = "the-first-key-of-this-server"
@@ -119,6 +120,45 @@ async def test_an_agent_plans_applies_by_the_plan_s_id_and_holds(server: Server,
             assert text_of(await tools.call_tool(name, arguments)).startswith("Refused (403)")
 
 
+async def test_an_agent_applies_a_plan_that_was_approved_where_its_role_may_not_write_jobs(
+    server: Server, client: Client
+) -> None:
+    jobs = [{"name": f"approved-{each}", "trigger": {"type": "interval", "every_seconds": 3_600},
+             "target": {"type": "queue", "queue": "work"}} for each in "ab"]  # fmt: skip
+    editor = Client(server.url, key_of(client, "judges", roles=["editor"]))
+    bound = Client(server.url, key_of(client, "judges-bound", roles=["editor"], labels={"team": "a"}))
+    operator = key_of(client, "asks-first", roles=["operator"])
+    asks = Client(server.url, operator)
+    async with agent(server.url, operator) as tools:
+        plan, other = [data_of(await tools.call_tool("plan", {"jobs": [job]}))["id"] for job in jobs]
+        refused = await tools.call_tool("apply", {"id": plan})
+        assert data_of(refused)["missing_scopes"] == ["jobs:write"]
+        assert "approves the plan" in data_of(refused)["detail"]
+        for who in (asks, bound):
+            with pytest.raises(Forbidden):
+                who.plans.approve(plan)
+        assert editor.plans.approve(plan) == 1
+        with pytest.raises(Conflict, match="approved already"):
+            editor.plans.approve(plan)
+        assert data_of(await tools.call_tool("apply", {"id": plan}))["applied"] == 1
+        for id in (other, "none"):
+            assert text_of(await tools.call_tool("apply", {"id": id})).startswith("Refused (403)")
+        editor.plans.approve(other)
+        without_key = f"{other[:-1]}{'1' if other[-1] == '0' else '0'}"
+        assert text_of(await tools.call_tool("apply", {"id": without_key})).startswith("Refused (403)")
+        editor.put_job({**jobs[1], "priority": 3})
+        assert data_of(await tools.call_tool("apply", {"id": other}))["code"] == "plan_stale"
+    async with agent(server.url, key_of(client, "looks-only", roles=["viewer"])) as tools:
+        assert text_of(await tools.call_tool("apply", {"id": plan})).startswith("Refused (403)")
+    assert client.get_job("approved-b").priority == 3
+    approved = [(entry["actor"], entry["object"]) for entry in client.audit(action="plan.approve")]
+    assert sorted(approved) == sorted(("judges", f"plan/{id.rpartition('-')[0]}") for id in (plan, other))
+    (made,) = client.audit(action="job.create", object="job/approved-a")
+    assert made["actor"] == "asks-first (agent)"
+    for each in (editor, bound, asks):
+        each.close()
+
+
 async def test_an_agent_decides_where_its_role_may(server: Server, client: Client) -> None:
     asks = {"name": "asks", "trigger": {"type": "once", "at": "2199-01-01T00:00:00Z"}, "approval": {},
             "target": {"type": "queue", "queue": "asks"}}  # fmt: skip
@@ -145,6 +185,35 @@ async def test_text_that_runs_wrote_comes_as_data(server: Server, client: Client
     assert data_of(result)["payload"] == {"say": ORDER}
     assert ORDER not in text_of(result)
     assert "\u202e" not in text_of(result)
+
+
+async def test_text_comes_as_data_from_every_place_that_holds_it(server: Server, client: Client) -> None:
+    text = ORDER.replace("\n", " ")
+    client.put_job({"name": "odd", "labels": {"note": text}, "trigger": {"type": "interval", "every_seconds": 3_600},
+                    "target": {"type": "queue", "queue": "odd-texts", "payload": {text: text}}})  # fmt: skip
+    run = client.trigger_job("odd")
+    (claimed,) = client.claim(["odd-texts"], 1, "w")
+    assert claimed.lease
+    client.log(run.id, claimed.lease.token, [text])
+    client.complete(run.id, claimed.lease.token, {"said": [ORDER]})
+    client.holds.add({"scope": {"job": "odd"}, "until": "2199-01-01T00:00:00Z", "reason": text})
+    async with agent(server.url, KEY) as tools:
+        asked: list[tuple[str, Any]] = [
+            ("jobs", {"name": "odd"}), ("jobs", {"prefix": "od"}), ("runs", {"id": run.id}), ("runs", {"job": "odd"}),
+            ("run_log", {"id": run.id}), ("explain", {"job": "odd", "at": "2198-01-01T00:00:00Z"}),
+            ("plan", {"jobs": [{"name": "odd", "trigger": text, "target": {"type": "queue", "queue": text}}]}),
+            ("trigger", {"job": text[:150]}),
+        ]  # fmt: skip
+        for name, arguments in asked:
+            answered = text_of(await tools.call_tool(name, arguments))
+            assert answered.count("\n") in (1, 3), (name, answered[:300])
+            assert "\u202e" not in answered, name
+            assert "\U000e0041" not in answered, name
+            if answered.startswith(("Done", "Refused")):
+                before, mark, body, closed = answered.split("\n")
+                assert "IGNORE" not in before
+                assert (closed, mark in body) == (mark.replace("<", "</"), False)
+        assert "IGNORE" in text_of(await tools.call_tool("run_log", {"id": run.id}))
 
 
 WRONG: list[tuple[str, Any]] = [

@@ -88,6 +88,18 @@ def test_files_without_a_job_prune_nothing_unless_it_is_said(call: Call, url: st
     assert "- job kept" not in call("plan", str(file)).output
 
 
+def test_a_plan_is_approved_by_its_id_or_its_file(call: Call, tmp_path: Path) -> None:
+    file, kept = tmp_path / "jobs.json", tmp_path / "plan.json"
+    file.write_text(MORE.replace("invoice", "approved"))
+    call("plan", str(file), "--out", str(kept), status=2)
+    id = json.loads(kept.read_text())["id"]
+    assert call("apply", id, "--approve").output == "Approved: an operator may apply it now (1 change).\n"
+    assert "approved already" in call("apply", str(kept), "--approve", status=1).stderr
+    for wrong in ([str(file)], [id, id]):
+        assert "--out" in call("apply", *wrong, "--approve", status=2).stderr
+    call("apply", str(kept), "--yes")
+
+
 def test_plans_are_listed(call: Call, tmp_path: Path) -> None:
     file, kept = tmp_path / "jobs.yaml", tmp_path / "plan.json"
     file.write_text(JOBS.replace("report", "listed").replace("office", "listed"))

@@ -217,7 +217,8 @@ TOOLS = (
     ),
     Tool(
         "apply",
-        "Carry out a plan that `plan` made, as a whole or not at all. Refused (409) where something changed since.",
+        "Carry out a plan that `plan` made, as a whole or not at all. Refused (409) where something changed since. "
+        "Where your role may not write jobs (403), a person who may approves the plan by its id first: ask one.",
         lambda asked: Request("POST", f"/plans/{_segment(asked['id'])}/apply", {}),
         {"id": _text("The plan's id.")},
         ("id",),

@@ -107,6 +107,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     media_type: str = JSON
     scope: Scope | None = None
     """What the caller must be allowed, judged before the body is read (None: nothing but to be known)."""
+    without: Callable[[AnyRequest, Principal], Awaitable[Principal]] | None = None
+    """Judges a caller that lacks the scope: as whom it may go on. Raises Forbidden."""
     bound: bool = False
     """A list that leaves out what its caller may not see, so that callers that are bound to queues may ask for it."""
     costly: bool = False
@@ -142,6 +144,10 @@ def route(endpoint: Endpoint, check: Check, refused: Note, prefix: str = "", gua
         scope = request.scope
         try:
             caller: Principal | None = scope.get("user")
+            if endpoint.without is not None and endpoint.scope is not None and caller is not None:
+                lacks = caller.missing(endpoint.scope)
+                caller = await endpoint.without(request, caller) if lacks else caller.narrowed(endpoint.scope)
+                scope["user"] = caller
             if caller is not None and caller.bound:
                 await check(endpoint, request)
             query = None if endpoint.query is None else read_query(request, endpoint.query)
@@ -165,5 +171,6 @@ def route(endpoint: Endpoint, check: Check, refused: Note, prefix: str = "", gua
     methods = ("GET", "HEAD") if endpoint.method == "GET" else (endpoint.method,)
     path, name = prefix + endpoint.path, endpoint.name
     return Route(
-        path=path, methods=methods, name=name, handle=handle, scope=endpoint.scope, guard=guard, costly=endpoint.costly
-    )
+        path=path, methods=methods, name=name, handle=handle, scope=endpoint.scope, guard=guard, costly=endpoint.costly,
+        judges=endpoint.without is not None,
+    )  # fmt: skip

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from horarium.access.roles import Scope
+from horarium.access.roles import Principal, Scope
 from horarium.api import examples
 from horarium.api.endpoints import Answer, Call, Endpoint, answer
 from horarium.api.problems import Problem, problem_of
@@ -21,10 +20,11 @@ from horarium.api.reading import (
     without_read_only,
     write_cursor,
 )
+from horarium.api.routing import AnyRequest
 from horarium.api.runs import bounded_instant
 from horarium.api.schemas import PageQuery, Since, Until
 from horarium.errors import NotFound
-from horarium.model.plans import PlanKind
+from horarium.model.plans import PLAN_ID, PlanKind
 from horarium.operations.facade import Operations
 from horarium.operations.plans.applying import Applied
 from horarium.operations.plans.documents import read_documents
@@ -39,7 +39,6 @@ from horarium.wire.definitions import Labels
 PLAN_BYTES_MAX = 8 * 1024 * 1024
 """The body of one request for a plan: some 20,000 jobs."""
 DOCUMENTS_MAX = 20_000
-PLAN_ID = re.compile(r"[0-9a-f-]{69}", re.ASCII)
 Listed = Annotated[list[dict[str, Any]], Meta(max_length=DOCUMENTS_MAX)]
 
 
@@ -49,6 +48,14 @@ class DocumentsRequest(Struct, forbid_unknown_fields=True):
     jobs: Listed = []
     calendars: Listed = []
     channels: Listed = []
+
+
+class ApplyQuery(Struct, forbid_unknown_fields=True):
+    """How a plan is applied."""
+
+    approve: Annotated[
+        bool, Meta(description="Make no change yet, but let callers apply it that have `runs:write` alone.")
+    ] = False
 
 
 class PruneRequest(Struct, forbid_unknown_fields=True):
@@ -178,7 +185,16 @@ class PlansApi:
         plan_id: str = call.request.path_params["id"]
         if not PLAN_ID.fullmatch(plan_id):
             raise NotFound(f"there is no plan {plan_id[:100]!r}")
-        return answer(await self._operations.applying.apply(plan_id))
+        query: ApplyQuery = call.query
+        applying = self._operations.applying
+        return answer(await (applying.approve if query.approve else applying.apply)(plan_id))
+
+    async def approved(self, request: AnyRequest, caller: Principal) -> Principal:
+        """A caller that may write no jobs, but runs, applies what was approved."""
+        if caller.missing(Scope.RUNS_WRITE):
+            caller.require(Scope.JOBS_WRITE)
+        await self._operations.applying.require_approved(request.path_params["id"], caller)
+        return caller.narrowed(Scope.RUNS_WRITE)
 
     async def forecast(self, call: Call) -> Answer:
         query: ForecastQuery = call.query
@@ -208,13 +224,16 @@ class PlansApi:
             ),
             Endpoint(
                 method="POST", path="/plans/{id}/apply", name="applyPlan", tag="plans", handle=self.apply,
-                scope=Scope.JOBS_WRITE, costly=True, summary="Carry out a plan, as a whole or not at all",
+                scope=Scope.JOBS_WRITE, without=self.approved, costly=True,
+                summary="Carry out a plan, as a whole or not at all",
                 description="Up to 1,000 changes are one transaction; of more, each call makes the next 1,000 and says "
                 "how many are `left`. Where a definition is no longer as the plan read it, nothing is written (409 "
                 "`plan_stale`, `changed` says what). What is in place already is passed over, so the call may be "
-                "repeated. Channels take the scope `admin`.",
+                "repeated. Channels take the scope `admin`. With `approve`, nothing is made yet: from then on callers "
+                "that have `runs:write` in place of `jobs:write` may apply this plan.",
+                query=ApplyQuery,
                 answers={200: (Applied, "How many changes were made")},
-                problems=("invalid_request", "not_found", "plan_stale", "conflict"),
+                problems=("not_found", "plan_stale", "already_decided", "conflict"),
             ),
             Endpoint(
                 method="GET", path="/forecast", name="getForecast", tag="plans", handle=self.forecast,

@@ -32,7 +32,8 @@ _SLASHES = re.compile("//+")
 
 class Route(Struct, frozen=True, kw_only=True):
     """What answers to some methods at a path such as `/jobs/{name}`. `guard`: judges callers, by name and scope of the
-    route; `page`: the page of the dashboard that it serves; `costly`: its cost depends on how much is stored."""
+    route; `page`: the page of the dashboard that it serves; `costly`: its cost depends on how much is stored;
+    `judges`: its handler says who lacks the scope and may go on."""
 
     path: str
     methods: Sequence[str]
@@ -42,6 +43,7 @@ class Route(Struct, frozen=True, kw_only=True):
     guard: ScopeGuard | None = None
     page: Any = None
     costly: bool = False
+    judges: bool = False
 
 
 Methods = dict[str, Route]
@@ -146,7 +148,7 @@ class Application:
             for guard in self._guards:
                 guard(request)
             if route.guard is not None:
-                await route.guard(request, route.name, route.scope)
+                await route.guard(request, route.name, None if route.judges else route.scope)
             if route.costly:
                 answer = await self._questions.ask(_caller(request), receive, lambda: route.handle(request))
             else:

@@ -15,6 +15,7 @@ from horarium.cli.output import Column, print_json, say
 from horarium.cli.plan_files import read_folders
 from horarium.cli.shell import FAILED, Server, on_server
 from horarium.errors import CallerError, HorariumError
+from horarium.model.plans import PLAN_ID
 
 CHANGES = 2
 """The exit status where something would change."""
@@ -89,14 +90,21 @@ transaction; after a failure, the same command goes on.
 Examples:
   horarium apply plan.json
   horarium apply schedules/ --prune team=billing --yes
+  horarium apply 0193a5c2-7b00-7f2e-9c41-5d1f0a8b6e37-4a1f6bd0c88e4f7a9b1e2d3c4f5a6b7c --approve
 """,
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @PRUNE
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--approve", is_flag=True, help="Of a plan by its id or file: let an operator or an agent apply it.")
 @ALLOW_EMPTY
 @on_server
-def apply(server: Server, paths: tuple[str, ...], labels: tuple[str, ...], yes: bool, allow_empty: bool) -> None:
+def apply(
+    server: Server, paths: tuple[str, ...], labels: tuple[str, ...], yes: bool, approve: bool, allow_empty: bool
+) -> None:
+    if approve:
+        _approve(server, paths)
+        return
     made = _kept(paths) if len(paths) == 1 and not labels else None
     if made is None:
         made = _make(server, paths, labels, 14, allow_empty)
@@ -113,6 +121,19 @@ def apply(server: Server, paths: tuple[str, ...], labels: tuple[str, ...], yes: 
     server.tell(
         {"id": made["id"], "applied": applied}, f"{applied} {'change was' if applied == 1 else 'changes were'} made."
     )
+
+
+def _approve(server: Server, paths: tuple[str, ...]) -> None:
+    """A plan that another caller made, and will apply."""
+    if len(paths) != 1:
+        raise click.UsageError("give the id of one plan, or the file of `horarium plan --out`")
+    made = None if PLAN_ID.fullmatch(paths[0]) else _kept(paths)
+    if made is None and not PLAN_ID.fullmatch(paths[0]):
+        raise click.UsageError(f"{paths[0]} is no plan's id, and no file of `horarium plan --out`")
+    id = paths[0] if made is None else str(made["id"])
+    left = server.client.plans.approve(id)
+    said = f"Approved: an operator may apply it now ({left} {'change' if left == 1 else 'changes'})."
+    server.tell({"id": id, "changes": left}, said)
 
 
 def _advance(left: int) -> None:

@@ -46,6 +46,12 @@ class Plans:
             if not done["left"]:
                 return applied
 
+    def approve(self, plan_id: str) -> int:
+        """Let callers apply a plan that may write no jobs, and have the role operator; how many changes it makes.
+        Raises NotFound, Forbidden, and Conflict where it is stale, or approved already."""
+        path = f"/plans/{segment(plan_id)}/apply?approve=true"
+        return int(self._transport.call("POST", path, dict[str, Any], body={}, repeatable=False)["left"])
+
     def forecast(
         self,
         since: datetime | None = None,

@@ -6,6 +6,7 @@ key is the second half of the plan's id, which only the caller has. The record a
 
 from __future__ import annotations
 
+import re
 from hashlib import shake_256
 from typing import Literal
 
@@ -17,6 +18,7 @@ from horarium.clock import Instant
 PLAN = "plan/"
 """How the names of the records of plans begin; what follows is the first half of the id."""
 KEY_BYTES = 16
+PLAN_ID = re.compile(r"[0-9a-f-]{69}", re.ASCII)
 PlanKind = Literal["calendar", "channel", "job"]
 
 
@@ -32,13 +34,15 @@ class Step(Struct, frozen=True, omit_defaults=True):
 
 class StoredPlan(Struct, frozen=True, omit_defaults=True):
     """The changes of a plan, in the order in which they are made, sealed (empty: all of them have been made). `wrong`:
-    how many definitions are invalid. Open to lists: `by` whom it was made, and the `counts` of its changes."""
+    how many definitions are invalid. Open to lists: `by` whom it was made, and the `counts` of its changes.
+    `approved_by`: who lets callers apply it that may not write jobs."""
 
     expires_at: Instant
     sealed: bytes = b""
     wrong: int = 0
     by: str = ""
     counts: dict[str, int] = {}
+    approved_by: str = ""
 
     @property
     def applied(self) -> bool:

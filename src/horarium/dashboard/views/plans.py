@@ -12,7 +12,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from horarium.access.roles import Scope
-from horarium.api.plans import PLAN_ID, read_planned_job
+from horarium.api.plans import read_planned_job
 from horarium.api.reading import decode_any
 from horarium.clock import DAY, Instant, to_instant
 from horarium.dashboard.formats import counted, day_text, in_words, local, span
@@ -21,6 +21,7 @@ from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.views.calendar import midnight
 from horarium.dashboard.views.jobs import read_search
 from horarium.errors import InvalidRequest, NotFound, PlanStale
+from horarium.model.plans import PLAN_ID
 from horarium.operations.facade import Operations
 from horarium.operations.jobs.versions import Version
 from horarium.operations.plans.documents import read_documents

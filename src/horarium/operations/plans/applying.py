@@ -8,19 +8,20 @@ stale. Only then is written, by compare-and-set on the versions that were looked
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from horarium.access.acting import who_acts
-from horarium.access.roles import Scope
+from horarium.access.roles import Principal, Scope
 from horarium.clock import Instant
-from horarium.errors import NotFound, PlanStale
+from horarium.errors import AlreadyDecided, Forbidden, InvalidRequest, NotFound, PlanStale
 from horarium.model import Job, Plan, Whole
 from horarium.model.calendars import Calendar
 from horarium.model.channels import CHANNEL, AnyChannel
-from horarium.model.plans import Step
+from horarium.model.plans import PLAN_ID, Step
 from horarium.model.records import Record, RecordChange
 from horarium.operations.bounds.reaching import require_followed
 from horarium.operations.calendars import PREFIX as CALENDAR
@@ -35,7 +36,7 @@ from horarium.operations.plans.making import digest_of_job, digest_of_record
 from horarium.operations.plans.stored import decode_plan, read_plan
 from horarium.operations.settling.following import Following
 from horarium.operations.settling.reconciling import Reconciler
-from horarium.operations.writing.auditing import require_reach, require_unbound
+from horarium.operations.writing.auditing import require_reach, require_unbound, told
 from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce, announce_jobs
@@ -101,13 +102,17 @@ class PlanApplying:
 
     async def apply(self, plan_id: str) -> Applied:
         """Make the changes of a plan: all of them, or the next 1,000. Once all are made, its definitions are forgotten.
-        Raises NotFound, PlanStale, Conflict, Forbidden."""
+        A caller that may not write jobs applies one that was approved. Raises NotFound, PlanStale, Conflict,
+        Forbidden."""
+        caller = _caller_without_scope()
+        if caller is not None:
+            await self.require_approved(plan_id, caller)
         with apart(FORECAST_STEPS):
             for race in range(RACES_MAX):
                 record, steps = await read_plan(self._store, plan_id, self._clock.now())
                 if steps is None:
                     return Applied(0)
-                _check_caller(steps)
+                _check_caller(steps, approved=caller is not None)
                 beside = await self._contents(steps)
                 todo, left = await self._todo(steps, beside)
                 if todo.stale:
@@ -119,6 +124,42 @@ class PlanApplying:
                     return Applied(todo.size, left)
                 await pause_after(race, self._entropy)
         raise contended(f"what plan {plan_id.rpartition('-')[0]} changes")
+
+    async def approve(self, plan_id: str) -> Applied:
+        """Let callers apply it that may not write jobs, as it is: `left` says how many changes it makes. Raises
+        NotFound, PlanStale, AlreadyDecided, Forbidden."""
+        name, origin = plan_id.rpartition("-")[0], who_acts()
+        caller = _caller_without_scope()
+        if caller is not None:
+            caller.require(Scope.JOBS_WRITE)
+        require_unbound("approvals of plans")
+        with apart(FORECAST_STEPS):
+            for race in range(RACES_MAX):
+                record, steps = await read_plan(self._store, plan_id, self._clock.now())
+                plan = decode_plan(record.body)
+                if steps is None or plan.approved_by:
+                    raise AlreadyDecided(f"plan {name} was {'applied' if steps is None else 'approved'} already")
+                _check_caller(steps)
+                todo, left = await self._todo(steps, await self._contents(steps))
+                if todo.stale:
+                    raise _stale(todo.stale)
+                by = "local" if origin is None else origin.principal.name
+                body = msgspec.json.encode(replace(plan, approved_by=by))
+                line = told("plan.approve", f"plan/{name}", self._clock.now(), after={"changes": plan.counts})
+                made = replace(record, body=body, version=record.version + 1)
+                if await self._store.put_records([RecordChange(made, record.version, records=line)]) == [True]:
+                    return Applied(0, todo.size + left)
+                await pause_after(race, self._entropy)
+        raise contended(f"plan {name}")
+
+    async def require_approved(self, plan_id: str, caller: Principal) -> None:
+        """Raises Forbidden, unless a caller applies this that may not write jobs after one that may has approved it."""
+        with suppress(NotFound, InvalidRequest):
+            record, _ = await read_plan(self._store, plan_id, self._clock.now())
+            if PLAN_ID.fullmatch(plan_id) and decode_plan(record.body).approved_by:
+                return
+        text = "it takes the scope jobs:write, or that someone who has it approves the plan"
+        raise Forbidden(f"{caller.name} may not do this; {text}", [Scope.JOBS_WRITE])
 
     async def _contents(self, steps: Sequence[Step]) -> dict[str, Content]:
         """The days of the calendars that the plan brings."""
@@ -277,12 +318,19 @@ def _emptied(record: Record) -> RecordChange:
     return RecordChange(replace(record, body=body, version=record.version + 1), record.version)
 
 
-def _check_caller(steps: Sequence[Step]) -> None:
+def _caller_without_scope() -> Principal | None:
+    """Who acts, if that may not write jobs."""
+    origin = who_acts()
+    return None if origin is None or not origin.principal.missing(Scope.JOBS_WRITE) else origin.principal
+
+
+def _check_caller(steps: Sequence[Step], *, approved: bool = False) -> None:
+    """Who applies an approved plan need not be an admin: who approved it was."""
     origin = who_acts()
     kinds = {step.kind for step in steps}
     if origin is None:
         return
-    if "channel" in kinds:
+    if "channel" in kinds and not approved:
         origin.principal.require(Scope.ADMIN)
     if kinds - {"job"}:
         require_unbound("calendars and channels")

@@ -200,3 +200,10 @@ async def test_what_a_forecast_held_is_freed_in_parts_beside_the_loop(
     assert asking.cancelled() == (ends == "given up")
     await done.wait()
     assert freed == [(many, 0, False)]
+
+
+def test_intervals_that_begin_within_one_bucket_are_counted_once_also_those_that_begin_later() -> None:
+    span = Span(NOW, NOW + 7 * DAY, MINUTE)
+    for start in (5 * MINUTE, 3 * DAY):
+        assert alike(Every(DAY, start + 1), span) == alike(Every(DAY, start + 59 * SECOND), span)
+        assert alike(Every(DAY, start), span) != alike(Every(DAY, start + MINUTE), span)

@@ -100,8 +100,8 @@ def interval_of(job: Job, span: Span) -> Every | None:
 def alike(interval: Every, span: Span) -> Every:
     """An interval with the same starts in each bucket: the same one for many that begin at other instants."""
     every, first = interval.every, interval.first
-    if interval.start < every and (span.until - span.since) % span.bucket == 0:
-        if span.bucket % every == 0:
+    if (span.until - span.since) % span.bucket == 0:
+        if span.bucket % every == 0 and interval.start < every:
             first = 0
         elif every % span.bucket == 0:
             first -= first % span.bucket

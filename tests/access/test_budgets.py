@@ -54,6 +54,16 @@ async def test_the_next_window_begins_anew_and_a_refusal_costs_nothing(clock: Ma
         await here.spend(caller, "runs")
 
 
+async def test_a_budget_that_was_spent_under_a_clock_that_was_ahead_is_not_missed_for_years(clock: ManualClock) -> None:
+    (here, there), caller = await two_nodes(clock, runs_per_day=1)
+    clock.step(3_650 * 86_400)
+    await here.spend(caller, "runs")
+    clock.step(-3_650 * 86_400)
+    await there.spend(caller, "runs")
+    with pytest.raises(OverBudget):
+        await there.spend(caller, "runs")
+
+
 async def test_the_counts_go_with_their_key(clock: ManualClock) -> None:
     (here, there), caller = await two_nodes(clock, calls_per_hour=1, runs_per_day=1)
     await here.spend(caller, "calls")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from typing import Any
 
 import pytest
@@ -253,3 +254,29 @@ async def test_a_channel_is_added_edited_and_deleted(api: Api, visitor: Visitor)
     await visitor.open("/channels?edit=ops")
     assert (await visitor.post("/channels/ops/delete")).status == 303
     assert (await api.get("/channels/ops")).status == 404
+
+
+async def test_a_worker_is_drained_and_takes_up_again(api: Api, visitor: Visitor) -> None:
+    await api.add_job("job")
+    await api.post("/jobs/job/trigger")
+    (run,) = await api.claim()
+    await visitor.open("/nodes")
+    link = re.search(r'href="(/holds\?scope=worker[^"#]+)#hold" aria-label="Drain ([^:]+): 1 run', visitor.page)
+    assert link is not None, visitor.text
+    await visitor.open(unescape(link[1]))
+    assert f'value="{link[2]}"' in visitor.page
+    form = {"scope": "worker", "what": link[2], "length": "", "reason": "new kernel"}
+    assert (await visitor.post("/holds", **form)).status == 303
+    await visitor.open("/jobs")
+    assert "new kernel" not in visitor.text, "it keeps no job from its runs"
+    await visitor.open("/nodes")
+    assert "Draining" in visitor.text
+    await api.post(f"/runs/{run['id']}/complete", {"token": run["lease"]["token"]})
+    await api.post("/jobs/job/trigger")
+    assert await api.claim() == []
+    await visitor.open("/nodes")
+    assert "nothing Drained" in visitor.text, visitor.text
+    lift = re.search(r'action="(/holds/[^"]+/lift)"', visitor.page)
+    assert lift is not None
+    assert (await visitor.post(lift[1])).status == 303
+    assert len(await api.claim()) == 1

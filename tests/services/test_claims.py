@@ -12,11 +12,13 @@ import pytest
 from horarium.clock import SECOND
 from horarium.errors import StoreUnavailable
 from horarium.model import State
+from horarium.model.holds import HoldScope
 from horarium.model.records import Record
 from horarium.ports import Claimed, Page, Store, Topic
 from horarium.services.polling import claims as module
 from horarium.services.polling.claims import Claims
 from horarium.testing import Fault, FaultyStore, by_script
+from horarium.wire.holds import HoldDefinition
 from tests.services.conftest import START, Setting
 from tests.waiting import PATIENCE, until
 
@@ -57,6 +59,25 @@ async def test_waiters_of_one_line_are_served_in_order(setting: Setting, claims:
     assert claims.waiting == 1
     waiting[2].cancel()
     await asyncio.wait([waiting[2]])
+
+
+async def test_a_drained_worker_is_in_the_way_of_no_other(setting: Setting, claims: Claims) -> None:
+    waiting = [asyncio.create_task(claims.claim(["pull/q"], 1, name, 60)) for name in ("old", "new")]
+    await until(lambda: claims.waiting == 2)
+    definition = HoldDefinition(scope=HoldScope(worker="old"), reason="new kernel")
+    await setting.operations.holds.add(definition)
+    await setting.operations.claiming.holding.look()
+    await setting.add_run("run")
+    await claims.step(setting.now)
+    assert (await waiting[0]).runs == (), "it asks again"
+    assert [run.worker for run in (await waiting[1]).runs] == ["new"]
+    again = asyncio.create_task(claims.claim(["pull/q"], 1, "old", 60))
+    await until(lambda: claims.waiting == 1)
+    await setting.add_run("other")
+    await claims.step(setting.now)
+    assert (await claims.claim(["pull/q"], 1, "new", 60)).runs[0].id == "other"
+    claims.close()
+    assert (await again).runs == ()
 
 
 async def test_a_line_that_was_served_makes_way_for_others(setting: Setting, claims: Claims) -> None:

@@ -13,6 +13,7 @@ from horarium.errors import Conflict, InvalidRequest, NotFound
 from horarium.model import Disposition, QueueTarget, Run, State
 from horarium.model.holds import HeldMissed, HeldRunning, Hold, HoldRepeat, HoldScope
 from horarium.model.records import RecordFilter
+from horarium.model.targets import NOTIFY_QUEUE
 from horarium.policies import CatchUp, CatchUpPolicy, Timeouts
 from horarium.ports import APPLY, Claimed, RunFilter
 from horarium.rules.holds import standing
@@ -346,6 +347,36 @@ async def test_explain_says_that_a_fire_time_is_held_and_what_becomes_of_it(sett
     await hold(setting, EVERYTHING, 60, missed=HeldMissed.SKIP)
     told = await setting.operations.explaining.at("job", at)
     assert (told.fires, told.disposition) == (False, Disposition.HELD)
+
+
+async def test_a_drained_worker_takes_nothing_and_finishes_what_it_holds(setting: Setting) -> None:
+    for name in ("first", "second"):
+        await setting.add_run(name)
+    claiming, now = setting.operations.claiming, setting.now
+    (mine,) = (await claiming.claim(["pull/q"], 1, "old", now, now)).runs
+    made = await hold(setting, HoldScope(worker="old"), 60)
+    answer = await claiming.claim(["pull/q"], 9, "old", now, now)
+    assert (answer.runs, answer.next_due_at) == ((), now + 60 * SECOND)
+    assert (await setting.run("second")).due_at == START, "nothing is kept back: others may take it at once"
+    assert [run.id for run in (await claiming.claim(["pull/q"], 9, "new", now, now)).runs] == ["second"]
+    assert (await setting.run(mine.id)).state is State.RUNNING
+    await setting.add_run("told", queue=NOTIFY_QUEUE)
+    assert [run.id for run in (await claiming.claim(["pull/q", NOTIFY_QUEUE], 9, "old", now, now)).runs] == ["told"]
+    await setting.add_run("later")
+    await setting.operations.holds.lift(made.id)
+    assert [run.id for run in (await claiming.claim(["pull/q"], 9, "old", now, now)).runs] == ["later"]
+
+
+async def test_what_a_drained_worker_holds_is_cancelled_where_that_is_asked_for(setting: Setting) -> None:
+    claiming = setting.operations.claiming
+    for worker in ("old", "new"):
+        await setting.add_run(worker)
+        await claiming.claim(["pull/q"], 1, worker, setting.now, setting.now)
+    await hold(setting, HoldScope(worker="old"), running=HeldRunning.CANCEL)
+    cancels = HoldCancels(setting.store, setting.operations.reconciler.holding, setting.operations.runs)
+    await cancels.step(setting.now)
+    assert (await setting.run("old")).state in (State.CANCELLING, State.CANCELLED)
+    assert (await setting.run("new")).state is State.RUNNING
 
 
 async def test_pages_and_the_list_of_what_needs_attention_show_holds(setting: Setting) -> None:

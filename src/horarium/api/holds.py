@@ -96,7 +96,7 @@ class HoldsApi:
             ),
             Endpoint(
                 method="POST", path="/holds", name="addHold", tag="holds", handle=self.add, scope=write, costly=True,
-                summary="Hold jobs, a queue, a host or everything",
+                summary="Hold jobs, a queue, a host, a worker or everything",
                 description="No attempt of what it covers begins while it is in force: on every node within two "
                 "seconds, or from its first to its last instant where it lies ahead. What waits loses no attempt.",
                 body=HoldDefinition, read=BodyReader(HoldDefinition), examples=EXAMPLES,

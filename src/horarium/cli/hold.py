@@ -23,7 +23,8 @@ COLUMNS = (
 
 
 @hold.command(
-    help="Let nothing begin of a job, a queue, a host or everything, until a moment. Waiting runs lose no attempt.\n\n"
+    help="Let nothing begin of a job, a queue, a host, a worker or everything, until a moment. Waiting runs lose no "
+    "attempt.\n\n"
     "\b\nExamples:\n"
     '  horarium hold add --label system=ledger --until 2h --reason "the database is moved"\n'
     '  horarium hold add --all --from 2027-03-06T22:00:00Z --for 4h --reason "maintenance"\n'
@@ -34,6 +35,7 @@ COLUMNS = (
 @click.option("--label", multiple=True, metavar="NAME=VALUE", help="Jobs with this label; repeatable.")
 @click.option("--queue", metavar="NAME", help="One queue.")
 @click.option("--host", metavar="HOST", help="HTTP targets of this host, with or without a port.")
+@click.option("--worker", metavar="NAME", help="A worker or node, which takes no run meanwhile; others do.")
 @click.option("--from", "begins", metavar="WHEN", help="When it begins: an instant, or 2h from now. Left out: now.")
 @click.option("--until", metavar="WHEN", help="When it ends. Left out: when it is lifted.")
 @click.option("--for", "length", type=DURATION, metavar="DURATION", help="How long it lasts; with --every, each time.")
@@ -50,6 +52,7 @@ def add(
     label: tuple[str, ...],
     queue: str | None,
     host: str | None,
+    worker: str | None,
     begins: str | None,
     until: str | None,
     length: float | None,
@@ -59,10 +62,11 @@ def add(
     cancel: bool,
     reason: str,
 ) -> None:
-    named = {"all": everything, "job": job, "labels": pairs("--label", label, "="), "queue": queue, "host": host}
-    scope = {name: value for name, value in named.items() if value}
+    named = {"all": everything, "job": job, "queue": queue, "host": host, "worker": worker}
+    labels = pairs("--label", label, "=")
+    scope = {name: value for name, value in {**named, "labels": labels}.items() if value}
     if len(scope) != 1:
-        raise click.UsageError("give exactly one of --all, --job, --label, --queue and --host")
+        raise click.UsageError("give exactly one of --all, --job, --label, --queue, --host and --worker")
     document: dict[str, Any] = {"scope": scope, "reason": reason}
     document |= _when(begins, until, length, every, timezone)
     if skip:

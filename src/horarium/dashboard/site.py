@@ -290,10 +290,10 @@ class Site:
 
     def _standing(self, visit: Visit, place: str) -> tuple[list[dict[str, Any]], int]:
         """The holds that are in force, and how many more; a bound visitor is shown a hold on everything, and the rest
-        with its jobs. Those of circuit breakers are lines of the Overview."""
+        with its jobs. Those of circuit breakers are lines of the Overview, those of workers of Nodes."""
         known = self._operations.reconciler.holding.known
         seen = sorted((hold for hold in known if hold.scope.all or not visit.principal.bound), key=lambda hold: hold.id)
-        seen = [hold for hold in seen if hold.probing is None or place != "overview"]
+        seen = [hold for hold in seen if hold.scope.worker is None and (hold.probing is None or place != "overview")]
         held = [InForce(hold, stretch) for hold in seen if (stretch := stretch_at(hold, visit.now)) is not None]
         stats = None if visit.principal.bound else self._watching.counted
         return [_banner(each, stats) for each in held[:BANNERS_MAX]], max(len(held) - BANNERS_MAX, 0)

@@ -25,13 +25,15 @@ class HeldRunning(StrEnum):
 
 
 class HoldScope(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a hold lies over: exactly one of these. `host`: a name, or a name and a port; of HTTP targets."""
+    """What a hold lies over: exactly one of these. `host`: a name, or a name and a port; of HTTP targets. `worker`: a
+    worker or a node by its name, which takes no run meanwhile; others do."""
 
     all: bool = False
     job: str | None = None
     labels: dict[str, str] = {}
     queue: str | None = None
     host: str | None = None
+    worker: str | None = None
 
 
 class HoldRepeat(Struct, frozen=True, forbid_unknown_fields=True):

@@ -142,8 +142,13 @@ def covers_run(scope: HoldScope, run: Run, job: Job | None) -> bool:
     return _covers(scope, run.queue, run.job, job, run)
 
 
+def goes_on_in(scope: HoldScope, run: Run, job: Job | None) -> bool:
+    """Whether this run, which is under way, is of what it lies over."""
+    return covers_run(scope, run, job) or (scope.worker is not None and scope.worker == run.worker)
+
+
 def _covers(scope: HoldScope, queue: str, name: str | None, job: Job | None, run: Run | None = None) -> bool:
-    if queue in OURS:
+    if queue in OURS or scope.worker is not None:
         return False
     if scope.host is not None:
         return is_at(scope.host, host_of(job, run))
@@ -203,6 +208,12 @@ def held_queues(holds: Iterable[Hold], queues: Sequence[str], at: Instant) -> tu
         else:
             free.append(queue)
     return free, min(ends, default=None)
+
+
+def drained_until(holds: Iterable[Hold], worker: str, at: Instant) -> Instant | None:
+    """Until when a hold keeps this worker from taking runs; None: it takes them."""
+    found = [stretch for hold in holds if hold.scope.worker == worker and (stretch := stretch_at(hold, at))]
+    return max((stretch.ends_at for stretch in found), default=None)
 
 
 def _is_whole(scope: HoldScope) -> bool:
@@ -297,7 +308,7 @@ def scope_words(scope: HoldScope) -> str:
     """What a hold lies over, for people."""
     if scope.labels:
         return "jobs with " + ", ".join(f"{name}={value}" for name, value in sorted(scope.labels.items()))
-    for kind, name in (("job", scope.job), ("queue", scope.queue), ("host", scope.host)):
+    for kind, name in (("job", scope.job), ("queue", scope.queue), ("host", scope.host), ("worker", scope.worker)):
         if name is not None:
             return f"{kind} {name}"
     return "everything"

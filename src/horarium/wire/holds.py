@@ -94,7 +94,7 @@ def check_scope(scope: HoldScope) -> None:
     given = [name for name in HoldScope.__struct_fields__ if getattr(scope, name)]
     if len(given) != 1:
         said = "nothing" if not given else ", ".join(given)
-        message = f"scope: give exactly one of all, job, labels, queue and host, not {said}"
+        message = f"scope: give exactly one of all, job, labels, queue, host and worker, not {said}"
         raise InvalidRequest(message, field="scope")
 
 

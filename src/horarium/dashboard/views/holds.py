@@ -18,7 +18,7 @@ from horarium.rules.holds import next_begin, scope_words, stretch_at
 from horarium.wire.holds import REASON_CHARS_MAX, HoldDefinition
 
 SCOPES = (("queue", "A queue"), ("job", "A job"), ("labels", "Jobs with labels"), ("host", "A host of HTTP targets"),
-          ("all", "Everything"))  # fmt: skip
+          ("worker", "A worker or node"), ("all", "Everything"))  # fmt: skip
 LENGTHS = {"15m": (15 * MINUTE, "15 minutes"), "1h": (HOUR, "1 hour"), "4h": (4 * HOUR, "4 hours"),
            "1d": (DAY, "1 day"), "": (0, "until it is lifted")}  # fmt: skip
 
@@ -39,7 +39,9 @@ class Holds:
         ]
 
     async def show(self, visit: Visit) -> Answer:
-        return await self._page(visit, {"scope": visit.text("scope"), "what": visit.text("what")}, "")
+        scope = visit.text("scope")
+        until_lifted = {"length": ""} if scope == "worker" else {}
+        return await self._page(visit, {"scope": scope, "what": visit.text("what"), **until_lifted}, "")
 
     async def _page(self, visit: Visit, form: dict[str, str], problem: str) -> Answer:
         page = await self._operations.holds.page(None, None, PAGE_MAX)
@@ -106,6 +108,8 @@ def _scope(kind: str, what: str) -> HoldScope:
             return HoldScope(queue=what)
         case "host":
             return HoldScope(host=what)
+        case "worker":
+            return HoldScope(worker=what)
     raise InvalidRequest("scope: choose one of those listed", field="scope")
 
 

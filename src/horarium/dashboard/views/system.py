@@ -50,6 +50,10 @@ class Held(Struct):
             self.oldest = run.started_at
 
 
+def _by_worker(one: Held) -> str:
+    return one.worker
+
+
 class SystemPages:
     """The pages about the system itself: queues, nodes, channels."""
 
@@ -115,13 +119,19 @@ class SystemPages:
     async def nodes(self, visit: Visit) -> Answer:
         attention, (held, more) = await self._watching.look(), await self._held()
         names = {node.name for node in attention.nodes}
+        drained = {
+            hold.scope.worker: hold for hold in await self._operations.holds.in_force() if hold.scope.worker is not None
+        }
         rows = [_node_row(node, held.get(node.name), visit.now) for node in attention.nodes]
         rows.sort(key=lambda row: (not row["lost"], row["stopped"], row["node"].name))
-        others = sorted((one for one in held.values() if one.worker not in names), key=lambda one: one.worker)
+        idle = {name: Held(name) for name in drained if name not in names and name not in held}
+        others = sorted((one for one in (*held.values(), *idle.values()) if one.worker not in names), key=_by_worker)
         up = sum(not row["lost"] and not row["stopped"] for row in rows)
         lost = sum(row["lost"] for row in rows)
         summary = f"{counted(up, 'node')} up" + (f", {lost} lost" if lost else "") + "."
-        return Shown("nodes.html", {"rows": rows, "workers": others, "summary": summary, "more": more})
+        return Shown(
+            "nodes.html", {"rows": rows, "workers": others, "drained": drained, "summary": summary, "more": more}
+        )
 
     # ---- audit
 

@@ -24,7 +24,7 @@ from horarium.operations.settling.settling import Settling
 from horarium.operations.writing.context import Context
 from horarium.ports import Claimed
 from horarium.rules.approving import expired, is_waiting
-from horarium.rules.holds import held_queues, hold_on, kept_back, skipped_at_claim
+from horarium.rules.holds import OURS, drained_until, held_queues, hold_on, kept_back, skipped_at_claim
 from horarium.rules.rates import Admitted, given_back
 from horarium.rules.reconciling import belongs
 from horarium.rules.settling import settle
@@ -62,6 +62,8 @@ class Claiming:
     async def _claim(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         holds = await self.holding.look()
         free, held_until = held_queues(holds, queues, now) if holds else (queues, None)
+        if holds and (drained := drained_until(holds, worker, now)) is not None:
+            free, held_until = [queue for queue in free if queue in OURS], drained
         if not free:
             return Claimed(next_due_at=held_until)
         for _ in range(ROUNDS_MAX):

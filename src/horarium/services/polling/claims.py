@@ -23,6 +23,7 @@ from horarium.clock import SECOND, Clock, Instant
 from horarium.model import Run
 from horarium.operations.settling.claiming import Claiming
 from horarium.ports import BATCH_MAX, Claimed, Signal, Topic, queue_topic
+from horarium.rules.holds import stretch_at
 from horarium.services.loop.service import Service, Wake
 from horarium.services.polling.left_claims import LeftClaims
 from horarium.siblings import ALONE, Siblings
@@ -139,7 +140,10 @@ class Claims(Service):
 
     async def claim(self, queues: Sequence[str], limit: int, worker: str, wait_seconds: float = 0.0) -> Claimed:
         """Claim up to `limit` due runs of these queues; where none is due, wait for one for up to `wait_seconds`."""
-        line = tuple(sorted(set(queues)))
+        if worker in (drained := _drained(self._claiming, self._clock.now())):
+            await self._claiming.holding.look()
+            drained = _drained(self._claiming, self._clock.now())
+        line = () if worker in drained else tuple(sorted(set(queues)))
         may_wait = wait_seconds > 0 and not self._closed and self.waiting < WAITERS_MAX
         if not may_wait or line not in self._lines:
             claimed = await self._take_for_caller(line, limit, worker)
@@ -242,7 +246,11 @@ class Claims(Service):
     async def _serve(self, lines: Sequence[WaitingLine], width: int) -> list[WaitingLine]:
         """Claim for the first `width` waiters of each line. The lines of which each waiter got something."""
         asks: list[tuple[WaitingLine, Waiter]] = []
+        drained = _drained(self._claiming, self._clock.now())
         for line in lines:
+            for waiter in [each for each in line.waiters if line.queues and each.worker in drained] if drained else ():
+                _give_up(waiter.answer)
+                self._leave(line, waiter)
             line.asked = False
             line.looked_at = self._clock.now()
             line.due_at = None
@@ -292,6 +300,12 @@ class Claims(Service):
         for line in list(self._lines.values()):
             for waiter in list(line.waiters):
                 _give_up(waiter.answer)
+
+
+def _drained(claiming: Claiming, now: Instant) -> set[str]:
+    """The workers that take no run, as is known here. They wait in the line for no queue, behind which no other is."""
+    known = claiming.holding.known
+    return {str(hold.scope.worker) for hold in known if hold.scope.worker is not None and stretch_at(hold, now)}
 
 
 def _give_up(answer: asyncio.Future[Claimed]) -> None:

@@ -31,8 +31,8 @@ from horarium.rules.editing import withdraw_ahead
 from horarium.rules.holds import (
     brought_back,
     covers_job,
-    covers_run,
     end_of,
+    goes_on_in,
     hold_on,
     job_hold,
     next_begin,
@@ -207,7 +207,7 @@ class HoldCancels(Service):
             ids = sorted({run.job_id for run in page if run.job_id is not None})
             jobs = {job.id: job for job in await self._store.get_jobs_by_id(ids) if job is not None} if ids else {}
             for run in page:
-                if covers_run(hold.scope, run, jobs.get(run.job_id or "")):
+                if goes_on_in(hold.scope, run, jobs.get(run.job_id or "")):
                     with suppress(CallerError, Conflict):
                         await self._runs.cancel_run(run.id, reason_of(hold))
         if now >= max(stretch.begins_at, hold.created_at) + BEGUN:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from html import unescape
 
@@ -13,6 +14,7 @@ from horarium.dashboard.views.failures import key_of
 from horarium.model import Run, State, uuid7
 from tests.api.conftest import Api
 from tests.dashboard.visitor import Visitor
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -125,7 +127,7 @@ async def test_the_timeline_says_what_runs_what_waits_and_what_comes(api: Api, v
     await api.post("/jobs/hourly/trigger")
     api.clock.advance(60)
     await visitor.open("/timeline")
-    assert "No run now, one waits" in visitor.text, visitor.text
+    assert "Nothing runs now, one waits" in visitor.text, visitor.text
     assert "hourly completed in 5 m" in visitor.page
     assert "hourly: due 1 m ago, waits" in visitor.page
     assert "usually 5 m" in visitor.page
@@ -133,7 +135,7 @@ async def test_the_timeline_says_what_runs_what_waits_and_what_comes(api: Api, v
     await api.add_job("asks", approval={})
     asks = (await api.post("/jobs/asks/trigger", {"payload": {"amount": 1250}})).json["id"]
     await visitor.open("/timeline")
-    assert "asks asks a person" in visitor.text, "it begins when somebody says so, not soon"
+    assert "asks work asks a person" in visitor.text, "it begins when somebody says so, not soon"
     await visitor.open("/approvals")
     assert '"amount": 1250' in visitor.text
     await visitor.open(f"/runs/{asks}")
@@ -161,7 +163,7 @@ async def test_lanes_of_queues_show_holds_with_their_words_and_since_when_no_wor
     await visitor.open("/timeline")
     for said in (
         "no worker; a run waits since 08:00",
-        "1 run going on",
+        "1 used, places not known",
         "Hold 08:13 to 08:23",
         "Hold 08:24 to 08:26: moving",
     ):
@@ -256,3 +258,38 @@ async def test_a_year_of_a_calendar_counts_its_business_days(api: Api, visitor: 
     assert "monthly" in visitor.text
     for path, status in (("/business-days/none", 404), ("/business-days/de-be?year=none", 422)):
         assert (await visitor.open(path)).status == status
+
+
+async def test_a_lane_says_how_many_places_are_used_as_far_as_that_is_known(api: Api, visitor: Visitor) -> None:
+    limit = {"key": "media", "max": 4}
+    for name, fields in (("free", {}), ("limited", {"concurrency": limit}), ("unknown", {})):
+        await api.add_job(name, target={"type": "queue", "queue": name}, labels={"team": "a"}, **fields)
+        await api.post(f"/jobs/{name}/trigger")
+        await api.post("/runs/claim", {"queues": [name], "limit": 1, "worker": "w"})
+    idle = asyncio.create_task(api.claims.claim(["pull/free"], 3, "w", 60))
+    await until(lambda: api.claims.waiting == 1)
+    api.clock.advance(5)
+    await visitor.open("/timeline")
+    assert "free 1 of 4 places used" in visitor.text, visitor.text
+    assert "limited 1 of 4 places used" in visitor.text
+    assert "unknown 1 used, places not known" in visitor.text
+    assert "label%3Ateam" in visitor.page, "a lane for each value of the label that most jobs have"
+    api.claims.close()
+    await idle
+
+
+async def test_the_chosen_run_has_what_ran_beside_it(api: Api, visitor: Visitor) -> None:
+    for name in ("one", "two"):
+        await api.add_job(name, target={"type": "queue", "queue": "work"})
+        await api.post(f"/jobs/{name}/trigger")
+    first, second = await api.claim(2)
+    api.clock.advance(30)
+    report = {"token": first["lease"]["token"], "error": "KeyError: 'XDR'", "retryable": False}
+    await api.post(f"/runs/{first['id']}/fail", report)
+    await visitor.open("/timeline")
+    assert re.search(r"Failed in 30 s\. KeyError: 'XDR' Due .* Beside it 1 other run of work", visitor.text), (
+        visitor.text
+    )
+    assert f"run={first['id']}#chosen" in visitor.page
+    await visitor.open(f"/timeline?run={second['id']}")
+    assert re.search(r"Open run Running", visitor.text), visitor.text

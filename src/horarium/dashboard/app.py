@@ -72,7 +72,7 @@ def pages_of(
         *Plans(operations).pages(),
         *Failures(operations, watching).pages(),
         *Comparing(operations).pages(),
-        *Timeline(operations, watching).pages(),
+        *Timeline(operations, watching, entrance.claims).pages(),
         *BusinessDays(operations).pages(),
         *Holds(operations).pages(),
         *Channels(operations).pages(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 from urllib.parse import urlencode
@@ -25,6 +25,7 @@ from horarium.dashboard.formats import (
 from horarium.dashboard.lanes import Axis, Band, Bar, Lane, Piece, lane_of
 from horarium.dashboard.marks import RUNNING, mark_of
 from horarium.dashboard.site import Answer, Page, Shown, Visit
+from horarium.dashboard.strips import ahead_of
 from horarium.dashboard.times import instant_of
 from horarium.dashboard.views.run import attempts_of
 from horarium.model import Job, Run, State, timeline
@@ -37,6 +38,7 @@ from horarium.ports import PAGE_MAX, QueueStats, RunFilter
 from horarium.rules.approving import is_waiting
 from horarium.rules.error_lines import error_line
 from horarium.rules.holds import FOREVER, Stretch, is_held, stretches
+from horarium.services.polling.claims import Claims
 
 SPANS = {"1h": HOUR, "6h": 6 * HOUR, "24h": DAY, "7d": 7 * DAY}
 LANES = ("queue", "job", "worker")
@@ -59,9 +61,10 @@ UNKNOWN = 5 * MINUTE
 class Timeline:
     """The page at `/timeline`."""
 
-    def __init__(self, operations: Operations, watching: Watching) -> None:
+    def __init__(self, operations: Operations, watching: Watching, claims: Claims) -> None:
         self._operations = operations
         self._watching = watching
+        self._claims = claims
 
     def pages(self) -> list[Page]:
         """The table."""
@@ -101,11 +104,7 @@ class Timeline:
         queues = (await self._watching.look()).stats.queues
         lanes, hidden = _lanes(bars, axis)
         if by == "queue":
-            holds = await self._operations.reconciler.holding.look()
-            for lane in lanes:
-                _at_queue(
-                    lane, axis, holds, next((one for one in queues if queue_name(one.queue) == lane.name), None), visit
-                )
+            await self._at_queues(lanes, axis, queues, going, visit)
         left_out = [bar for of in hidden.values() for bar in of]
         return Shown(
             "timeline.html",
@@ -122,10 +121,23 @@ class Timeline:
                 "until": _until(going, usual, now),
                 "failed": [run for run in runs if run.state is State.FAILED and run.fire_at >= axis.since][:LISTED_MAX],
                 "error_line": error_line,
-                **_links(name, by, axis, given),
+                "chosen": _chosen(visit.text("run"), runs, jobs, visit),
+                **_links(name, by, axis, given, _label_of(jobs.values())),
                 **_verdict(queues),
             },
         )
+
+    async def _at_queues(
+        self, lanes: Sequence[Lane], axis: Axis, queues: Sequence[QueueStats], going: Sequence[Run], visit: Visit
+    ) -> None:
+        """The lanes with what is known of their queues. Whoever is bound does not hear of workers."""
+        holds = await self._operations.reconciler.holding.look()
+        free = {} if visit.principal.bound else (await self._claims.waiting_everywhere()).places
+        known = {queue_name(one.queue): one for one in queues}
+        for lane in lanes:
+            queue = known.get(lane.name)
+            places = "" if queue is None else _places(queue, going, free.get(queue.queue, 0))
+            _at_queue(lane, axis, holds, queue, places, visit)
 
     async def _past(self, axis: Axis, now: Instant) -> tuple[list[Run], bool]:
         """Runs that reach into the span, the newest first; and whether there are more than are read."""
@@ -218,7 +230,52 @@ def _lanes(bars: Sequence[Bar], axis: Axis) -> tuple[list[Lane], dict[str, list[
     return lanes, {name: found[name] for name in names[LANES_SHOWN:]}
 
 
-def _at_queue(lane: Lane, axis: Axis, holds: Iterable[Hold], queue: QueueStats | None, visit: Visit) -> None:
+def _places(queue: QueueStats, going: Sequence[Run], free: int) -> str:
+    """How many places are used of those that there are: those of workers that wait are free; runs under way that share
+    a concurrency key are limited by it. Else it is not known."""
+    used, here = queue.running, [run for run in going if run.queue == queue.queue and run.state in GOING]
+    limits = {(run.concurrency_key, run.concurrency_max) for run in here}
+    most = used + free if free else 0
+    if not free and len(here) == used and len(limits) == 1:
+        ((key, limit),) = limits
+        most = limit if key is not None else 0
+    if most:
+        return f"{used:,} of {most:,} places used"
+    return f"{used:,} used, places not known" if used else ""
+
+
+def _label_of(jobs: Iterable[Job]) -> str:
+    """The label that most of these jobs have, as lanes are named by it; else nothing."""
+    names = Counter(name for job in jobs for name in job.labels)
+    return f"label:{min(names, key=lambda name: (-names[name], name))}" if names else ""
+
+
+def _chosen(run_id: str, runs: Sequence[Run], jobs: Mapping[str, Job], visit: Visit) -> dict[str, Any] | None:
+    """The run that was asked for, or the last one that failed; with the number of those that went on beside it."""
+    failed = max((run for run in runs if run.state is State.FAILED), key=lambda run: run.fire_at, default=None)
+    run = next((run for run in runs if run.id == run_id), failed)
+    if run is None:
+        return None
+    job, begun, end = jobs.get(run.job or ""), run.started_at, run.finished_at or visit.now
+    beside = [
+        one
+        for one in runs
+        if one.id != run.id and one.queue == run.queue and begun is not None and one.started_at is not None
+        if one.started_at < end and (one.finished_at or visit.now) > begun
+    ]
+    fires = [] if job is None or not job.enabled else ahead_of(job, visit.now, 1)
+    return {
+        "run": run,
+        "mark": mark_of(run, visit.now),
+        "late": None if begun is None or run.attempt > 1 else max(begun - run.due_at, 0),
+        "beside": f"{counted(len(beside), 'other run')} of {queue_name(run.queue)}" if begun is not None else None,
+        "next": next(iter(fires), None),
+    }
+
+
+def _at_queue(
+    lane: Lane, axis: Axis, holds: Iterable[Hold], queue: QueueStats | None, places: str, visit: Visit
+) -> None:
     """The lane of a queue with its holds, how many runs go on, and since when a run waits that no worker takes."""
     for hold in holds:
         if any(is_held(hold.scope, name) for name in (lane.name, f"pull/{lane.name}")):
@@ -226,7 +283,7 @@ def _at_queue(lane: Lane, axis: Axis, holds: Iterable[Hold], queue: QueueStats |
     lane.height += WORDS_HEIGHT * any(band.has_room for band in lane.bands)
     if queue is None:
         return
-    lane.note = f"{counted(queue.running, 'run')} going on" if queue.running else ""
+    lane.note = places
     if queue.unserved:
         since = visit.now if queue.oldest_due_at is None else queue.oldest_due_at
         lane.bad, lane.note = True, f"no worker; a run waits since {clock_text(since, visit.zone, visit.now)}"
@@ -253,8 +310,9 @@ def _verdict(queues: Sequence[QueueStats]) -> dict[str, Any]:
 def _heading(running: int, waiting: int) -> str:
     if not running and not waiting:
         return "Nothing runs and nothing waits"
-    waits = f"{in_words(waiting).lower()} {'waits' if waiting == 1 else 'wait'}"
-    return f"{in_words(running)} {'runs' if running == 1 else 'run'} now, {waits}"
+    runs = f"{in_words(running)} {'runs' if running == 1 else 'run'} now" if running else "Nothing runs now"
+    waits = f"{in_words(waiting).lower()} {'waits' if waiting == 1 else 'wait'}" if waiting else "nothing waits"
+    return f"{runs}, {waits}"
 
 
 def _ticks(axis: Axis, zone: str) -> list[tuple[float, str]]:
@@ -269,13 +327,16 @@ def _other(name: str, step: int) -> str:
     return names[min(max(names.index(name) + step, 0), len(names) - 1)]
 
 
-def _links(name: str, by: str, axis: Axis, given: Instant | None) -> dict[str, Any]:
+def _links(name: str, by: str, axis: Axis, given: Instant | None, label: str) -> dict[str, Any]:
     """The addresses of other spans, lanes and times."""
     half = (axis.until - axis.since) // 2
+    label = by if by.startswith("label:") else label
+    lanes = [*LANES[:2], *([label] if label else []), *LANES[2:]]
     return {
         "by": by,
         "spans": [(each, _link(each, by, given), each == name) for each in SPANS],
-        "kinds": [(each, _link(name, each, given), each == by) for each in LANES],
+        "kinds": [(each.partition(":")[0], _link(name, each, given), each == by, each) for each in lanes],
+        "choose": _link(name, by, given) + "&run=",
         "before": _link(name, by, axis.since - half),
         "after": _link(name, by, axis.since + half),
         "wider": _link(_other(name, 1), by, None),

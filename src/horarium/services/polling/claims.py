@@ -15,6 +15,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -74,22 +75,30 @@ class WaitingLine:
 
 
 class Waiting(Struct):
-    """How many workers wait, by the queues that they wait for."""
+    """How many workers wait, by the queues that they wait for, and for how many runs they ask."""
 
-    lines: list[tuple[tuple[str, ...], int]]
+    lines: list[tuple[tuple[str, ...], int, int]]
 
     @property
     def queues(self) -> dict[str, int]:
         """For each queue."""
+        return self._by_queue(1)
+
+    @property
+    def places(self) -> dict[str, int]:
+        """How many runs they would take at once, for each queue."""
+        return self._by_queue(2)
+
+    def _by_queue(self, what: Literal[1, 2]) -> dict[str, int]:
         counts: dict[str, int] = {}
-        for queues, count in self.lines:
-            for queue in queues:
-                counts[queue] = counts.get(queue, 0) + count
+        for line in self.lines:
+            for queue in line[0]:
+                counts[queue] = counts.get(queue, 0) + line[what]
         return counts
 
     def workers(self, counts: Callable[[str], bool]) -> int:
         """Those that wait for any of the queues that count."""
-        return sum(count for queues, count in self.lines if any(map(counts, queues)))
+        return sum(count for queues, count, _ in self.lines if any(map(counts, queues)))
 
 
 class Claims(Service):
@@ -123,7 +132,8 @@ class Claims(Service):
         siblings.hear(WAITING, lambda said: msgspec.json.encode(self._waiting_here()))
 
     def _waiting_here(self) -> Waiting:
-        return Waiting([(line.queues, len(line.waiters)) for line in self._lines.values() if line.waiters])
+        lines = [line for line in self._lines.values() if line.waiters]
+        return Waiting([(one.queues, len(one.waiters), sum(each.limit for each in one.waiters)) for one in lines])
 
     async def waiting_everywhere(self) -> Waiting:
         """The workers that wait at this server."""

@@ -156,8 +156,8 @@ async def test_lanes_of_queues_show_holds_with_their_words_and_since_when_no_wor
         await api.post(f"/jobs/{queue}/trigger")
     await api.post("/runs/claim", {"queues": ["media"], "worker": "w"})
     body = {"scope": {"queue": "media"}, "reason": "moving"}
-    for begins, until in ((13, 23), (24, 26)):
-        times = {"from": f"2027-01-15T08:{begins}:00Z", "until": f"2027-01-15T08:{until}:00Z"}
+    for begins, ends in ((13, 23), (24, 26)):
+        times = {"from": f"2027-01-15T08:{begins}:00Z", "until": f"2027-01-15T08:{ends}:00Z"}
         assert (await api.post("/holds", body | times)).status == 201
     api.clock.advance(600)
     await visitor.open("/timeline")

@@ -10,10 +10,11 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
 from tests.dashboard.browsing import NARROW, PATIENCE_MS, WIDE, chromium
-from tests.dashboard.test_browser import add_job, call, every_page
+from tests.dashboard.test_browser import add_job, call, complete_a_run, every_page, fail_a_run
 from tests.servers.live import LiveServer, live_server
 from tests.servers.redis import Redis
 
+WIDTHS = (1_440, 1_366, 1_280, 1_024, 768, 390, 320)
 BEYOND = """() => {
   const wide = document.documentElement.clientWidth;
   const found = document.documentElement.scrollWidth > wide ? ["the page"] : [];
@@ -216,11 +217,60 @@ async def test_what_is_heard_while_one_types_is_the_rule_alone(browser: Browser)
 async def test_no_page_scrolls_sideways_or_cuts_what_stands_on_it(browser: Browser) -> None:
     with live_server(pages=True) as server:
         page = await opened(browser, server.url)
+        await a_bad_day(page, server)
+        await two_edit_one_job(page, server)
         wrong = []
         for path in every_page(server, "a" * 180, "E" * 10_000):
             await page.goto(path)
-            for width in (1_440, 1_366, 1_280, 1_024, 768, 390, 320):
+            for width in WIDTHS:
                 await page.set_viewport_size({"width": width, "height": 900})
                 wrong += [(path[:30], width, each) for each in await page.evaluate(BEYOND)]
         assert wrong == [], "\n".join(map(str, wrong))
         await page.context.close()
+
+
+async def a_bad_day(page: Page, server: LiveServer) -> None:
+    """More jobs fail than have a line: the verdict counts them all, each row says its error, the calendar draws what
+    failed, and a run is found by its id."""
+    runs = {}
+    for number in range(22):
+        letter = chr(ord("a") + number)
+        add_job(server, f"ill-{letter}")
+        runs[letter] = fail_a_run(
+            server, f"ill-{letter}", f"Traceback (most recent call last):\nKeyError: 'X{letter.upper()}Z'"
+        )
+    add_job(server, "well")
+    call(server, "POST", "/jobs/well/trigger")
+    complete_a_run(server, "well")
+    for width in WIDTHS:
+        await page.set_viewport_size({"width": width, "height": 900})
+        await page.goto("/")
+        await expect(page.get_by_role("heading", name="22 things need attention")).to_be_visible()
+        await expect(page.get_by_text("22 jobs fail. 1 of 23 jobs is well", exact=False)).to_be_visible()
+        await expect(page.get_by_text("2 more jobs", exact=False)).to_be_visible()
+        await page.goto("/runs?state=failed")
+        await expect(page.get_by_text("KeyError: 'XCZ'", exact=False)).to_be_visible()
+        await page.goto("/jobs/ill-c")
+        await expect(page.get_by_text("KeyError: 'XCZ'", exact=False).first).to_be_visible()
+        await expect(page.get_by_text("Version 1, in force", exact=False)).to_be_visible()
+        await expect(page.get_by_text("Version 2", exact=False)).to_have_count(0)
+        await page.goto("/calendar?span=day")
+        await expect(page.get_by_role("link", name=re.compile("ill-")).first).to_be_visible()
+        await page.goto(f"/jobs?q={runs['c'].upper()}")
+        await expect(page).to_have_url(f"{server.url}/runs/{runs['c']}")
+
+
+async def two_edit_one_job(page: Page, server: LiveServer) -> None:
+    """Neither of them takes back what the other changed."""
+    other = await page.context.new_page()
+    for tab in (page, other):
+        await tab.set_viewport_size(NARROW)
+        await tab.goto("/jobs/well/edit")
+    await other.get_by_label("Labels", exact=True).fill("team=second")
+    await other.get_by_role("button", name="Save changes").click()
+    await expect(other.get_by_text("well was changed.")).to_be_visible()
+    await page.get_by_label("Rule", exact=True).fill("0 4 * * *")
+    await page.get_by_role("button", name="Save changes").click()
+    await expect(page.get_by_text("well was changed.")).to_be_visible()
+    assert call(server, "GET", "/jobs/well")["labels"] == {"team": "second"}
+    await other.close()

@@ -180,7 +180,7 @@ async def test_workers_are_named_by_what_they_hold(api: Api, visitor: Visitor) -
     await api.post("/jobs/job/trigger")
     await api.claim()
     await visitor.open("/nodes")
-    assert "Workers that hold runs" in visitor.text
+    assert "Worker Holds Of the queues Drain w 1 run" in visitor.text
     await visitor.open("/queues")
     assert "1 queue, 0 runs due now." in visitor.text
 

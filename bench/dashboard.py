@@ -136,8 +136,12 @@ def measure(url: str, process: psutil.Process) -> None:
         run = answer.read().decode().partition('"id":"')[2][:36]
     lists = ["/", "/?span=day", "/jobs", "/jobs?sort=next", "/jobs?q=shop-", "/jobs?q=job-0099", "/jobs?show=paused"]
     single = ["/jobs/billing-job-000005", "/runs", "/runs?state=failed", f"/runs/{run}"]
-    others = ["/queues", "/nodes", "/channels", "/audit", "/new-job"]
-    pages = [*lists, *single, "/calendar?span=day", "/calendar", "/calendar?span=month", *others]
+    spans = ["/calendar?span=day", "/calendar", "/calendar?span=month", "/timeline", "/timeline?span=24h",
+             "/timeline?span=7d&by=job", "/forecast", "/failures", "/failures?span=month"]  # fmt: skip
+    others = ["/queues", "/queue?name=http", "/nodes", "/channels", "/audit", "/new-job", "/approvals", "/holds",
+              "/plans", "/batches", "/rates", "/business-days", "/search?q=shop-",
+              "/bulk-runs?action=retry&state=failed", "/bulk-jobs?action=pause&q=shop-"]  # fmt: skip
+    pages = [*lists, *single, *spans, *others]
     print(f"{'page':<30}{'p50 ms':>9}{'p95 ms':>9}{'CPU ms':>9}{'bytes':>9}")
     slowest = 0.0
     for page in pages:

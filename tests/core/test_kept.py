@@ -22,11 +22,14 @@ from horarium.access import keys, sessions, tokens
 from horarium.access.roles import Role, principal
 from horarium.api import refused, sign_ins
 from horarium.clock import SECOND, SystemClock
+from horarium.dashboard.foresight import COUNTS_MAX, Foresight
 from horarium.delivery import addresses, message, signing
 from horarium.model import State
 from horarium.model.records import Record
+from horarium.operations.looking.forecasting import Forecast
 from horarium.operations.runs import logs
 from horarium.rules.compiled import BYTES_MAX, CompiledTriggers
+from horarium.rules.forecasting import Bucket
 from horarium.services.metrics.ends import End
 from horarium.services.metrics.job_meters import JOBS_MAX_DEFAULT, JobMeters
 from horarium.stores import encoding, lately
@@ -52,6 +55,20 @@ SESSIONS = 3
 
 def uuid_of(number: int) -> str:
     return f"01930000-0000-7000-8000-{number:012}"
+
+
+def forecasts() -> tuple[Any, Keep]:
+    async def never(*asked: Any) -> Forecast:
+        raise AssertionError(asked)
+
+    kept = Foresight(never, SystemClock())
+
+    def keep(number: int) -> None:
+        names = [f"job-{number}-{each}" for each in range(100)]
+        bucket = Bucket(number, dict.fromkeys(names, number), dict.fromkeys(names, number + 0.5))
+        kept.keep((number, number, 60, "job", True), Forecast([bucket], [], [], []), 1.0)
+
+    return kept, keep
 
 
 def triggers() -> tuple[Any, Keep]:
@@ -257,6 +274,7 @@ KEPT: dict[str, tuple[Callable[[], tuple[Any, Keep]], int, int]] = {
     "paths": (of_a_function(message._quoted, lambda number: f"/a/path/{number}"), 2_048 // PART, PART),
     "addresses that were judged": (of_a_function(addresses.reach, an_address), 1_024 // PART, PART),
     "signing secrets": (of_a_function(signing._keyed, a_signing_secret), 256, 1),
+    "forecasts of pages": (forecasts, COUNTS_MAX // 201 // PART, PART),
     "instants": (of_a_function(clock.to_datetime, lambda number: NOW + number * 1_000_003), 1_024, 1),
     "texts of seconds": (of_a_function(clock._second_text, lambda number: NOW // SECOND + number), 512, 1),
     "cron expressions": (of_a_function(_compile, an_expression), COMPILED_KEPT // PART, PART),
@@ -310,7 +328,8 @@ def test_nothing_else_is_kept_by_key() -> None:
 
 
 IN_THE_TABLE = {
-    "access/keys.py", "access/sessions.py", "access/tokens.py", "api/refused.py", "clock.py", "delivery/addresses.py",
+    "access/keys.py", "access/sessions.py", "access/tokens.py", "api/refused.py", "clock.py",
+    "dashboard/foresight.py", "delivery/addresses.py",
     "delivery/message.py", "delivery/signing.py", "operations/runs/logs.py", "rules/compiled.py", "stores/encoding.py",
     "stores/lately.py", "stores/postgres/session.py", "stores/sqlite/session.py", "triggers/calendar.py",
     "triggers/cron.py", "triggers/cron_fields.py", "triggers/zones.py",

@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection
+from typing import Any
 
 import pytest
 
+from horarium.access.acting import reading
+from horarium.access.roles import Principal
 from horarium.clock import DAY, HOUR, MINUTE, to_datetime
+from horarium.dashboard.foresight import Foresight
 from horarium.model import Run, State, uuid7
+from horarium.operations.looking.forecasting import Forecast
+from horarium.rules.forecasting import Bucket
 from tests.api.conftest import Api, a_definition
 from tests.dashboard.visitor import Visitor
 
@@ -186,3 +192,29 @@ async def test_a_plan_of_wrong_definitions_says_each(api: Api, visitor: Visitor)
         assert reply.status == 422
         assert "documents-error" in visitor.page
     assert (await visitor.open("/plans/none")).status == 404
+
+
+async def test_a_forecast_that_took_long_is_kept_for_twenty_times_as_long(api: Api) -> None:
+    asked = []
+
+    async def slow(*what: Any) -> Forecast:
+        asked.append(what)
+        api.clock.advance(2)
+        return Forecast([Bucket(0, {"": 1}, {"": 1.0}) for _ in range(3_000)], [], [], [])
+
+    foresight, now = Foresight(slow, api.clock), api.clock.now()
+    for _ in range(2):
+        await foresight.forecast(now, now + HOUR, 60)
+    assert len(asked) == 1
+    await foresight.forecast(now, now + HOUR, 60, "job")
+    assert len(asked) == 2, "another one"
+    api.clock.advance(40)
+    await foresight.forecast(now, now + HOUR, 60)
+    assert len(asked) == 3
+    with reading(Principal(subject="a", name="a", kind="key", labels=({"team": "a"},))):
+        await foresight.forecast(now, now + HOUR, 60)
+    assert len(asked) == 4, "of its jobs alone"
+    for number in range(4):
+        await foresight.forecast(now + number, now + HOUR, 60, "host")
+    await foresight.forecast(now, now + HOUR, 60)
+    assert len(asked) == 9, "few are kept"

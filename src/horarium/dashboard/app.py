@@ -8,6 +8,7 @@ from horarium.api.app import Entrance
 from horarium.api.routing import Route
 from horarium.dashboard.activity import Activity
 from horarium.dashboard.attention import Watching
+from horarium.dashboard.foresight import Foresight
 from horarium.dashboard.site import Page, Site
 from horarium.dashboard.views.access import AccessPages
 from horarium.dashboard.views.acknowledge import Acknowledge
@@ -52,7 +53,7 @@ def pages_of(
     """Every page there is."""
     operations = entrance.operations
     watching, activity = watching or Watching(operations), Activity(operations.store, tally)
-    jobs = Jobs(operations, watching)
+    jobs, foresight = Jobs(operations, watching), Foresight(operations.forecasting.forecast, operations.clock)
     return [
         *Search(operations, watching, jobs).pages(),
         *Overview(operations, watching, activity).pages(),
@@ -67,8 +68,8 @@ def pages_of(
         *BulkRuns(operations).pages(),
         *RunPages(operations).pages(),
         *BatchPages(operations).pages(),
-        *Calendar(operations).pages(),
-        *Forecasts(operations).pages(),
+        *Calendar(operations, foresight).pages(),
+        *Forecasts(operations, foresight).pages(),
         *Plans(operations).pages(),
         *Failures(operations, watching).pages(),
         *Comparing(operations).pages(),

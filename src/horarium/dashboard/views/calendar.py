@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
-from functools import partial
 
 from msgspec import Struct
 
 from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, INSTANT_MAX, MINUTE, Instant, to_instant
 from horarium.dashboard.attention import last_runs_of
+from horarium.dashboard.foresight import Foresight
 from horarium.dashboard.formats import counted, local, utc_text, zone_of
 from horarium.dashboard.marks import FAILED, LEGEND, PLANNED, Mark, mark_of, worst_first
 from horarium.dashboard.site import Answer, Page, Shown, Visit
@@ -113,8 +114,8 @@ class Drawn(Struct):
 class Calendar:
     """The page at `/calendar`."""
 
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
+    def __init__(self, operations: Operations, foresight: Foresight) -> None:
+        self._operations, self._foresight = operations, foresight
 
     def pages(self) -> list[Page]:
         """The table."""
@@ -178,11 +179,13 @@ class Calendar:
         self, begin: Instant, until: Instant, zone: str, most: int, often: set[str]
     ) -> tuple[dict[Instant, int], set[str]]:
         """By arithmetic: how many fires each hour has but those of jobs that fire more often than that, and these."""
-        told = self._operations.forecasting.told
-        hour = begin - begin % MINUTE + (60 - local(begin, zone).minute) * MINUTE
-        buckets = await told(lambda found: found.buckets, begin, min(hour, until), 3600, "job")
-        add = partial(_summed, buckets, most, often)
-        return await told(lambda found: add(found.buckets), hour, until, 3600, "job") if hour < until else add([])
+        forecast = self._foresight.forecast
+        whole = begin - begin % MINUTE
+        hour = whole + (60 - local(begin, zone).minute) * MINUTE
+        soon = (await forecast(min(hour - HOUR, until), min(hour, until), 60, "job", running=False)).buckets
+        soon = [bucket for bucket in soon if bucket.at >= whole]
+        later = (await forecast(hour, until, 3600, "job", running=False)).buckets if hour < until else []
+        return await asyncio.to_thread(_summed, soon, most, often, later)
 
     async def _past(self, since: Instant, until: Instant, now: Instant, days: int, every: bool) -> Drawn:
         runs, cut = await self._newest(since, until)

@@ -15,6 +15,7 @@ from horarium.access.acting import reading
 from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant, to_instant
 from horarium.dashboard.charts import LoadChart, load_chart
+from horarium.dashboard.foresight import Foresight
 from horarium.dashboard.formats import counted, duration, in_words, local, utc_text, zone_of
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.times import instant_of
@@ -80,8 +81,8 @@ class Asked(Struct, frozen=True):
 class Forecasts:
     """The page at `/forecast`."""
 
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
+    def __init__(self, operations: Operations, foresight: Foresight) -> None:
+        self._operations, self._foresight = operations, foresight
 
     def pages(self) -> list[Page]:
         """The table."""
@@ -96,7 +97,7 @@ class Forecasts:
         asked = _asked(visit)
         since, until = _week(asked.monday, visit.zone)
         begin = max(since, _hour_of(visit.now, visit.zone))
-        found = await self._operations.forecasting.forecast(begin, until, 3600) if begin < until else None
+        found = await self._foresight.forecast(begin, until, 3600) if begin < until else None
         buckets = [] if found is None else found.buckets
         queues = sorted({queue for bucket in buckets for queue in bucket.starts if queue})
         measured = any(bucket.running for bucket in buckets)
@@ -132,8 +133,8 @@ class Forecasts:
         """The day of a cell as a line, and the jobs of its hour."""
         day = local(at, visit.zone).date()
         begin, end = midnight(day, visit.zone), midnight(day + timedelta(days=1), visit.zone)
-        of_day = await self._operations.forecasting.forecast(begin, end, STEP // SECOND)
-        of_jobs = await self._operations.forecasting.forecast(at, at + HOUR, 60, "job")
+        of_day = await self._foresight.forecast(begin, end, STEP // SECOND)
+        of_jobs = await self._foresight.forecast(at, at + HOUR, 60, "job")
         shares, others, herd = _shares(of_jobs.buckets, of_jobs.seconds)
         return {
             "at": at,
@@ -172,7 +173,7 @@ class Forecasts:
     async def quiet_minutes(self, visit: Visit) -> Answer:
         """Minutes of the next day in which the fewest runs start, each far from the others."""
         begin = visit.now - visit.now % MINUTE + MINUTE
-        found = await self._operations.forecasting.forecast(begin, begin + DAY, 60)
+        found = await self._foresight.forecast(begin, begin + DAY, 60)
         best: list[Bucket] = []
         starts = [bucket.total for bucket in found.buckets]
         busy = [sum(starts[max(place - 5, 0) : place + 6]) for place in range(len(starts))]

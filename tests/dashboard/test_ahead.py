@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from horarium.access.roles import Principal
 from horarium.clock import DAY, HOUR, MINUTE, to_datetime
 from horarium.dashboard.foresight import Foresight
 from horarium.model import Run, State, uuid7
+from horarium.operations.looking import forecasting
 from horarium.operations.looking.forecasting import Forecast
 from horarium.rules.forecasting import Bucket
 from tests.api.conftest import Api, a_definition
@@ -218,3 +221,23 @@ async def test_a_forecast_that_took_long_is_kept_for_twenty_times_as_long(api: A
         await foresight.forecast(now + number, now + HOUR, 60, "host")
     await foresight.forecast(now, now + HOUR, 60)
     assert len(asked) == 9, "few are kept"
+
+
+async def test_forecasts_are_worked_out_one_after_another(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way, most = 0, 0
+    weighed = forecasting.weighed
+
+    @asynccontextmanager
+    async def counted(*asked: Any) -> AsyncIterator[Any]:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        async with weighed(*asked) as counts:
+            yield counts
+        under_way -= 1
+
+    monkeypatch.setattr(forecasting, "weighed", counted)
+    await many(api, 3)
+    replies = await asyncio.gather(*(api.get(f"/forecast?bucket_seconds={3_600 * each}") for each in range(1, 5)))
+    assert [reply.status for reply in replies] == [200] * 4
+    assert most == 1, "their memory would add up"

@@ -161,7 +161,7 @@ class Operations:
         """Addresses for calendar programs."""
         return Feeds(self.context)
 
-    @property
+    @cached_property
     def forecasting(self) -> Forecasting:
         """How much will run, and when."""
         return Forecasting(self.context, self.reconciler.holding)

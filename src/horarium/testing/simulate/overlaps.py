@@ -25,7 +25,7 @@ ENDING = (Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER)
 IN_TURN = (Overlap.BUFFER_ONE, Overlap.BUFFER_ALL, *ENDING)
 PLANNED = (Cause.SCHEDULE, Cause.CATCH_UP)
 SAID: dict[Disposition, str | tuple[str, ...]] = {
-    Disposition.MISSED: ("catch_up: ", "after: "),
+    Disposition.MISSED: ("catch_up: ", "after: ", "the job was deleted before it was decided "),
     Disposition.SKIPPED_OVERLAP: "overlap: ",
     Disposition.SKIPPED_PAUSED: "paused: ",
     Disposition.HELD: ("held by ", "a hold lay over it when it was changed"),

@@ -64,6 +64,7 @@ SHARES = {
     "away": 0.0,
     "hosts": 0.0,
     "fair": 0.0,
+    "scripted": 0.0,
 }
 """How many of the jobs that could count from the end of their last run, or have a `buffer_max`; how many of the
 attempts say something; how many triggers come as many at once, and how many jobs end the runs before; how often it is
@@ -71,7 +72,8 @@ triggers that people ask for, one after the other on several nodes, and how many
 stop; how often, where something goes wrong, a node starts while the clock is ahead, or the clock steps twice within a
 moment; how often it is when not to run that people say; how many jobs follow from runs of others; how many of the
 jobs are done by workers who are away for minutes, and how many by hosts over HTTP; how many of the bursts of runs have
-a fairness key, and are large. Raised in worlds of their own, so that the worlds of all other seeds stay as they are."""
+a fairness key, and are large; whether a script decides what happens besides. Raised in worlds of their own, so that the
+worlds of all other seeds stay as they are."""
 
 
 def a_trigger(chance: Random, now: Instant) -> dict[str, Any]:
@@ -121,7 +123,7 @@ def has_races() -> bool:
 
 def has_rest() -> bool:
     """True if calls and clocks are free of faults, whose effects would hide the rule under test."""
-    return any(SHARES[share] for share in ("away", "hosts", "fair"))
+    return any(SHARES[share] for share in ("away", "hosts", "fair", "scripted"))
 
 
 def is_race(chance: Random) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextvars import Context
 from functools import partial
 from random import Random
@@ -60,10 +60,16 @@ class Report(Struct, frozen=True):
 
 
 class World:
-    """Everything that a seed implies. `make_store`: a node's view of the data (mutants come in here)."""
+    """Everything that a seed implies. `make_store`: a node's view of the data (mutants come in here); `script`: what
+    happens besides, at moments of its own."""
 
     def __init__(
-        self, seed: int, steps: int = STEPS, make_store: StoreFactory | None = None, on_bus: float = 0.0
+        self,
+        seed: int,
+        steps: int = STEPS,
+        make_store: StoreFactory | None = None,
+        on_bus: float = 0.0,
+        script: Script | None = None,
     ) -> None:
         self.seed = seed
         self.chances = Chances(seed)
@@ -72,6 +78,7 @@ class World:
         self.books = Books(self.trace, lambda name: self.cluster.healthy_for(name), lambda: self.cluster.calm)
         self.chaos = Chaos(self.chances)
         self._on_bus = on_bus
+        self._script = script
         self._steps = steps
         self._step = 0
         self._calls: set[asyncio.Task[None]] = set()
@@ -170,6 +177,7 @@ class World:
 
     async def _storm(self) -> None:
         chance = self.chances.of("storm")
+        script = None if self._script is None else asyncio.ensure_future(self._script(self))
         await self._people(self.chances.of("people")).define(chance.randint(1, len(NAMES)))
         for step in range(1, self._steps + 1):
             self._step = step
@@ -180,6 +188,8 @@ class World:
                 await self._people(self.chances.of("people", str(step))).act()
             else:
                 await self.cluster.strike(self.chances.of("strike", str(step)))
+        if script is not None:
+            await script
 
     async def _calm(self) -> None:
         """Nothing fails any more. Everything must come to its end."""
@@ -279,7 +289,16 @@ class _LogWatcher(logging.Handler):
         self._log.propagate = self._kept
 
 
-def simulate(seed: int, steps: int = STEPS, make_store: StoreFactory | None = None, on_bus: float = 0.0) -> Report:
+Script = Callable[[World], Coroutine[None, None, None]]
+
+
+def simulate(
+    seed: int,
+    steps: int = STEPS,
+    make_store: StoreFactory | None = None,
+    on_bus: float = 0.0,
+    script: Script | None = None,
+) -> Report:
     """Run the world of this seed. `on_bus`: the share of jobs that go to a broker. Raises Violation with the seed, the
     step and the end of the trace."""
-    return World(seed, steps, make_store, on_bus).run()
+    return World(seed, steps, make_store, on_bus, script).run()

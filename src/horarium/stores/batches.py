@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from horarium.model import Job, Run
-from horarium.model.records import RecordChange
+from horarium.model.records import Record, RecordChange
 
 T = TypeVar("T")
 
@@ -52,6 +52,14 @@ def run_identities(run: Run) -> list[Hashable]:
 
 def job_identities(job: Job) -> list[Hashable]:
     return [job.id, ("name", job.name)]
+
+
+def first_of_names(records: Iterable[Record]) -> list[Record]:
+    """Of records of one name the first."""
+    given: dict[str, Record] = {}
+    for record in records:
+        given.setdefault(record.name, record)
+    return list(given.values())
 
 
 def record_parts(changes: Sequence[RecordChange]) -> Iterator[list[RecordChange]]:

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from horarium.clock import Instant
 from horarium.model import Cause, Disposition, Event, Health, LastRun, Run, RunChange, RunPolicy, State, leased
-from horarium.model.records import RecordFilter
+from horarium.model.records import Record, RecordFilter
 from horarium.policies import Rate
 
 STATES = (
@@ -148,6 +148,12 @@ def decode_health(row: Sequence[Any]) -> Health:
 
 
 decode_labels = msgspec.json.Decoder(dict[str, str]).decode
+
+
+def decode_record(row: Sequence[Any]) -> Record:
+    """A record from its columns in SQL."""
+    name, version, labels, body = row
+    return Record(name=name.decode(), body=body, labels=decode_labels(labels), version=version)
 
 
 def record_bounds(where: RecordFilter, after: str | None) -> tuple[bytes, bytes]:

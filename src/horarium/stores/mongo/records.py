@@ -7,10 +7,12 @@ result is written. A concurrent write makes the transaction start again.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import Page
+from horarium.stores.batches import first_of_names
 from horarium.stores.mongo import record_queries as queries
 from horarium.stores.mongo.indexes import RECORDS
 from horarium.stores.mongo.rows import load_record, record_document
@@ -72,10 +74,8 @@ async def add_records(session: Session, records: Sequence[Record], within: Any) 
 
 async def insert_records(session: Session, records: Sequence[Record], within: Any) -> None:
     """The same without looking: if a name is taken, the server refuses, and the transaction is over."""
-    by_name: dict[str, Record] = {}
-    for record in records:
-        by_name.setdefault(record.name, record)
-    await session.insert(RECORDS, [record_document(session, by_name[name]) for name in sorted(by_name)], within)
+    given = sorted(first_of_names(records), key=attrgetter("name"))
+    await session.insert(RECORDS, [record_document(session, record) for record in given], within)
 
 
 async def prune_records(session: Session, prefix: str, until: str, limit: int) -> int:

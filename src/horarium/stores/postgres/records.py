@@ -12,15 +12,15 @@ from typing import Any, TypeVar
 from horarium.model import Job, Run
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import Along, Page
-from horarium.stores.batches import record_parts
-from horarium.stores.encoding import decode_labels, encode_json, label_bytes, record_bounds
+from horarium.stores.batches import first_of_names, record_parts
+from horarium.stores.encoding import decode_record, encode_json, label_bytes, record_bounds
 from horarium.stores.postgres.session import Session
 
 T = TypeVar("T", Job, Run)
 
 
 async def get_records(session: Session, names: Sequence[str]) -> list[Record | None]:
-    found = map(_record, await session.rows("get_records", session.namespace_id, _blobs(names)))
+    found = map(decode_record, await session.rows("get_records", session.namespace_id, _blobs(names)))
     by_name = {record.name: record for record in found}
     return [by_name.get(name) for name in names]
 
@@ -32,7 +32,7 @@ async def list_records(session: Session, where: RecordFilter, after: str | None,
         labels = label_bytes(where.labels)
         query, values = "list_records_labelled", (*values, labels[0], labels)
     rows = await session.rows(f"{query}_down" if where.descending else query, *values)
-    found = [_record(row) for row in rows[: max(limit, 0)]]
+    found = [decode_record(row) for row in rows[: max(limit, 0)]]
     return Page(tuple(found), found[-1].name if len(rows) > limit > 0 else None)
 
 
@@ -54,10 +54,7 @@ async def _put_part(session: Session, changes: Sequence[RecordChange]) -> list[b
 
 async def add_records(session: Session, records: Iterable[Record]) -> None:
     """Insert records, except those whose names are taken."""
-    given: dict[str, Record] = {}
-    for record in records:
-        given.setdefault(record.name, record)
-    await _insert(session, list(given.values()))
+    await _insert(session, first_of_names(records))
 
 
 async def add_along(session: Session, items: Sequence[T], added: Sequence[bool], along: Along) -> None:
@@ -101,8 +98,3 @@ async def _forget(session: Session, names: Sequence[bytes]) -> None:
 
 def _blobs(names: Iterable[str]) -> list[bytes]:
     return sorted({name.encode() for name in names})
-
-
-def _record(row: Any) -> Record:
-    name, version, labels, body = row
-    return Record(name=name.decode(), body=body, labels=decode_labels(labels), version=version)

@@ -10,15 +10,15 @@ import apsw
 from horarium.model import Job, Run
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.ports import Along, Page
-from horarium.stores.batches import record_parts
-from horarium.stores.encoding import decode_labels, encode_json, label_bytes, record_bounds
+from horarium.stores.batches import first_of_names, record_parts
+from horarium.stores.encoding import decode_record, encode_json, label_bytes, record_bounds
 from horarium.stores.sqlite.session import Row, Session
 
 T = TypeVar("T", Job, Run)
 
 
 def get_records(session: Session, names: Sequence[str]) -> list[Record | None]:
-    found = map(_record, session.rows("get_records", session.namespace_id, _blobs(names)))
+    found = map(decode_record, session.rows("get_records", session.namespace_id, _blobs(names)))
     by_name = {record.name: record for record in found}
     return [by_name.get(name) for name in names]
 
@@ -30,7 +30,7 @@ def list_records(session: Session, where: RecordFilter, after: str | None, limit
         labels = label_bytes(where.labels)
         query, values = "list_records_labelled", (*values, labels[0], apsw.carray(tuple(labels)))
     rows = session.rows(f"{query}_down" if where.descending else query, *values)
-    found = [_record(row) for row in rows[: max(limit, 0)]]
+    found = [decode_record(row) for row in rows[: max(limit, 0)]]
     return Page(tuple(found), found[-1].name if len(rows) > limit > 0 else None)
 
 
@@ -50,11 +50,8 @@ def _put_part(session: Session, changes: Sequence[RecordChange]) -> list[bool]:
 
 def add_records(session: Session, records: Iterable[Record]) -> None:
     """Insert records, except those whose names are taken."""
-    given: dict[str, Record] = {}
-    for record in records:
-        given.setdefault(record.name, record)
-    if given:
-        _insert(session, list(given.values()))
+    if given := first_of_names(records):
+        _insert(session, given)
 
 
 def add_along(session: Session, items: Sequence[T], added: Sequence[bool], along: Along) -> None:
@@ -100,8 +97,3 @@ def _forget(session: Session, names: Sequence[str]) -> None:
 
 def _blobs(names: Sequence[str]) -> object:
     return apsw.carray(tuple(name.encode() for name in names))
-
-
-def _record(row: Row) -> Record:
-    name, version, labels, body = row
-    return Record(name=name.decode(), body=body, labels=decode_labels(labels), version=version)

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from horarium.clock import DAY, SECOND
-from horarium.model import Disposition, Plan, Run, RunChange, State, Succeeded
+from horarium.model import Disposition, Node, Plan, Run, RunChange, State, Succeeded
 from horarium.operations.settling.settling import Settlement
 from horarium.ports import Page, RunFilter
 from horarium.rules.overridden import Dropped
@@ -166,7 +166,7 @@ async def test_what_was_skipped_in_a_wrong_future_is_gone_though_more_is_to_be_f
     await setting.store.add_runs([*(replace(run, prune_at=0) for run in others), missed])
     planned = replace(job, planned_until=setting.now + WEEK, next_fire_at=setting.now + WEEK)
     assert await setting.store.commit_plans([Plan(planned)], setting.now) == [True]
-    await ClockSteps(setting.store, 0).step(setting.now)
+    await ClockSteps(setting.store, setting.clock, 0).step(setting.now)
     assert await setting.store.get_runs([missed.id]) == [None]
 
 
@@ -181,7 +181,7 @@ async def test_a_new_row_is_not_taken_for_one_of_the_wrong_future_that_another_n
     )
     planned = replace(job, planned_until=setting.now + WEEK, next_fire_at=setting.now + WEEK)
     assert await store.commit_plans([Plan(planned, (wrong,))], setting.now) == [True]
-    one, other, listed = ClockSteps(store, 0), ClockSteps(store, 0), store.list_runs
+    one, other, listed = ClockSteps(store, setting.clock, 0), ClockSteps(store, setting.clock, 0), store.list_runs
 
     async def overtaken(where: RunFilter, after: str | None, limit: int) -> Page[Run]:
         page = await listed(where, after, limit)
@@ -236,7 +236,7 @@ async def test_a_new_row_is_not_brought_back_for_one_that_another_node_forgot(
         for why, at in (("none", setting.now + WEEK), ("latest", setting.now))
     )
     assert await store.commit_plans([Plan(job, (wrong,))], setting.now) == [True]
-    ends, read = EndsAhead(store), getattr(store, overtaken_at)
+    ends, read = EndsAhead(store, setting.clock), getattr(store, overtaken_at)
 
     async def overtaken(ids: Sequence[str]) -> Any:
         answer = await read(ids)
@@ -253,7 +253,40 @@ async def test_a_new_row_is_not_brought_back_for_one_that_another_node_forgot(
 
     monkeypatch.setattr(store, overtaken_at, overtaken)
     ends.begin(setting.now)
-    assert await ends.step(setting.now) is (overtaken_at == "get_runs"), "what was refused is looked at once more"
+    assert await ends.step() is (overtaken_at == "get_runs"), "what was refused is looked at once more"
     assert await store.get_runs([right.id]) == [right]
-    assert not await ends.step(setting.now)
+    assert not await ends.step()
     assert await store.get_runs([right.id]) == [right]
+
+
+@pytest.mark.parametrize("stood_still_in", ["list_nodes", "jobs_ahead"])
+async def test_a_node_that_stood_still_takes_no_plan_of_others_for_one_of_a_wrong_clock(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, stood_still_in: str
+) -> None:
+    """Its clock, as its step began, is an hour behind the plans that others made until its question was answered."""
+    job = await setting.add_job(every=10)
+    store, read = setting.store, getattr(setting.store, stood_still_in)
+    skipped = setting.now + 30 * SECOND
+    row = dropped_run(job, Dropped(skipped, skipped, 1, Disposition.SKIPPED_OVERLAP, "overlap: skip"), skipped)
+    steps = ClockSteps(store, setting.clock, 0)
+    if stood_still_in == "list_nodes":
+        await steps.step(setting.now)
+        setting.clock.advance(60)
+
+    async def slow(*given: Any) -> Any:
+        monkeypatch.setattr(store, stood_still_in, read)
+        setting.clock.advance(3_600)
+        now = setting.now
+        planned = replace(job, planned_until=now, next_fire_at=now + 10 * SECOND)
+        assert await store.commit_plans([Plan(planned, (row,))], now) == [True]
+        await store.beat_node(Node(name="other", roles=(), started_at=now, beat_at=now))
+        return await read(*given)
+
+    monkeypatch.setattr(store, stood_still_in, slow)
+    began = setting.now
+    await steps.step(began)
+    await steps.step(began)
+    (left,) = await store.get_jobs([job.name])
+    assert left is not None
+    assert left.planned_until == setting.now
+    assert await store.get_runs([row.id]) == [row]

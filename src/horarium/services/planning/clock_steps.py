@@ -13,7 +13,7 @@ import logging
 
 from msgspec.structs import replace
 
-from horarium.clock import SECOND, Instant
+from horarium.clock import SECOND, Clock, Instant
 from horarium.errors import Outage
 from horarium.model import Job, Plan, RunChange, State
 from horarium.ports import PAGE_MAX, RunFilter, Store
@@ -35,24 +35,25 @@ log = logging.getLogger("horarium")
 
 
 class ClockSteps:
-    """Looks for jobs whose cursor lies in the future. `ahead`: how far they are planned ahead on purpose."""
+    """Looks for jobs whose cursor lies in the future. `ahead`: how far they are planned ahead on purpose. What was read
+    is judged by the clock as it is then: beside a process that stood still meanwhile others planned on, up to now."""
 
-    def __init__(self, store: Store, ahead: int) -> None:
-        self._store = store
+    def __init__(self, store: Store, clock: Clock, ahead: int) -> None:
+        self._store, self._clock = store, clock
         self._ahead = ahead
         self._last: Instant | None = None
         self._after: str | None = None
         self._looking = True
         self._nodes_at: Instant = 0
         self._ahead_of_us: frozenset[tuple[str, Instant]] = frozenset()
-        self._ends = EndsAhead(store)
+        self._ends = EndsAhead(store, clock)
 
     async def step(self, now: Instant) -> Instant | None:
         """Look at the next page, if there is a reason to look at all. When to be called again."""
         self._notice(now)
         if now >= self._nodes_at:
             await self._look_at_nodes(now)
-        more = await self._ends.step(now)
+        more = await self._ends.step()
         if self._looking:
             await self._look_at_jobs(now)
         return now + PAGE_PAUSE if more or self._looking else None
@@ -63,7 +64,9 @@ class ClockSteps:
         self._looking = page.next_after is not None
         try:
             for job in page.items:
-                await self._bring_back(job, now)
+                now = self._clock.now()
+                if job.planned_until > now + self._ahead + CURSOR_AHEAD:
+                    await self._bring_back(job, now)
         except Outage:
             self._begin()
             raise
@@ -83,7 +86,8 @@ class ClockSteps:
 
     async def _look_at_nodes(self, now: Instant) -> None:
         nodes = await self._store.list_nodes(now + CURSOR_AHEAD)
-        seen = frozenset((node.name, node.beat_at) for node in nodes)
+        now = self._clock.now()
+        seen = frozenset((node.name, node.beat_at) for node in nodes if node.beat_at >= now + CURSOR_AHEAD)
         if seen - self._ahead_of_us:
             log.warning("the clock of node %s is ahead of ours", min(name for name, _ in seen))
             self._begin()

@@ -11,7 +11,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from horarium.clock import SECOND, Instant
+from horarium.clock import SECOND, Clock, Instant
 from horarium.model import UNFINISHED, Job, Plan, Run, RunChange, State
 from horarium.ports import PAGE_MAX, RunFilter, Store
 from horarium.rules.settling import brought_back
@@ -26,8 +26,8 @@ log = logging.getLogger("horarium")
 class EndsAhead:
     """Looks, a page at a time, at the finished runs of fire times since some instant."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
         self._since: Instant | None = None
         self._after: str | None = None
         self._again = False
@@ -37,24 +37,27 @@ class EndsAhead:
         self._since = since if self._since is None else min(since, self._since)
         self._after = None
 
-    async def step(self, now: Instant) -> bool:
+    async def step(self) -> bool:
         """Look at the next page. Whether there is another one."""
         if self._since is None:
             return False
         page = await self._store.list_runs(RunFilter(states=FINISHED, since=self._since), self._after, PAGE_MAX)
-        await self._bring_back([run for run in page.items if (run.finished_at or 0) > now + AHEAD], now)
+        now = self._clock.now()
+        await self._bring_back([run for run in page.items if (run.finished_at or 0) > now + AHEAD])
         self._after = page.next_after
         if self._after is None and not self._again:
             self._since = None
         self._again &= self._after is not None
         return self._since is not None
 
-    async def _bring_back(self, runs: Sequence[Run], now: Instant) -> None:
+    async def _bring_back(self, runs: Sequence[Run]) -> None:
         if not runs:
             return
         jobs = await self._jobs({run.job_id for run in runs if run.job_id is not None})
         changes: dict[str, list[RunChange]] = defaultdict(list)
-        for run in await self._still_ahead(runs, now):
+        stored = await self._store.get_runs([run.id for run in runs])
+        now = self._clock.now()
+        for run in _still_ahead(stored, now):
             job_id = run.job_id if run.job_id in jobs else None
             change = RunChange(brought_back(run, jobs.get(job_id or ""), now), run.token, run.state)
             changes[job_id or ""].append(change)
@@ -65,11 +68,11 @@ class EndsAhead:
         done += sum(len(each.changes) for each, did in zip(plans, written, strict=True) if did)
         log.warning("%d runs ended by a clock that was ahead; they ended now", done)
 
-    async def _still_ahead(self, runs: Sequence[Run], now: Instant) -> list[Run]:
-        """As they are once their jobs were read. Where one of these was deleted in between, and another one made in its
-        place, that raised the version of its job: a write under the version that was read does not hit it."""
-        stored = await self._store.get_runs([run.id for run in runs])
-        return [run for run in stored if run is not None and run.finished and (run.finished_at or 0) > now + AHEAD]
-
     async def _jobs(self, ids: set[str]) -> Mapping[str, Job]:
         return {job.id: job for job in await self._store.get_jobs_by_id(sorted(ids)) if job is not None}
+
+
+def _still_ahead(stored: Sequence[Run | None], now: Instant) -> list[Run]:
+    """As they are once their jobs were read. Where one of these was deleted in between, and another one made in its
+    place, that raised the version of its job: a write under the version that was read does not hit it."""
+    return [run for run in stored if run is not None and run.finished and (run.finished_at or 0) > now + AHEAD]

@@ -87,7 +87,7 @@ class Planner(Service):
         self._shares = Shares(store, node, self._ahead)
         self._pacing = Pacing(round(SECOND / catch_up_per_second))
         self._passed: Instant | None = None
-        self._clock_steps = ClockSteps(store, self._ahead)
+        self._clock_steps = ClockSteps(store, reconciler.clock, self._ahead)
         self.costly = CostlyJobs(store, self._commit_one, self._ahead, reconciler.holding)
         """The service that plans what costs too much here; to be run beside this one."""
 

@@ -121,14 +121,14 @@ class ManyRuns:
             done.update(msgspec.json.decode(self._call("POST", path, body={"system": system, "runs": batch}).body))
         return done
 
-    def retry_runs(self: Calls, progress: Progress = lambda bulk: None, **which: Unpack[Filter]) -> Bulk:
+    def retry_runs(self: Calls, progress: Progress | None = None, **which: Unpack[Filter]) -> Bulk:
         """New runs for the work of those that are meant (of a filter: failed ones, unless it has `states`). Each run is
         retried once for as long as its retry is kept, so this may be called again. `per_second`: the new runs fall due
         at this pace."""
         return _work_through(self, "/runs/retry", _body(which), progress)
 
     def cancel_runs(
-        self: Calls, progress: Progress = lambda bulk: None, *, reason: str | None = None, **which: Unpack[Filter]
+        self: Calls, progress: Progress | None = None, *, reason: str | None = None, **which: Unpack[Filter]
     ) -> Bulk:
         """Cancel those that are meant: pending ones at once, running ones are asked to stop."""
         body = _body(which) if reason is None else {**_body(which), "reason": reason}
@@ -159,7 +159,7 @@ def _body(which: Filter) -> dict[str, Any]:
     return {**fields, **({"state": states} if states else {}), **ids}
 
 
-def _work_through(client: Calls, path: str, body: dict[str, Any], progress: Progress) -> Bulk:
+def _work_through(client: Calls, path: str, body: dict[str, Any], progress: Progress | None) -> Bulk:
     """Send it, again and again with the cursor of the answer, until nothing is left."""
     total = Bulk()
     ids = body.get("ids")
@@ -172,7 +172,8 @@ def _work_through(client: Calls, path: str, body: dict[str, Any], progress: Prog
             total.done += batch.done
             for reason, count in batch.left.items():
                 total.left[reason] = total.left.get(reason, 0) + count
-            progress(total)
+            if progress is not None:
+                progress(total)
             cursor = batch.cursor
             if cursor is None:
                 break

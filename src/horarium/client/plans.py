@@ -35,14 +35,15 @@ class Plans:
         """Plans, the newest first, each by its `ref`, which opens nothing: counts of changes, by whom, until when."""
         return self._transport.items("/plans", dict[str, Any])
 
-    def apply(self, plan_id: str, advance: Callable[[int, int], None] = lambda applied, left: None) -> int:
+    def apply(self, plan_id: str, advance: Callable[[int, int], None] | None = None) -> int:
         """Carry out a plan, all of it: how many changes were made. `advance` is told after each thousand how many that
         were, and how many are left. Raises NotFound, and Conflict where a definition is no longer as it was read."""
         applied: int = 0
         while True:
             done = self._transport.call("POST", f"/plans/{segment(plan_id)}/apply", dict[str, Any], body={})
             applied += int(done["applied"])
-            advance(done["applied"], done["left"])
+            if advance is not None:
+                advance(done["applied"], done["left"])
             if not done["left"]:
                 return applied
 

@@ -76,7 +76,9 @@ def _folders(path: Path) -> tuple[str, ...]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark by folder."""
+    """Mark by folder. The longest tests are those of the site: they begin first, that none of them runs alone at the
+    end."""
+    items.sort(key=lambda item: "site" not in _folders(item.path))
     for item in items:
         if _in_slow_folder(item.path):
             item.add_marker(pytest.mark.slow)

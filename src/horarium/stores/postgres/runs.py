@@ -32,6 +32,10 @@ from horarium.stores.postgres.session import Session
 T = TypeVar("T")
 
 NO_LOCK = "55P03"
+MESSAGE_BYTES_MAX = 8_000_000
+"""CockroachDB closes a connection that sends a message of more than 16 MiB."""
+ERROR, HISTORY, RESULT_ALIKE = 12, 16, 5
+"""Columns of changes, and of those that are alike."""
 
 
 async def load(session: Session, rows: Sequence[Any]) -> list[Run]:
@@ -193,19 +197,34 @@ async def _settle_part(session: Session, changes: Sequence[RunChange], steady: I
 
 
 async def _write_part(session: Session, name: str, changes: Sequence[RunChange], steady: Instant) -> Sequence[bool]:
-    """One statement, and which of the changes it wrote."""
+    """One statement, or several where it would be too large, and which of the changes were written."""
     if name == "finish_runs" and session.tells_alike and are_alike(changes):
         columns = alike_columns(changes)
         name = "finish_alike_of_jobs" if [True for each in changes if each.run.job_id is not None] else "finish_alike"
+        if _is_too_large(columns[RESULT_ALIKE : RESULT_ALIKE + 1], changes):
+            return await _write_halves(session, "finish_runs", changes, steady)
         written = await session.one(name, session.namespace_id, steady, *columns) or ()
     else:
         columns = change_columns(changes)
+        if _is_too_large(columns[ERROR : HISTORY + 1], changes):
+            return await _write_halves(session, name, changes, steady)
         rows = await session.rows(name, session.namespace_id, steady, *columns)
         written = (rows[0][0] or ()) if name == "finish_runs" else [row[0] for row in rows]
     if len(written) == len(changes):
         return [True] * len(changes)
     known = set(written)
     return [blob in known for blob in columns[0] or ()]
+
+
+async def _write_halves(session: Session, name: str, changes: Sequence[RunChange], steady: Instant) -> Sequence[bool]:
+    half = len(changes) // 2
+    first = await _write_part(session, name, changes[:half], steady)
+    return [*first, *await _write_part(session, name, changes[half:], steady)]
+
+
+def _is_too_large(columns: Sequence[Any], changes: Sequence[RunChange]) -> bool:
+    texts = (text for column in columns for text in column or () if isinstance(text, bytes))
+    return len(changes) > 1 and sum(map(len, texts)) > MESSAGE_BYTES_MAX
 
 
 _states = attrgetter("state", "run.state")

@@ -202,8 +202,11 @@ class Ledger:
         verdict.recovery_seconds.append((again.at - hits[0].at) / SECOND)
 
     def _had_done_it(self, run: Mapping[str, Any], owner: str | None, before: Arrival, again: Arrival) -> bool:
-        """Whether a node performed it twice that knew of its end: an outage of the store is no reason for that."""
+        """Whether a node performed it twice that knew of its end: an outage of the store is no reason for that, unless
+        the store took the end and forgot it."""
         ended = before.status is not None and before.status < 300 and before.status != 202
+        if before.answered_at is not None and self._forgot(before.answered_at):
+            return False
         known = owner is not None and owner not in self.relies_on
         return ended and known and _owner(run, again.attempt) == owner
 

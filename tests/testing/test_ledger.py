@@ -53,3 +53,12 @@ def test_who_is_struck_while_an_outage_keeps_its_outcome_from_the_store_may_have
     assert violations(("n1", "n1"), outage, Fault("kill", "n1", 21 * SECOND, 21 * SECOND)) == []
     assert len(violations(("n1", "n1"), outage, Fault("kill", "n1", 30 * SECOND, 30 * SECOND))) == 1, "much later"
     assert len(violations(("n1", "n1"), Fault("kill", "n1", 21 * SECOND, 21 * SECOND))) == 1, "without an outage"
+
+
+def test_an_end_that_the_store_took_and_forgot_is_performed_again() -> None:
+    """What was promised within two seconds before a loss of power was not on the disk; the claim, a moment earlier,
+    was."""
+    loss = Fault("power loss", None, 12 * SECOND + 50, 12 * SECOND + 60)
+    assert violations(("n1", "n1"), loss) == []
+    late = Fault("power loss", None, 12 * SECOND + 150, 12 * SECOND + 160)
+    assert len(violations(("n1", "n1"), Fault("cut", None, 11 * SECOND, 12 * SECOND), late)) == 1

@@ -44,6 +44,7 @@ VISIT = "horarium_visit"
 ZONE = "horarium_zone"
 SAID = "horarium_said"
 SAID_SECONDS = 60
+BY_LIVE = "x-live"
 BY_SCRIPT = "x-form"
 """A form that `app.js` sent carries this header."""
 COUNTS_AGE_MAX = 10.0
@@ -268,7 +269,8 @@ class Site:
             return {}
 
     async def _page(self, visit: Visit, place: str, shown: Shown, counts: Counts | None = None) -> Response:
-        said = _read_said(cookies_of(visit.request).get(SAID))
+        # A page that looks again is not the one that was gone to: it would show, and end, what that one is to say.
+        said = None if BY_LIVE in visit.request.headers else _read_said(cookies_of(visit.request).get(SAID))
         cookies = [*visit.cookies, *([set_cookie(visit.request, SAID, "", seconds=0)] if said else [])]
         values = {**self.frame(visit, place), "counts": counts or {}, "said": said, **shown.values}
         body = await render_in_steps(shown.template, values)

@@ -4,7 +4,7 @@
 # run, any other fails it. At SIGTERM the run that is under way is finished first. What HORARIUM_API_KEY holds is sent.
 api=${HORARIUM_URL:-http://127.0.0.1:8080}/api/v1 queue=${1:?QUEUE PROGRAM...} stop='' claim='' delay=1
 shift && asked="{\"queues\":[\"$queue\"],\"worker\":\"$(hostname)-$$\",\"wait_seconds\":30}"
-dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT && trap 'stop=yes; kill $claim 2>/dev/null' TERM INT
+dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT && trap 'stop=${stop}yes; kill $claim 2>/dev/null' TERM INT
 
 call() { # PATH CURL-OPTIONS, in a process of its own: the answer, and its status as the last line (000: there was none)
     exec curl -s -m 45 -w '\n%{http_code}\n' ${HORARIUM_API_KEY:+-H "Authorization: Bearer $HORARIUM_API_KEY"} \
@@ -18,11 +18,11 @@ perform() { # PROGRAM...: one run, from its start to its report
         beat=$(call "/runs/$id/heartbeat" -d "{\"token\":$token}")
         case $beat in *40[49]) touch "$dir/lost" && kill $work ;; *'requested":true'*) kill $work ;; esac
     done >/dev/null 2>&1 & beats=$!
-    while wait $work; code=$?; kill -0 $work 2>/dev/null; do :; done # a signal to us ends a wait, and not the work
+    code=''; while was=$stop; wait $work; got=$?; [ $got = 127 ] && [ "$code" ] || code=$got; [ "$stop" != "$was" ] ||
+        kill -0 $work 2>/dev/null; do :; done # a signal to us ends a wait, and not the work: it is waited for again
     kill $beats; report="/runs/$id/complete" said='"result":{"exit_code":0}'
     [ $code -eq 0 ] || { report="/runs/$id/fail" said="\"error\":\"exit code $code\""; }
-    until [ -e "$dir/lost" ] || call "$report" -d "{\"token\":$token,$said}" | grep -Eqx '2..|4[01].|42[^9]'
-    do sleep 1; done
+    until [ -e "$dir/lost" ] || call "$report" -d "{\"token\":$token,$said}" | grep -Eqx '2..|4[01].|42[^9]'; do sleep 1; done
 }
 while [ -z "$stop" ]; do
     call /runs/claim -d "$asked" -o "$dir/run" >"$dir/status" & claim=$!

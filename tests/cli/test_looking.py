@@ -114,6 +114,19 @@ def test_status_shows_a_bound_key_its_queues(monkeypatch: pytest.MonkeyPatch) ->
     assert "runs:read" in refused.stderr
 
 
+def test_all_is_not_well_while_runs_of_no_job_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    with live_server() as server, Client(server.url) as client:
+        monkeypatch.setenv("HORARIUM_URL", server.url)
+        assert "All is well." in CliRunner().invoke(cli, ["status"]).stdout
+        client.add_run({"type": "queue", "queue": "alone"}, retry={"attempts_max": 1})
+        (run,) = client.claim(["alone"], 1, "w", 10)
+        assert run.lease
+        client.fail(run.id, run.lease.token, "no")
+        shown = CliRunner().invoke(cli, ["status"]).stdout
+    assert "failed within the last hour:" in shown
+    assert "All is well." not in shown
+
+
 def test_status_of_no_server_fails_with_a_sentence(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HORARIUM_URL", "http://127.0.0.1:9")
     assert "127.0.0.1:9" in call("status", status=1).stderr

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.api.conftest import Api
 from tests.dashboard.visitor import Visitor
 
 SAID = '<div class="toast"><span>job is paused.'
-
-
-@pytest.fixture
-def api() -> Api:
-    return Api(pages=True)
-
-
-@pytest.fixture
-def visitor(api: Api) -> Visitor:
-    return Visitor(api)
 
 
 async def test_a_page_that_looks_again_takes_no_message_from_the_page_that_was_gone_to(

@@ -97,13 +97,13 @@ async def test_nothing_follows_from_a_failure_until_the_retry_completes(shop: Sc
     failing = [True]
 
     @shop.handler(retry={"attempts_max": 1})
-    async def flaky() -> None:
+    async def fails_first() -> None:
         if failing.pop():
             raise ValueError("no")
 
     failing.append(True)
     await shop.start()
-    run = await ended(shop, await flaky.with_options(then={"handler": "note", "args": {"result": 1}}).enqueue())
+    run = await ended(shop, await fails_first.with_options(then={"handler": "note", "args": {"result": 1}}).enqueue())
     assert (run.state, said) == ("failed", [])
     assert (await shop.list_runs(queue="handler/note")).items == ()
     failing[:] = [False]

@@ -44,7 +44,7 @@ async def sure(world: World, ask: Callable[[SimulatedNode], Coroutine[Any, Any, 
                 return await node.call(ask(node))
         if not world.cluster.nodes:
             await world.cluster.start()
-        await asyncio.sleep(0.1)
+        await world.time.passes(0.1)
 
 
 async def a_job(world: World, name: str, trigger: dict[str, Any], **fields: Any) -> Job:
@@ -79,7 +79,7 @@ async def a_rate(world: World) -> None:
     await a_job(world, "paced", NEVER, rate=[{"key": "paced", "max": 1, "per_seconds": 2}])
     for _ in range(3):
         await triggered(world, "paced", 4)
-        await asyncio.sleep(5)
+        await world.time.passes(5)
 
 
 async def skipped_fires(world: World) -> None:
@@ -93,7 +93,7 @@ async def skipped_fires(world: World) -> None:
             skip = partial(_skip, fire=fire)
             await sure(world, skip)
             gates.overridden(job.id, to_instant(fire), None)
-        await asyncio.sleep(4)
+        await world.time.passes(4)
 
 
 def _skip(node: SimulatedNode, fire: Any) -> Coroutine[Any, Any, Any]:
@@ -106,7 +106,7 @@ async def decisions(world: World) -> None:
     await a_job(world, "deciding", NEVER, approval=approval)
     for _ in range(3):
         await triggered(world, "deciding", 2)
-        await asyncio.sleep(2)
+        await world.time.passes(2)
         page = await sure(world, lambda node: node.runtime.operations.approving.page(None, None, 50))
         for waiting in (each for each in page.items if each.run.job == "deciding"):
             both = await asyncio.gather(*(_decided(world, waiting.run.id, said) for said in ("approve", "reject")))
@@ -124,13 +124,13 @@ async def _decided(world: World, id: str, decision: Decision) -> bool:
 async def a_hold(world: World) -> None:
     """Of eight runs in a line most are held for twelve seconds, until that is lifted long before its end."""
     await a_job(world, "held", NEVER, rate=[{"key": "held", "max": 1, "per_seconds": 2}])
-    await asyncio.sleep(3)
+    await world.time.passes(3)
     await triggered(world, "held", 8)
     wanted = HoldDefinition(
         scope=HoldScope(job="held"), until=to_datetime(world.time.wall) + timedelta(seconds=LONG), reason="because"
     )
     hold = await sure(world, lambda node: node.runtime.operations.holds.add(wanted))
-    await asyncio.sleep(12)
+    await world.time.passes(12)
     await sure(world, lambda node: node.runtime.operations.holds.lift(hold.id))
 
 
@@ -141,7 +141,7 @@ async def a_day_of_absences(world: World) -> None:
     for name in answers:
         await a_job(world, name, every(2), catch_up=ask)
     for stretches in (1, 2):
-        await asyncio.sleep(4)
+        await world.time.passes(4)
         await _away(world)
         for name in answers:
             await _asked(world, name, stretches)
@@ -162,7 +162,7 @@ async def _asked(world: World, name: str, stretches: int) -> Job:
         job = await sure(world, lambda node: node.runtime.operations.jobs.get_job(name))
         if job.missed is not None and len(job.missed.stretches) >= stretches:
             break
-        await asyncio.sleep(0.5)
+        await world.time.passes(0.5)
     return job
 
 
@@ -172,5 +172,5 @@ async def _away(world: World) -> None:
     for _ in range(AWAY_SECONDS * 10):
         for name in sorted(cluster.nodes):
             cluster.kill(name)
-        await asyncio.sleep(0.1)
+        await world.time.passes(0.1)
     await cluster.start()

@@ -190,7 +190,7 @@ class PlansApi:
         return answer(await (applying.approve if query.approve else applying.apply)(plan_id))
 
     async def approved(self, request: AnyRequest, caller: Principal) -> Principal:
-        """A caller that may write no jobs, but runs, applies what was approved."""
+        """A caller that may write no jobs, but runs, applies an approved plan."""
         if caller.missing(Scope.RUNS_WRITE):
             caller.require(Scope.JOBS_WRITE)
         await self._operations.applying.require_approved(request.path_params["id"], caller)

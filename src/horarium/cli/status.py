@@ -83,13 +83,16 @@ def _print(found: dict[str, Any], now: datetime) -> None:
         print_table(QUEUE_COLUMNS, _queues(stats["queues"], now), "")
     open_ = [fault for fault in found["attention"] if fault["acknowledged"] is None]
     noted = len(found["attention"]) - len(open_)
-    say("\nneeds attention:" if open_ else "\nAll is well." if not found["problems"] else "")
+    known = {fault["cause"] for fault in found["attention"]}
+    failed = [run for run in found["failed"] if f"failing/{run.job}" not in known]
     if open_:
+        say("\nneeds attention:")
         print_table(FAULT_COLUMNS, _faults(open_), "")
+    elif not found["problems"] and not failed:
+        say("\nAll is well.")
     if noted:
         say(f"{noted} acknowledged: horarium attention list")
-    known = {fault["cause"] for fault in found["attention"]}
-    if failed := [run for run in found["failed"] if f"failing/{run.job}" not in known]:
+    if failed:
         say("\nfailed within the last hour:")
         print_table(FAILED_COLUMNS, _failed(failed), "")
     if found["upcoming"]:

@@ -60,9 +60,8 @@ class Badge(Struct, frozen=True):
 
 class Attention(Struct, frozen=True):
     """All that is wrong, and the counts that it was found with. `failing`, `late`: the badge of each such job by its
-    name, worst first; `partial`: there may be more of them. `asked`: how many runs wait for a decision. `known`: what
-    is wrong and was acknowledged; `known_jobs`: the jobs of it. `held`: what is on hold, which each page
-    tells above."""
+    name, worst first; `partial`: there may be more of them. `asked`: how many runs wait for a decision. `known`:
+    acknowledged causes; `known_jobs`: their jobs. `held`: holds in force, in the banner of each page."""
 
     troubles: tuple[Trouble, ...]
     stats: Stats

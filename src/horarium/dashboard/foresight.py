@@ -31,8 +31,8 @@ class Foresight:
     async def forecast(
         self, since: Instant, until: Instant, seconds: int, by: str = "queue", *, running: bool = True
     ) -> Forecast:
-        """As the operation of that name; that of a bound visitor is worked out each time. `running`: what runs at once
-        is asked for, too."""
+        """As the operation of that name; that of a bound visitor is worked out each time. `running`: the
+        number of runs at one time, too."""
         if who_reads() is not None:
             return await self._forecast(since, until, seconds, by)
         asked = since, until, seconds, by, running

@@ -269,7 +269,7 @@ class Site:
             return {}
 
     async def _page(self, visit: Visit, place: str, shown: Shown, counts: Counts | None = None) -> Response:
-        # A page that looks again is not the one that was gone to: it would show, and end, what that one is to say.
+        # All tabs share this cookie: one that looks again leaves the message to the page that was gone to.
         said = None if BY_LIVE in visit.request.headers else _read_said(cookies_of(visit.request).get(SAID))
         cookies = [*visit.cookies, *([set_cookie(visit.request, SAID, "", seconds=0)] if said else [])]
         values = {**self.frame(visit, place), "counts": counts or {}, "said": said, **shown.values}

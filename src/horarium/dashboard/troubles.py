@@ -257,7 +257,7 @@ def lost(nodes: Sequence[Node], now: Instant) -> list[Trouble]:
             kind="lost",
             subject=f"Node {node.name}",
             what=f"gave its last sign {span(now - node.beat_at)} ago",
-            why="What it had claimed goes to others once its leases have run out",
+            why="Its claimed runs go to others once their leases have run out",
             mark=LOST,
             link="/nodes",
             button="Open nodes",

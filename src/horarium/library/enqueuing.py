@@ -162,7 +162,7 @@ class Enqueuing(Noded):
         return one_offs(handler, payloads, made, self._runtime.clock.now(), self._runtime.entropy(10), then)
 
     def _follow(self, call: TaskCall) -> RunFollow:
-        """What follows as this call says, made as a run is. (It may have to wait for its args.)"""
+        """The successor of this call, made as a run is. (It may have to wait for its args.)"""
         handler = self._program.handler_name(call.handler, InvalidRequest)
         how, payload = wanted({**self._program.defaults(handler), **call.options}), encode_args(call.args)
         if payload is not None:

@@ -19,7 +19,7 @@ _MAKING = threading.Lock()
 
 
 class Noded(Part):
-    """Has a node. `_parts`: of what it is made."""
+    """Has a node. `_parts`: its parts."""
 
     _parts: tuple[Backend, Options, Clock]
     _handlers: dict[str, Handler]

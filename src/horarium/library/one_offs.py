@@ -62,13 +62,13 @@ class TaskCall(NamedTuple):
 
 
 Then = str | Callable[..., Any] | TaskCall | Mapping[str, Any]
-"""What is to follow: a handler (its function or name), a task with options, perhaps with args (`with_args`), or
+"""A successor: a handler (its function or name), a task with options, perhaps with args (`with_args`), or
 `{"handler": NAME, "args": {...}}` and fields of a run beside."""
 
 
 class EnqueueFields(RunFields, total=False):
-    """The same, and what follows once the run has completed. Without args of its own a run that follows gets the result
-    of that run as its args: an object by its fields, another value as the argument `result`."""
+    """The same, and the successors of the run, once it completes. One without args of its own gets the result of the
+    run as its args: an object by its fields, another value as the argument `result`."""
 
     then: Then | Sequence[Then] | None
 

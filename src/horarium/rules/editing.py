@@ -209,14 +209,18 @@ def edit(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instant, ran: Se
     return replace(paused, runs=changed.runs or _passed_while_held(job, now, ran))
 
 
+def is_retimed(job: Job, wanted: Job) -> bool:
+    """Whether it counts from now on. One that counts from the end of its last run goes on to do so."""
+    same_rule = without_days(wanted.trigger) == without_days(job.trigger)
+    return not same_rule and (after_end(job) is None or after_end(wanted) is None)
+
+
 def _change_fields(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instant, ran: Sequence[Instant]) -> Plan:
     """Only a change of what decides *when* (trigger, window) moves the next fire time. Runs planned ahead are withdrawn
     in any case, and planned again as the job now is: its queue, its policies and its limits are on each run.
     """
     retimed = any(getattr(job, name) != getattr(wanted, name) for name in ("trigger", "starts_at", "ends_at"))
-    same_rule = without_days(job.trigger) == without_days(wanted.trigger)
-    goes_on = same_rule or (after_end(job) is not None and after_end(wanted) is not None)
-    anchor = job.anchor_at if goes_on else now
+    anchor = now if is_retimed(job, wanted) else job.anchor_at
     passed: tuple[Run, ...] = ()
     if retimed:
         passed = _passed_while_held(job, now, ran) if job.enabled else passed_while_paused(job, now, now, ran)

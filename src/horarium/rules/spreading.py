@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from horarium.clock import Instant
 from horarium.model import Job, fraction
-from horarium.rules.calendars import without_days
-from horarium.rules.compiled import after_end
+from horarium.rules.editing import is_retimed
 from horarium.rules.planning import next_fire
 from horarium.triggers import Trigger, read_stored
 from horarium.triggers.compose import Between, Except
@@ -57,12 +56,6 @@ def spread_changes(pairs: Sequence[tuple[Job | None, Job]], now: Instant) -> lis
         for place, after in zip(places, spread([jobs[place] for place in places], now), strict=True):
             jobs[place] = after
     return jobs
-
-
-def is_retimed(job: Job, wanted: Job) -> bool:
-    """Whether it counts from now on. One that counts from the end of its last run goes on to do so."""
-    same_rule = without_days(wanted.trigger) == without_days(job.trigger)
-    return not same_rule and (after_end(job) is None or after_end(wanted) is None)
 
 
 def period_of(trigger: Trigger, now: Instant) -> int | None:

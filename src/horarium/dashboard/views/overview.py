@@ -121,7 +121,7 @@ def _verdict(attention: Attention) -> str:
     if not count:
         return "Nothing new needs attention" if attention.known else "All is well"
     number = f"At least {count:,}" if attention.partial else in_words(count)
-    # Where more jobs are ill than there are lines, these are what is behind them.
+    # Where more jobs are ill than there are lines, these are their causes.
     word = "cause" if len(attention.badges) > count else "thing"
     return f"{number} {word} needs attention" if count == 1 else f"{number} {word}s need attention"
 

@@ -114,7 +114,7 @@ class Plans:
         return Shown("plan.html", values)
 
     async def _since(self, plan: Plan, stale: Sequence[str]) -> list[tuple[str, Version | None]]:
-        """What was changed since the plan was made, with the last version of it, where that is a job."""
+        """Definitions that have changed since the plan was made; of a job, with its last version."""
         jobs = {change.name for change in plan.changes if change.kind == "job"}
         found: dict[str, Version] = {}
         for job in await self._operations.store.get_jobs([name for name in stale if name in jobs]):

@@ -130,7 +130,7 @@ class Timeline:
     async def _at_queues(
         self, lanes: Sequence[Lane], axis: Axis, queues: Sequence[QueueStats], going: Sequence[Run], visit: Visit
     ) -> None:
-        """The lanes with what is known of their queues. A bound visitor does not see the workers."""
+        """The lanes, with the places and workers of their queues. A bound visitor does not see the workers."""
         holds = await self._operations.reconciler.holding.look()
         free = {} if visit.principal.bound else (await self._claims.waiting_everywhere()).places
         known = {queue_name(one.queue): one for one in queues}

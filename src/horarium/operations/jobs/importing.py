@@ -26,9 +26,9 @@ from horarium.operations.settling.reconciling import Changed, Reconciler
 from horarium.operations.writing.auditing import require_reach
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce, announce_jobs
-from horarium.rules.editing import edit, stands_still
+from horarium.rules.editing import edit, is_retimed, stands_still
 from horarium.rules.reconciling import reconciled
-from horarium.rules.spreading import is_retimed, spread
+from horarium.rules.spreading import spread
 from horarium.triggers.budget import PLAN_STEPS_MAX, limited
 from horarium.wire.definitions import JobDefinition, kept_definition
 

@@ -124,7 +124,7 @@ class StartCounts:
 
     def weigh(self, jobs: Sequence[Job], by: str, reader: Principal | None = None) -> None:
         """Take those of these jobs that this reader may see and of which something lies ahead, with their patterns.
-        What is the same for many is kept once."""
+        Equal labels and patterns are kept once."""
         once = self._once.setdefault
         seen = [job for job in jobs if reader is None or may_reach_job(reader, job)]
         keyed = ((job, key) for job in seen if (key := self.key(job)) is not None)

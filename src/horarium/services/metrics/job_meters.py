@@ -150,7 +150,7 @@ class JobMeters:
         return meter
 
     async def put_into_words(self) -> None:
-        """Have the texts of what changed ready, in steps between which other tasks have their turn."""
+        """Have the changed texts ready, in steps between which other tasks have their turn."""
         slices = Slices()
         for meter in list(self._meters.values()):
             meter.texts()

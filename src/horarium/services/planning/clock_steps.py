@@ -35,8 +35,8 @@ log = logging.getLogger("horarium")
 
 
 class ClockSteps:
-    """Looks for jobs whose cursor lies in the future. `ahead`: how far they are planned ahead on purpose. What was read
-    is judged by the clock as it is then: beside a process that stood still meanwhile others planned on, up to now."""
+    """Looks for jobs whose cursor lies in the future. `ahead`: how far they are planned ahead on purpose. Answers of
+    the store are judged by the clock after the read: beside a process that stood still others planned on, up to now."""
 
     def __init__(self, store: Store, clock: Clock, ahead: int) -> None:
         self._store, self._clock = store, clock

@@ -31,7 +31,7 @@ CANDIDATE_BEHIND: Document = {**CANDIDATE, "queue": True, "gate": True, "start_b
 STATEMENT_MAX = 128
 """How many documents one update changes: finding the values of one in it takes as long as it has documents."""
 STATEMENT_BYTES_MAX = 2_000_000
-"""How many bytes of what has no fixed size go into one update, unless one document alone has more."""
+"""Bytes of values without a fixed size in one update, unless one document alone has more."""
 MARKS_MAX = 100
 """How many marks one filter knows: the server compares each document with all of them."""
 

@@ -32,6 +32,10 @@ class Time:
     def wall(self) -> Instant:
         return self.elapsed + self.offset
 
+    async def passes(self, seconds: float) -> None:
+        """Wait for seconds of this world, which take none of a real clock."""
+        await asyncio.sleep(seconds)
+
 
 class NodeClock:
     """A node's own view of the time: as the world's, give or take its skew."""

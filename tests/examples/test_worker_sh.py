@@ -130,7 +130,11 @@ def test_it_waits_for_a_server_that_is_not_there_yet() -> None:
     server.start()
     server.stop()
     with working(server.url, "late", "true") as worker:
-        eventually(lambda: any(child.name() == "sleep" for child in psutil.Process(worker.pid).children()))
+        eventually(
+            lambda: any(child.name() == "sleep" for child in psutil.Process(worker.pid).children()),
+            what="the worker's pause before it asks again",
+            ignoring=psutil.NoSuchProcess,  # a curl that ended between the two questions
+        )
         server.start_again()
         with Client(server.url) as client:
             assert finished(client, triggered(client, "late")).state == "completed"

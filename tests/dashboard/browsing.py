@@ -9,7 +9,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, ViewportSize, async_playwright
 
 PATIENCE_MS = 60_000
-CHROMIUM = "/usr/bin/chromium"
+CHROMIUM = "/usr/lib/chromium/chromium-headless-shell"  # not its wrapper in /usr/bin, which stays beside it
 ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from tests.blackbox.outside import Api, Receiver
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 HOURLY = 3600
 SOON = {"attempts_max": 3, "backoff_seconds": 0.1}
@@ -61,7 +61,7 @@ def test_an_endpoint_that_fails_after_the_change_leaves_the_rest_to_a_worker(
     server: Api, receiver: Receiver, name: str
 ) -> None:
     changed = threading.Event()
-    receiver.answers[f"/{name}"] = lambda before: (500 if changed.wait(20) else 200, {}, b"")
+    receiver.answers[f"/{name}"] = lambda before: (500 if changed.wait(PATIENCE) else 200, {}, b"")
     server.add(name, HOURLY, {"type": "http", "url": f"{receiver.url}/{name}"}, retry=SOON)
     run = server("POST", f"/jobs/{name}/trigger", {}, 201)
     receiver.wait(f"/{name}")
@@ -77,7 +77,7 @@ def test_what_a_silent_worker_had_goes_to_the_new_target(server: Api, receiver: 
     run = server("POST", f"/jobs/{name}/trigger", {}, 201)
     server.claim_one(name)
     change(server, name, {"type": "http", "url": f"{receiver.url}/{name}"})
-    (request,) = receiver.wait(f"/{name}")
+    request, *_ = receiver.wait(f"/{name}")
     assert (request.headers["horarium-run"], request.headers["horarium-attempt"]) == (run["id"], "2")
 
 

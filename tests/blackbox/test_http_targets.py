@@ -133,7 +133,7 @@ def test_a_callback_run_lives_until_its_endpoint_completes_it(server: Server, re
 
 def test_a_callback_endpoint_that_falls_silent_loses_the_attempt(server: Server, receiver: Receiver, name: str) -> None:
     receiver.answers[f"/{name}"] = lambda _: (202, {}, b"")
-    run_id = call(server, receiver, name, completion="callback", timeouts={"heartbeat_seconds": 5})
+    run_id = call(server, receiver, name, completion="callback", timeouts={"heartbeat_seconds": 9})
     first, second = receiver.wait(f"/{name}", 2)
     assert int(second.headers["horarium-token"]) > int(first.headers["horarium-token"])
     stale = {"token": int(first.headers["horarium-token"])}

@@ -151,11 +151,13 @@ def test_a_job_whose_window_ends_while_it_fires_ends_with_it(server: Server, nam
     server.add(name, 1, catch_up=ALL)
     first = instant(eventually(lambda: server.runs(name))[0]["fire_at"])
     ends = now() + timedelta(seconds=3)
-    server("PATCH", f"/jobs/{name}", {"ends_at": text(ends)})
+    ended = instant(server("PATCH", f"/jobs/{name}", {"ends_at": text(ends)})["updated_at"])
     eventually(lambda: server("GET", f"/jobs/{name}")["next_fire_at"] is None)
     fired = [instant(run["fire_at"]) for run in server.runs(name)]
     assert fired == [first + timedelta(seconds=number) for number in range(len(fired))]
-    assert fired[-1] < ends <= fired[-1] + timedelta(seconds=1)
+    # A busy machine may come too late with it: what was planned by then, a second ahead, has fired.
+    assert fired[-1] < max(ends, ended + timedelta(seconds=2))
+    assert ends <= fired[-1] + timedelta(seconds=1)
 
 
 def test_jitter_stays_in_its_bounds_and_is_reproducible(server: Server, name: str) -> None:
@@ -256,7 +258,7 @@ def test_an_attempt_that_takes_too_long_is_ended(server: Server, name: str) -> N
 
 
 def test_silence_costs_the_attempt_and_the_run_goes_to_another(server: Server, name: str) -> None:
-    server.add(name, 3600, timeouts={"heartbeat_seconds": 6}, retry={"attempts_max": 2, "backoff_seconds": 0})
+    server.add(name, 3600, timeouts={"heartbeat_seconds": 9}, retry={"attempts_max": 2, "backoff_seconds": 0})
     server("POST", f"/jobs/{name}/trigger")
     first, old = server.claim_one(name)
     (again,) = server.claim(name, wait=30, worker="other")

@@ -109,7 +109,7 @@ async def test_a_crash_between_claim_and_publish_loses_nothing_and_doubles_nothi
     assert await scene.workers.waiting(scene.job, "action") == 0
     await scene.crash()
     action = await scene.action()
-    assert (action["runId"], claimed["attempt"], action["attempt"], action["token"]) == (run_id, 1, 1, 2)
+    assert (action["runId"], claimed["attempt"], action["attempt"], action["token"] > 1) == (run_id, 1, 1, True)
     await scene.say("running", action)
     await scene.say("completed", action)
     ended = await scene.until(run_id, "completed")
@@ -165,12 +165,16 @@ async def test_a_connection_that_is_cut_before_the_confirmation_doubles_nothing(
 async def test_a_connection_that_is_cut_within_a_message_loses_nothing(scene: Scene, after: int) -> None:
     await scene.begin(SHORT)
     scene.proxy.cut_after = after
-    run_ids = {await scene.trigger() for _ in range(20)}
-    done: set[str] = set()
-    while done != run_ids:
-        action = await scene.action()
-        await scene.say("completed", action, token=action["token"])
-        done.add(action["runId"])
+    run_ids = [await scene.trigger() for _ in range(20)]
+
+    async def work() -> None:
+        while True:  # an action may come twice, of which the second counts
+            action = await scene.action()
+            await scene.say("completed", action, token=action["token"])
+
+    working = asyncio.create_task(work())
     for run_id in run_ids:
         await scene.until(run_id, "completed")
+    working.cancel()
+    await asyncio.wait([working])
     assert scene.proxy.cuts == 1

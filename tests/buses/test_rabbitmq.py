@@ -40,7 +40,7 @@ async def _publish_on(bus: RabbitBus, job: str) -> None:
 
 async def test_a_broker_short_of_memory_is_not_sent_to_and_says_so(rabbitmq: RabbitMQ, job: str) -> None:
     workers = RabbitWorkers(rabbitmq)
-    bus = RabbitBus(rabbitmq.url, confirm_seconds=2.0)
+    bus = RabbitBus(rabbitmq.url, confirm_seconds=9.0)
     bus.open(lambda: None)
     await bus.publish(job, b"before", 60)
     await asyncio.to_thread(rabbitmq.control, "set_vm_memory_high_watermark", "absolute", "1")

@@ -21,6 +21,7 @@ from horarium.client import Client, Commands, Worker
 from horarium.wire.views import RunView
 from tests.blackbox.outside import environment
 from tests.client.test_shell_commands import lives, sh
+from tests.client.test_worker import LEASE
 from tests.waiting import PATIENCE, eventually
 
 pytestmark = pytest.mark.slow
@@ -142,7 +143,7 @@ def test_a_flood_of_bytes_fits_into_the_run(client: Client) -> None:
 
 
 def test_a_cancel_ends_the_command(client: Client, pid_file: Path) -> None:
-    run = triggered(client, "cancel", sh(FOR_LONG.format(pid=pid_file)), timeouts={"heartbeat_seconds": 4})
+    run = triggered(client, "cancel", sh(FOR_LONG.format(pid=pid_file)), timeouts=LEASE)
     with working(client, "cancel"):
         eventually(lambda: begun(pid_file))
         client.cancel_run(run.id)
@@ -152,21 +153,21 @@ def test_a_cancel_ends_the_command(client: Client, pid_file: Path) -> None:
 
 
 def test_the_time_limit_of_its_job_ends_the_command(client: Client, pid_file: Path) -> None:
-    fields = {"timeouts": {"execution_seconds": 4}, "retry": {"attempts_max": 1}}
+    fields = {"timeouts": {"execution_seconds": 9}, "retry": {"attempts_max": 1}}
     run = triggered(client, "limit", sh(FOR_LONG.format(pid=pid_file)), **fields)
     with working(client, "limit"):
         done = finished(client, run)
         eventually(lambda: not lives(int(pid_file.read_text())))
     assert done.state == "failed"
-    assert (done.error or "").startswith("timed out: not done within 4 s")
+    assert (done.error or "").startswith("timed out: not done within 9 s")
 
 
 def test_its_own_time_limit_fails_the_attempt_with_what_was_said(client: Client) -> None:
-    fields = sh("echo half; exec sleep 60", timeout_seconds=2)
+    fields = sh("echo half; exec sleep 60", timeout_seconds=9)
     run = triggered(client, "own", fields, retry={"attempts_max": 1})
     with working(client, "own"):
         done = finished(client, run)
-    assert done.error == "timed out: not done within 2 s (ended by SIGTERM): half"
+    assert done.error == "timed out: not done within 9 s (ended by SIGTERM): half"
 
 
 def test_a_lease_is_renewed_while_the_command_runs(client: Client, tmp_path: Path) -> None:
@@ -182,7 +183,7 @@ def test_a_lease_is_renewed_while_the_command_runs(client: Client, tmp_path: Pat
             return pulse
 
     script = f"until [ -e {goes_on} ]; do sleep 0.05; done; echo done"
-    run = triggered(client, "long", sh(script), timeouts={"heartbeat_seconds": 6})
+    run = triggered(client, "long", sh(script), timeouts=LEASE)
     with Counting(client.url) as counting, working(counting, "long"):
         done = finished(client, run)
     assert ends[0] < ends[1]
@@ -241,7 +242,7 @@ def test_a_command_does_not_read_the_key_of_its_worker(
 
 
 def test_a_second_signal_ends_the_worker_and_its_command(client: Client, url: str, pid_file: Path) -> None:
-    run = triggered(client, "twice", sh(FOR_LONG.format(pid=pid_file)), timeouts={"heartbeat_seconds": 4})
+    run = triggered(client, "twice", sh(FOR_LONG.format(pid=pid_file)), timeouts=LEASE)
     with process(url, "twice", "--allow-command", "/bin/*") as worker:
         eventually(lambda: begun(pid_file))
 

@@ -13,6 +13,7 @@ import pytest
 
 from horarium.client import Client
 from horarium.testing.conformance import SCENES, Verdict, play
+from horarium.wire.views import RunView
 from tests.blackbox.outside import environment
 from tests.clients.toolchains import GO, TYPESCRIPT, build_go, build_typescript, go, node, run
 from tests.servers.live import LiveServer, live_server
@@ -59,46 +60,56 @@ def settings(server: LiveServer) -> dict[str, str]:
     return {"HORARIUM_URL": server.url, "HORARIUM_API_KEY": KEY}
 
 
+DONE = {"do": "complete", "seconds": 0.5, "result": "done"}
+SHORT: dict[str, Any] = {
+    "timeouts": {"heartbeat_seconds": 2},
+    "retry": {"backoff_seconds": 0.01, "attempts_max": 20},
+}
+
+
 def frozen_in_the_middle(server: LiveServer, worker: list[str]) -> None:
     """A worker that was frozen for longer than its lease writes nothing under its stale token, and goes on."""
     env = environment({"HORARIUM_URL": server.url, "HORARIUM_KEY": KEY, "HORARIUM_QUEUE": "frozen"})
-    with Client(server.url, KEY) as client:
-        target, payload = {"type": "queue", "queue": "frozen"}, {"do": "complete", "seconds": 0.5, "result": "done"}
-        how: dict[str, Any] = {
-            "timeouts": {"heartbeat_seconds": 2},
-            "retry": {"backoff_seconds": 0.01, "attempts_max": 20},
-        }
-        given, _ = client.add_run(target, payload=payload, **how)
+    target, how = {"type": "queue", "queue": "frozen"}, SHORT
+
+    def done() -> RunView | None:
+        given, _ = client.add_run(target, payload=DONE, **how)
         with subprocess.Popen(worker, env=env) as frozen:
-            eventually(lambda: client.get_run(given.id).state == "running")
+            eventually(lambda: client.get_run(given.id).state != "pending")
             os.kill(frozen.pid, signal.SIGSTOP)
             try:
                 with subprocess.Popen(worker, env=env) as other:
                     eventually(lambda: client.get_run(given.id).state == "completed")
                     other.terminate()
-                done = client.get_run(given.id)
+                found = client.get_run(given.id)
             finally:
                 os.kill(frozen.pid, signal.SIGCONT)
-            later, _ = client.add_run(target, payload=payload, **how)
+            later, _ = client.add_run(target, payload=DONE, **how)
             eventually(lambda: client.get_run(later.id).state == "completed")
             frozen.terminate()
-        assert (frozen.returncode, other.returncode, done.attempt > 1) == (0, 0, True)
-        assert (done.result, client.get_run(given.id)) == ("done", done)
+        assert (frozen.returncode, other.returncode) == (0, 0)
+        assert (found.result, client.get_run(given.id)) == ("done", found)
+        return found if found.attempt > 1 else None  # on a busy machine its end may have been said before
+
+    with Client(server.url, KEY) as client:
+        eventually(done)
 
 
 def killed_in_the_middle(server: LiveServer, worker: list[str]) -> None:
     """What a killed worker leaves is performed by the next one, under another token."""
     env = environment({"HORARIUM_URL": server.url, "HORARIUM_KEY": KEY, "HORARIUM_QUEUE": "killed"})
-    with Client(server.url, KEY) as client:
-        target, payload = {"type": "queue", "queue": "killed"}, {"do": "complete", "seconds": 0.5, "result": "done"}
-        given, _ = client.add_run(
-            target, payload=payload, timeouts={"heartbeat_seconds": 1}, retry={"backoff_seconds": 0.01}
-        )
+    target, how = {"type": "queue", "queue": "killed"}, SHORT
+
+    def done() -> RunView | None:
+        given, _ = client.add_run(target, payload=DONE, **how)
         for number in (signal.SIGKILL, signal.SIGTERM):
             with subprocess.Popen(worker, env=env) as process:
-                wanted = ("running",) if number is signal.SIGKILL else ("completed",)
+                wanted = ("running", "completed") if number is signal.SIGKILL else ("completed",)
                 eventually(lambda wanted=wanted: client.get_run(given.id).state in wanted)  # type: ignore[misc]
                 os.kill(process.pid, number)
-        assert process.returncode == 0
-        done = client.get_run(given.id)
-        assert (done.state, done.attempt, done.result) == ("completed", 2, "done")
+        found = client.get_run(given.id)
+        assert (process.returncode, found.state, found.result) == (0, "completed", "done")
+        return found if found.attempt > 1 else None  # on a busy machine its end may have been said before
+
+    with Client(server.url, KEY) as client:
+        eventually(done)

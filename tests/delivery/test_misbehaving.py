@@ -123,7 +123,7 @@ async def test_a_reset_connection_is_a_failure_to_retry() -> None:
 )
 async def test_what_is_not_http_is_a_failure_to_retry(reply: bytes) -> None:
     async with receiving(reply) as receiver:
-        outcome = await attempt(receiver, timeout_seconds=2)
+        outcome = await attempt(receiver, timeout_seconds=PATIENCE)
     assert isinstance(outcome, Failed)
     assert outcome.retryable
     assert "timed out" not in outcome.error

@@ -85,8 +85,8 @@ def test_it_performs_runs_and_reports_how_they_ended(client: Client, url: str, t
 
 
 def test_its_heartbeats_outlast_the_lease(client: Client, url: str) -> None:
-    run = triggered(client, "beats", timeouts={"heartbeat_seconds": 4})
-    with working(url, "beats", "sleep", "6", HEARTBEAT_SECONDS="0.5"):
+    run = triggered(client, "beats", timeouts={"heartbeat_seconds": 9})
+    with working(url, "beats", "sleep", "10", HEARTBEAT_SECONDS="0.5"):
         done = finished(client, run)
     assert (done.state, done.attempt) == ("completed", 1)
 

@@ -15,7 +15,9 @@ from horarium import InvalidJob, RunContext, Scheduler
 from horarium.delivery.pool import Pool
 from horarium.testing import perform
 from tests.handlers import pooled
-from tests.handlers.conftest import done, ended
+from tests.handlers.conftest import ONCE, done, ended
+from tests.handlers.limits import LIMIT, LIMIT_SECONDS
+from tests.passing import PassingClock
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -54,17 +56,18 @@ def test_to_end_a_call_that_is_over_ends_no_other() -> None:
     assert (first[0], second[0], first[1]) == (2, 4, second[1])
 
 
-async def test_a_time_limit_and_a_cancel_end_the_process(scheduler: Scheduler, tmp_path: Path) -> None:
+async def test_a_time_limit_and_a_cancel_end_the_process(
+    scheduler: Scheduler, clock: PassingClock, tmp_path: Path
+) -> None:
     scheduler.add_handler("endless", pooled.endless, pool="process")
     await scheduler.start()
     first, second = tmp_path / "first", tmp_path / "second"
-    run = await scheduler.enqueue(
-        "endless", {"path": str(first)}, timeouts={"execution_seconds": 2}, retry={"attempts_max": 1}
-    )
+    run = await scheduler.enqueue("endless", {"path": str(first)}, **LIMIT, **ONCE)
     other = await scheduler.enqueue("endless", {"path": str(second)})
-    await until(lambda: begun(second))
+    await until(lambda: begun(first) and begun(second))
     await scheduler.cancel_run(other.id)
     assert (await ended(scheduler, other)).state == "cancelled"
+    clock.let_pass(LIMIT_SECONDS)
     run = await ended(scheduler, run)
     assert (run.state, "timed out" in str(run.error)) == ("failed", True)
     await until(lambda: gone(first) and gone(second))

@@ -43,6 +43,12 @@ def hold(run, seconds: float):
     note("held")
 
 @scheduler.handler()
+def hang_once(run):
+    note("begun")
+    if run.attempt == 1:
+        threading.Event().wait()
+
+@scheduler.handler()
 async def wait(run, seconds: float):
     note("begun")
     await asyncio.sleep(seconds)
@@ -122,7 +128,7 @@ def ours(folder: Path) -> Iterator[SyncScheduler]:
 
 def test_it_says_what_it_serves_and_stops_at_a_signal(folder: Path, ours: SyncScheduler) -> None:
     with worker(folder, "--name", "w7", "--slots", "2") as running:
-        running.says("w7 is running; handlers (2 at one time): hold, version, wait")
+        running.says("w7 is running; handlers (2 at one time): hang_once, hold, version, wait")
         run = ours.enqueue("version")
         running.notices("version 1")
         eventually(lambda: ours.get_run(run.id).finished)
@@ -136,7 +142,7 @@ def test_a_sync_scheduler_runs_as_well(folder: Path, ours: SyncScheduler) -> Non
     text = APP.replace("import Scheduler", "import SyncScheduler").replace("= Scheduler(", "= SyncScheduler(")
     (folder / "app.py").write_text(text)
     with worker(folder) as running:
-        running.says("handlers (3 at one time): hold, version, wait")
+        running.says("handlers (3 at one time): hang_once, hold, version, wait")
         ours.enqueue("version")
         running.notices("version 1")
         running.signal(signal.SIGTERM)
@@ -144,7 +150,7 @@ def test_a_sync_scheduler_runs_as_well(folder: Path, ours: SyncScheduler) -> Non
 
 
 def test_a_deploy_in_a_burst_loses_nothing_and_begins_nothing_twice(folder: Path, ours: SyncScheduler) -> None:
-    ids = ours.enqueue_many("hold", [{"seconds": 0.15}] * 120)
+    ids = ours.enqueue_many("hold", [{"seconds": 0.5}] * 120)
     begun = 0
     for _ in range(3):
         with worker(folder) as running:
@@ -229,7 +235,7 @@ def _alive(pid: int) -> bool:
 
 
 def test_a_killed_worker_leaves_runs_that_another_takes(folder: Path, ours: SyncScheduler) -> None:
-    run = ours.enqueue("hold", {"seconds": 0.5}, timeouts={"heartbeat_seconds": 3}, retry={"attempts_max": 3})
+    run = ours.enqueue("hang_once", timeouts={"heartbeat_seconds": 3}, retry={"attempts_max": 3})
     with worker(folder) as running:
         running.notices("begun")
         running.process.kill()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -193,10 +194,11 @@ async def test_a_message_that_was_not_taken_is_sent_again_and_is_the_same_messag
         await scheduler.trigger_job("nightly")
         await at_rest(scheduler, "notify", 2)
         assert not await untold(0), "it was told again"
-        first, second, *rest = receiver.requests
-        assert (first.headers["webhook-id"], first.body) == (second.headers["webhook-id"], second.body)
-        assert [count for _, _, count in events(receiver)] == [1, 1, 1]
-        assert len(rest) == 1
+        # On a busy machine it may be refused again before the receiver takes it.
+        told = Counter((each.headers["webhook-id"], each.body) for each in receiver.requests)
+        assert (len({id for id, _ in told}), len(told)) == (2, 2)
+        assert told[receiver.requests[0].headers["webhook-id"], receiver.requests[0].body] >= 2
+        assert {count for _, _, count in events(receiver)} == {1}
 
 
 async def test_a_channel_that_is_missing_is_waited_for_and_named() -> None:

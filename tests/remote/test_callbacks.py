@@ -87,7 +87,7 @@ def test_a_failure_is_tried_again_under_a_larger_token(server: Server, receiver:
 
 
 def test_silence_loses_the_attempt(server: Server, receiver: Receiver, name: str) -> None:
-    run_id = call(server, receiver, name, timeouts={"heartbeat_seconds": 5})
+    run_id = call(server, receiver, name, timeouts={"heartbeat_seconds": 9})
     first, second = taken(receiver, name), taken(receiver, name, 2)
     assert second.token > first.token
     assert first.report("complete").problem["code"] == "lease_lost"

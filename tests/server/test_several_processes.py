@@ -18,7 +18,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from horarium.model import Node
 from horarium.node.backends import make_store
 from tests.cli.test_processes import horarium
 from tests.servers.certificate import make_certificate
+from tests.servers.process import free_port
 from tests.waiting import PATIENCE, eventually
 
 pytestmark = pytest.mark.slow
@@ -89,7 +90,8 @@ class Group:
     def kill(self) -> None:
         family = [psutil.Process(self.process.pid), *self.children()] if self.process.poll() is None else []
         for one in family:
-            one.kill()
+            with suppress(psutil.NoSuchProcess):  # it ends by itself once its supervisor is gone
+                one.kill()
         self.process.wait()
 
     # ---- requests
@@ -340,7 +342,7 @@ def test_a_second_signal_waits_no_longer_for_what_runs(tmp_path: Path) -> None:
 
 
 def test_processes_stop_when_their_supervisor_is_killed_and_the_port_is_free(tmp_path: Path) -> None:
-    with group(tmp_path) as web:
+    with group(tmp_path, port=free_port()) as web:
         web.serves()
         children = web.children()
         web.process.kill()

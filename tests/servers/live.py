@@ -18,6 +18,7 @@ from horarium.api.app import Pages, create_app
 from horarium.dashboard.app import dashboard
 from horarium.node.backends import make_store
 from horarium.node.runtime import Options, Runtime
+from tests.servers.process import free_port
 from tests.waiting import PATIENCE
 
 
@@ -39,8 +40,8 @@ class LiveServer:
         self._api_keys = api_keys
         self._issuer, self._audience = issuer, audience
         self._store = store
-        self._socket = _listen(port)
-        self.port: int = self._socket.getsockname()[1]
+        self.port = port or free_port()  # which nobody else takes while it is down
+        self._socket = _listen(self.port)
         self.url = f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:

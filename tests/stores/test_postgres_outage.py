@@ -26,8 +26,10 @@ from tests.waiting import eventually, let_pass
 
 pytestmark = pytest.mark.slow
 
-PAUSED_SECONDS = 6.0
-"""How long the server stands still; each call of ours gives up after one."""
+PAUSED_SECONDS = 9.0
+"""How long the server stands still; each call of ours gives up after less."""
+NOT_YET = (OSError, AssertionError)
+"""On a busy machine a call may be given up, and be answered 503, before the server stands still, and after it."""
 REASONS_MAX = 4
 DISK_BYTES = 24 * 1024 * 1024
 RUNS_MAX = 60
@@ -48,7 +50,7 @@ def url(server: Postgres) -> str:
 def test_a_server_that_stands_still_is_told_of_once_and_nothing_is_lost(
     server: Postgres, url: str, tmp_path: Path
 ) -> None:
-    with serving(url + "?query_seconds=2&connect_seconds=2") as node:
+    with serving(url + "?query_seconds=5&connect_seconds=5") as node:
         eventually(lambda: node.ask("GET", "/readyz").status == 200, what="ready")
         job = {
             "name": "tick",
@@ -57,7 +59,7 @@ def test_a_server_that_stands_still_is_told_of_once_and_nothing_is_lost(
             "catch_up": {"policy": "all"},
         }
         node("POST", "/jobs", job)
-        eventually(lambda: len(fires(node)) >= 2, what="the first runs")
+        eventually(lambda: len(fires(node)) >= 2, what="the first runs", ignoring=NOT_YET)
         server.pause()
         stopped = time.monotonic()
         try:
@@ -70,9 +72,10 @@ def test_a_server_that_stands_still_is_told_of_once_and_nothing_is_lost(
         finally:
             server.resume()
         eventually(lambda: node.ask("GET", "/readyz").status == 200, what="ready again")
-        before = len(fires(node))
-        eventually(lambda: len(fires(node)) >= before + 2, what="further runs")
-        times = fires(node)
+        before = eventually(lambda: len(fires(node)), what="all runs", ignoring=NOT_YET)
+        times = eventually(
+            lambda: len(found := fires(node)) >= before + 2 and found, what="further runs", ignoring=NOT_YET
+        )
     assert times == [times[0] + number for number in range(len(times))]
     assert len(times) > PAUSED_SECONDS
     begun = [line.split("can't work: ")[1].split(";")[0] for line in node.log if "can't work: " in line]

@@ -65,7 +65,7 @@ async def opened(url: str, namespace: str = "nodes") -> AsyncIterator[RedisStore
 def one_of(*servers: Redis, **options: object) -> str:
     """The URL of several servers."""
     hosts = ",".join(f"127.0.0.1:{server.port}" for server in servers)
-    return f"redis://{hosts}/0?" + "&".join(f"{name}={value}" for name, value in {"timeout": 1, **options}.items())
+    return f"redis://{hosts}/0?" + "&".join(f"{name}={value}" for name, value in {"timeout": 5, **options}.items())
 
 
 # ---- a primary and its replica ----------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from horarium.ports import Claimed, RunFilter, Store
 from horarium.services.polling.claims import Claims
 from horarium.stores.wakeups import LocalSignal
 from horarium.wire.definitions import read_definition
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -105,7 +106,7 @@ async def test_a_run_whose_worker_left_while_the_target_changed_is_claimed_from_
     store.go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await leaving
-    assert [each.id for each in await other.claim("pull/new", within_seconds=2.0)] == [run.id]
+    assert [each.id for each in await other.claim("pull/new", within_seconds=PATIENCE)] == [run.id]
     assert await other.claim("pull/old") == []
 
 

@@ -36,6 +36,8 @@ RESULT = {
 PROGRESS = {"percent": 50, "note": "halfway"}
 RETRY_AFTER = 600
 STOPPING_SECONDS = 2.5
+SIGNALLED_SECONDS = 3.0
+"""So soon a worker on a busy machine has noticed that it is to end."""
 CLAIMS_MAX = 8
 """Claims while the server answers 503 or has nothing due, within some seconds: a worker that waits sends fewer."""
 AHEAD_SECONDS = 3600.0
@@ -231,12 +233,12 @@ async def clock(stage: Stage, worker: WorkerProcess) -> None:
 
 
 async def drain(stage: Stage, worker: WorkerProcess) -> None:
-    id = await stage.add(do="complete", seconds=2.0, result="done")
+    id = await stage.add(do="complete", seconds=2 * SIGNALLED_SECONDS, result="done")
     await stage.claimed(id)
     await asyncio.sleep(0.3)
     worker.terminate()
     signalled = stage.now()
-    await asyncio.sleep(0.7)
+    await asyncio.sleep(SIGNALLED_SECONDS)
     later = await stage.add(do="complete", seconds=NEVER_SECONDS)
     status = await worker.ended(ANSWER_SECONDS)
     if status is None:
@@ -245,7 +247,7 @@ async def drain(stage: Stage, worker: WorkerProcess) -> None:
         raise Wrong("the worker ended at SIGTERM without a report of the run that it held: finish it first")
     if (run := await stage.run(id)).state != State.COMPLETED:
         raise Wrong(f"SIGTERM came while the run was performed, and it is {run.state}: finish and report it")
-    if stage.claims(signalled + 0.6, stage.now()):
+    if stage.claims(signalled + SIGNALLED_SECONDS, stage.now()):
         raise Wrong("a claim came after SIGTERM: claim no more")
     if (await stage.run(later)).state != State.PENDING:
         raise Wrong("a run was claimed after SIGTERM, and was neither reported nor released")

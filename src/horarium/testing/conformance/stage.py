@@ -25,10 +25,11 @@ from horarium.node.runtime import Options, Runtime
 from horarium.policies import Timeouts
 from horarium.wire.one_offs import RunDefinition
 
-LEASE_SECONDS = 3.0
+LEASE_SECONDS = 9.0
+"""So long that a worker on a machine that stands still for seconds keeps to it."""
 START_SECONDS = 30.0
 """How long a worker may take until its first claim."""
-ANSWER_SECONDS = 10.0
+ANSWER_SECONDS = 20.0
 """How long it may take for anything after that."""
 PREFIX = "/api/v1"
 QUEUE = "conformance"

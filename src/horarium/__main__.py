@@ -6,7 +6,6 @@ import sys
 
 
 def main() -> None:
-    """The entry point."""
     try:
         from horarium.cli import main as command
     except ModuleNotFoundError as error:

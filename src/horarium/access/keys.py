@@ -122,7 +122,6 @@ class Keys:
         return Page(tuple(_decode(record.body) for record in page.items), next_after)
 
     async def name_of(self, digest: str) -> str | None:
-        """The name of the key with this digest."""
         known = await self._by_digest(digest)
         return None if known is None else known.key.name
 

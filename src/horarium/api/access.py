@@ -184,7 +184,6 @@ class AccessApi:
         return answer(AuditPage([_entry(line) for line in page.items], write_cursor("audit", page.next_after)))
 
     def endpoints(self) -> list[Endpoint]:
-        """The route table."""
         return [
             Endpoint(
                 method="GET", path="/me", name="getMe", tag="access", handle=self.me,
@@ -269,7 +268,6 @@ def _instant(at: datetime | UnsetType | None) -> Instant | None:
 
 
 def key_view(key: Key) -> KeyView:
-    """A key as it is shown."""
     return KeyView(
         name=key.name,
         roles=list(key.roles),

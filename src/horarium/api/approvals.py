@@ -56,7 +56,6 @@ class Approvals:
         return answer(run_view(await self._approving.decide(run_id(call.request), asked.decision, asked.reason)))
 
     def endpoints(self) -> list[Endpoint]:
-        """The route table."""
         return [
             Endpoint(
                 method="GET", path="/approvals", name="listApprovals", costly=True, tag="approvals", bound=True,

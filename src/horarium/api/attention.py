@@ -82,7 +82,6 @@ class AttentionApi:
         return no_content()
 
     def endpoints(self) -> list[Endpoint]:
-        """The route table."""
         return [
             Endpoint(
                 method="GET", path="/attention", name="listAttention", costly=True, bound=True, tag="attention",

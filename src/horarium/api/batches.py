@@ -105,7 +105,6 @@ class BatchesApi:
         return answer(batch_view(await self._batches.retry(_id(call))))
 
     def endpoints(self) -> list[Endpoint]:
-        """The route table."""
         return [*self._reading(), *self._writing()]
 
     def _reading(self) -> list[Endpoint]:

@@ -119,7 +119,6 @@ class BulkRuns:
         return _answer(await bulk.cancel(selection, states, place.after, asked.per_second, reason), "cancel")
 
     def endpoints(self) -> list[Endpoint]:
-        """The route table."""
         return [*self._adding(), *self._many()]
 
     def _adding(self) -> list[Endpoint]:

@@ -137,7 +137,6 @@ class CalendarsApi:
         return answer(DayPage(items))
 
     def endpoints(self) -> list[Endpoint]:
-        """The route table."""
         read, write = Scope.JOBS_READ, Scope.JOBS_WRITE
         return [
             Endpoint(

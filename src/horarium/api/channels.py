@@ -91,7 +91,6 @@ class ChannelsApi:
         return answer(run_view(await self._channels.test(job_name(call.request, "channel"))), 202)
 
     def endpoints(self) -> list[Endpoint]:
-        """The route table."""
         return [
             Endpoint(
                 method="GET", path="/channels", name="listChannels", costly=True, tag="channels", handle=self.list_all,

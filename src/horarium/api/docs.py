@@ -74,12 +74,10 @@ class Docs:
 
     @cached_property
     def document(self) -> dict[str, Any]:
-        """The OpenAPI document."""
         return self._build()
 
     @cached_property
     def as_json(self) -> bytes:
-        """The document as JSON."""
         return msgspec.json.format(msgspec.json.encode(self.document), indent=2)
 
     @cached_property

@@ -66,7 +66,6 @@ class Call(Struct):
 
     @property
     def principal(self) -> Principal:
-        """Who asks."""
         found: Principal = self.request.scope["user"]
         return found
 
@@ -118,17 +117,14 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
 
 def answer(value: Any, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Answer:
-    """A value as JSON."""
     return Ready(msgspec.json.encode(value), status=status, media_type=JSON, headers=headers)
 
 
 def answer_text(text: bytes, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Answer:
-    """A text that is JSON already."""
     return Ready(text, status=status, media_type=JSON, headers=headers)
 
 
 def no_content() -> Answer:
-    """204."""
     return Ready(status=NO_CONTENT)
 
 

@@ -42,7 +42,6 @@ class Explanations:
         )
 
     def endpoints(self) -> list[Endpoint]:
-        """The route table."""
         return [
             Endpoint(
                 method="GET", path="/jobs/{name}/explain", name="explainJob", tag="jobs", handle=self.explain,

@@ -95,7 +95,6 @@ class FeedsApi:
         return Ready(text, media_type=f"{CALENDAR_TYPE}; charset=utf-8", headers=headers)
 
     def endpoints(self) -> list[Endpoint]:
-        """The route table."""
         return [
             Endpoint(
                 method="POST", path="/feeds", name="createFeed", tag="feeds", handle=self.create,

@@ -86,7 +86,6 @@ class HoldsApi:
         return hold_view(hold, self._clock.now())
 
     def endpoints(self) -> list[Endpoint]:
-        """The route table."""
         read, write = Scope.RUNS_READ, Scope.RUNS_WRITE
         return [
             Endpoint(

@@ -203,7 +203,6 @@ class Jobs:
         return answer(Fires(fires, words, warnings=warnings_of(asked.trigger) or UNSET))
 
     def endpoints(self) -> list[Endpoint]:
-        """The route table."""
         return [*self._collection(), self._import(), *self._item(), *self._actions(), *self._looking_ahead()]
 
     def _collection(self) -> list[Endpoint]:

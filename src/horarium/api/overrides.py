@@ -76,7 +76,6 @@ class Overrides:
         )
 
     def endpoints(self) -> list[Endpoint]:
-        """The route table."""
         path, scope = "/jobs/{name}/fires/{instant}", Scope.RUNS_WRITE
         return [
             Endpoint(

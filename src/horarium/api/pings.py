@@ -45,7 +45,6 @@ class Shown:
         self._public_url = public_url
 
     async def each(self, call: Call, jobs: Sequence[Job]) -> list[JobView]:
-        """The views of several."""
         return [await self._view(call, job, each) for job, each in zip(jobs, await self._health(jobs), strict=True)]
 
     async def _view(self, call: Call, job: Job, health: Health) -> JobView:
@@ -75,7 +74,6 @@ class Pings:
         self._pings = operations.pings
 
     async def ping(self, call: Call) -> Answer:
-        """Any ping."""
         request: AnyRequest = call.request
         key = str(request.path_params["name"])
         sign, status = _said(str(request.path_params.get("id", "")))

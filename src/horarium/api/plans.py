@@ -204,7 +204,6 @@ class PlansApi:
         )
 
     def endpoints(self) -> list[Endpoint]:
-        """The route table."""
         return [
             Endpoint(
                 method="POST", path="/plans", name="makePlan", tag="plans", handle=self.make, scope=Scope.JOBS_READ,

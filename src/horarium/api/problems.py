@@ -230,7 +230,6 @@ class InvalidContent(InvalidRequest):
 
 
 def problem_of(error: HorariumError) -> Problem:
-    """The answer to one of our errors."""
     code = error.code
     if code not in PROBLEMS:
         return internal_problem()
@@ -250,18 +249,15 @@ def problem_of(error: HorariumError) -> Problem:
 
 
 def internal_problem() -> Problem:
-    """The answer to an unexpected error."""
     return make_problem("internal_error", INTERNAL_DETAIL)
 
 
 def make_problem(code: str, detail: str, **more: Any) -> Problem:
-    """The problem with this code."""
     status, title = PROBLEMS[code]
     return Problem(type=PROBLEM_TYPE + code, title=title, status=status, detail=detail, code=code, **more)
 
 
 def encode_problem(problem: Problem) -> bytes:
-    """A problem as it is sent."""
     return msgspec.json.encode(problem)
 
 

@@ -76,7 +76,6 @@ class QueuesApi:
         return answer(QueueSettingsView(queue, settings.fair_weights, bool(over)))
 
     def endpoints(self) -> list[Endpoint]:
-        """The route table."""
         return [
             Endpoint(
                 method="GET", path="/queues", name="listQueues", tag="queues", handle=self.list_all, query=PageQuery,

@@ -67,7 +67,6 @@ class RatesApi:
         return no_content()
 
     def endpoints(self) -> list[Endpoint]:
-        """The route table."""
         read, write = Scope.JOBS_READ, Scope.JOBS_WRITE
         return [
             Endpoint(

@@ -101,7 +101,6 @@ class Runs:
         return answer(run_view(run), 201, [("location", f"/api/v1/runs/{run.id}")])
 
     def endpoints(self) -> list[Endpoint]:
-        """The route table."""
         return [
             Endpoint(
                 method="GET", path="/runs", name="listRuns", costly=True, tag="runs", handle=self.list_runs,

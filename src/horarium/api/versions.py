@@ -70,7 +70,6 @@ class JobVersions:
         return answer(job_view(job, *await self._operations.health([job])))
 
     def endpoints(self) -> list[Endpoint]:
-        """The route table."""
         return [
             Endpoint(
                 method="GET", path="/jobs/{name}/versions", name="listJobVersions", costly=True, tag="jobs",

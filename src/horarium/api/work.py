@@ -212,7 +212,6 @@ class Work:
         return answer(settled)
 
     def endpoints(self) -> list[Endpoint]:
-        """The route table."""
         return [self._claiming(), *self._reporting(), self._settling()]
 
     def _claiming(self) -> Endpoint:

@@ -11,7 +11,6 @@ from horarium.cli.tree import COMMANDS, cli
 
 
 def main() -> None:
-    """The entry point."""
     cli()
 
 

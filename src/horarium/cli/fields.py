@@ -230,7 +230,6 @@ def _check_field_count(text: str) -> None:
 
 
 def trigger_json(text: str) -> dict[str, Any]:
-    """A trigger as JSON."""
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -345,7 +344,6 @@ POLICIES: dict[str, tuple[str, ...]] = {
 
 
 def policies_of(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The policies that the flags give."""
     fields: dict[str, Any] = {}
     flags = {**flags, "attempts": attempts_of(flags)}
     for flag, path in POLICIES.items():

@@ -42,12 +42,10 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text on one line."""
     return printable(" ".join(text.split()))
 
 
 def print_json(value: Any) -> None:
-    """One value as JSON, indented."""
     click.echo(_escaped(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
 
 
@@ -179,7 +177,6 @@ def print_fields(pairs: Iterable[tuple[str, Any]]) -> None:
 
 
 def cell(value: Any) -> str:
-    """A value as text without control characters."""
     if value is None:
         return ""
     if isinstance(value, datetime):

@@ -220,7 +220,6 @@ def server_options(command: Function) -> Function:
 
 
 def url_option(command: Function) -> Function:
-    """`--url`."""
     return click.option(
         "--url",
         envvar="HORARIUM_URL",

@@ -297,7 +297,6 @@ class Transport:
         return float(min(BACKOFF_SECONDS * 2 ** (attempt - 1), BACKOFF_SECONDS_MAX)) * (0.5 + chance / 2)
 
     def new_key(self) -> str:
-        """A key that no other request has."""
         return self._entropy(16).hex()
 
     def close(self) -> None:
@@ -425,7 +424,6 @@ def error_of(answer: ServerResponse, url: str) -> HorariumError:
 
 
 def error_from(problem: Problem, status: int) -> HorariumError:
-    """The error that a problem means."""
     message = problem.detail or problem.title
     kind = _BY_CODE.get(problem.code) or _by_status(status)
     if issubclass(kind, InvalidTrigger):

@@ -60,7 +60,6 @@ class Apprising:
         self._allow_private = allow_private
 
     async def send(self, url: str, letter: Letter, template: str | None = None) -> Outcome:
-        """Send one message to the service of this URL."""
         apprise = _library()
         if apprise is None:
             return Failed(_NEEDED)

@@ -228,7 +228,6 @@ def shown(job: Job) -> Schedule:
 
 
 def event_of(run: Run) -> Event:
-    """A run as an event."""
     queued = Step("Event pre-queued for ready queue", "ready_queue", go_time(run.created_at))
     steps = [queued]
     if shown_state(run) is not State.PENDING:

@@ -190,7 +190,6 @@ def shown(job: Job) -> JobShown:
 
 
 def run_shown(run: Run) -> RunShown:
-    """The run as clients read it."""
     return RunShown(
         id=short_id(run.id),
         job_name=text_of(run.job or ""),

@@ -100,7 +100,6 @@ class Door(Protocol):
 
 
 def value(content: Any, status: int = 200) -> DoorResponse:
-    """A value as JSON."""
     return DoorResponse(status, msgspec.json.encode(content))
 
 
@@ -116,7 +115,6 @@ class Routes:
         return not self._door.shares or self._find(method, path) is not None
 
     async def answer(self, asked: DoorRequest) -> DoorResponse:
-        """The answer to one request."""
         found = self._find(asked.method, asked.path)
         if found is None:
             shorter = asked.path.rstrip("/")

@@ -65,5 +65,4 @@ def instant_key(at: Instant, beside: str = "") -> str:
 
 
 def key_instant(key: str) -> Instant:
-    """The instant of a key."""
     return int(key.partition("-")[0], 16)

@@ -154,7 +154,6 @@ def one_off_run(
     unique_key: str | None = None,
     cause: Cause = Cause.ENQUEUED,
 ) -> Run:
-    """A pending run that belongs to no job."""
     timeouts = (policy or DEFAULT_RUN_POLICY).timeouts
     return Run(
         id=id,

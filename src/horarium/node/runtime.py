@@ -109,12 +109,10 @@ class Runtime:
 
     @property
     def operations(self) -> Operations:
-        """The operations of people and programs."""
         return self._shared.operations
 
     @property
     def entropy(self) -> Callable[[int], bytes]:
-        """The source of random bytes."""
         return self.operations.context.entropy
 
     @property

@@ -103,82 +103,66 @@ class Operations:
 
     @property
     def approving(self) -> Approving:
-        """Pending decisions."""
         return Approving(self.context, self.settling, self.versions, self.jobs.changes)
 
     @property
     def versions(self) -> Versions:
-        """Versions of jobs."""
         return self.jobs.versions
 
     @property
     def following(self) -> Following:
-        """The follow-ups of changes."""
         return self.reconciler.following
 
     @property
     def waiting(self) -> Waiting:
-        """Callers that wait for runs to be over."""
         return self.runs.waiting
 
     @property
     def queues(self) -> QueueOperations:
-        """What is set for queues."""
         return QueueOperations(self.context)
 
     @property
     def batches(self) -> Batches:
-        """Runs whose common end brings something about."""
         return Batches(self.context, self.runs, self.bulk)
 
     @property
     def rates(self) -> RateOperations:
-        """Rate limits by key."""
         return RateOperations(self.context)
 
     @property
     def claiming(self) -> Claiming:
-        """Claims, without runs that must not be handed out."""
         return Claiming(self.context, self.settling, self.reconciler.holding)
 
     @property
     def holds(self) -> HoldOperations:
-        """What may not begin."""
         return HoldOperations(self.context, self.reconciler.holding)
 
     @property
     def planned_changes(self) -> PlanMaking:
-        """What documents would change."""
         return PlanMaking(self.context, self.jobs, self.calendars, self.channels, self.reconciler.holding)
 
     @property
     def applying(self) -> PlanApplying:
-        """Plans, carried out."""
         return PlanApplying(self.context, self.jobs, self.importing, self.reconciler, self.calendars, self.channels)
 
     @property
     def feeds(self) -> Feeds:
-        """Addresses for calendar programs."""
         return Feeds(self.context)
 
     @cached_property
     def forecasting(self) -> Forecasting:
-        """How much will run, and when."""
         return Forecasting(self.context, self.reconciler.holding)
 
     @property
     def attending(self) -> Attending:
-        """Faults and their acknowledgements."""
         return Attending(self.context, self.channels.untold, self.stats, self.nodes, self.holds.seen_now)
 
     @property
     def explaining(self) -> Explaining:
-        """Why jobs ran, or did not."""
         return Explaining(self.context, self.jobs, self.versions, self.reconciler.holding)
 
     @property
     def history(self) -> History:
-        """The history of other systems."""
         return History(self.context, self.jobs)
 
     @cached_property

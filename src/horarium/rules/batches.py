@@ -89,7 +89,6 @@ def ids_of(record: Record) -> list[str]:
 
 
 def batch_record(batch: Batch, version: int) -> Record:
-    """The batch as it is stored."""
     return Record(
         name=BATCH + batch.id,
         body=msgspec.json.encode(batch),

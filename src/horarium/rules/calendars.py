@@ -218,5 +218,4 @@ def holiday_names(calendar: Calendar, since: int, until: int) -> dict[int, str]:
 
 
 def text_of_day(day: int) -> str:
-    """The date of a day as text."""
     return date_of(day).isoformat()

@@ -74,7 +74,6 @@ class CompiledTriggers:
         return self._found(spec, anchor, seed).trigger
 
     def words(self, spec: dict[str, Any], anchor: Instant, seed: str) -> str:
-        """The words of that trigger."""
         found = self._found(spec, anchor, seed)
         if not found.words:
             found.words = found.trigger.words()
@@ -149,7 +148,6 @@ def forget_trigger(job: Job) -> None:
 
 
 def words_of(job: Job) -> str:
-    """The words of the job's trigger."""
     return _triggers.words(job.trigger, job.anchor_at, job.name)
 
 

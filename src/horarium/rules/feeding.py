@@ -33,12 +33,10 @@ class Event(Struct, frozen=True):
 
 
 def event_ahead(job: Job, fire_at: Instant, words: str) -> Event:
-    """A fire time that lies ahead."""
     return Event(_uid(run_id(job.id, fire_at)), fire_at, job.title or job.name, words)
 
 
 def event_of(job: Job, run: Run) -> Event:
-    """A run, with its outcome."""
     outcome = _OUTCOMES.get(run.state, f" ({run.state})")
     said = [f"Run {run.id}: {run.state}"]
     if run.error:
@@ -55,7 +53,6 @@ def _uid(identity: str) -> str:
 
 
 def feed_text(name: str, events: Iterable[Event], now: Instant) -> bytes:
-    """The whole calendar."""
     lines = [
         "BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//Horarium//Horarium//EN", "CALSCALE:GREGORIAN", "METHOD:PUBLISH",
         f"NAME:{_text(name)}", f"X-WR-CALNAME:{_text(name)}", "REFRESH-INTERVAL;VALUE=DURATION:PT1H",

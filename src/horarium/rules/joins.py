@@ -90,7 +90,6 @@ def is_join(job: Job) -> bool:
 
 
 def join_of(job: Job) -> After:
-    """Its trigger."""
     trigger = trigger_of(job)
     assert isinstance(trigger, After), trigger
     return trigger
@@ -197,7 +196,6 @@ def window_name(job: Job, start: Instant) -> str:
 
 
 def window_record(name: str, window: Window, version: int) -> Record:
-    """A window as it is stored."""
     return Record(name=name, body=msgspec.json.encode(window), version=version)
 
 

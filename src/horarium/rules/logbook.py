@@ -99,7 +99,6 @@ def left_out_by(line: LogLine) -> int:
 
 
 def size_of(line: LogLine) -> int:
-    """Its size."""
     return len(line.text.encode()) + len(line.stream) + LINE_BYTES
 
 
@@ -126,5 +125,4 @@ def said_of_cut(count: int, next_line: LogLine) -> LogLine:
 
 
 def size_of_book(book: LogBook) -> int:
-    """All that is kept."""
     return book.size + sum(chunk.size for chunk in book.chunks)

@@ -314,7 +314,6 @@ class Setting(Struct, frozen=True):
 
     @property
     def file_flag(self) -> str:
-        """The flag for that file."""
         return self.flag + FILE_SUFFIX.replace("_", "-")
 
     @property

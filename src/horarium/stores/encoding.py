@@ -113,12 +113,10 @@ def encode_history(run: Run) -> bytes | None:
 
 
 def encode_text(text: str | None) -> bytes | None:
-    """Free text as bytes."""
     return None if text is None else text.encode("utf-8", "surrogatepass")
 
 
 def decode_text(blob: bytes | None) -> str | None:
-    """Free text from bytes."""
     return None if blob is None else blob.decode("utf-8", "surrogatepass")
 
 
@@ -141,7 +139,6 @@ def health_row(health: Health) -> tuple[Any, ...]:
 
 
 def decode_health(row: Sequence[Any]) -> Health:
-    """The health of a job from those columns."""
     run_id, state, finished_at, error, last_success_at, failures, failing_since = row
     last = LastRun(decode_id(run_id), STATES[state], finished_at, decode_text(error))
     return Health(last, last_success_at, failures, failing_since)
@@ -151,7 +148,6 @@ decode_labels = msgspec.json.Decoder(dict[str, str]).decode
 
 
 def decode_record(row: Sequence[Any]) -> Record:
-    """A record from its columns in SQL."""
     name, version, labels, body = row
     return Record(name=name.decode(), body=body, labels=decode_labels(labels), version=version)
 
@@ -246,7 +242,6 @@ _from_hex = bytes.fromhex
 
 
 def encode_id(text: str) -> bytes:
-    """The bytes of an id."""
     if len(text) == _UUID_CHARS and text[8] == text[13] == text[18] == text[23] == "-" and text == text.lower():
         try:
             blob = _from_hex(text.replace("-", ""))
@@ -258,7 +253,6 @@ def encode_id(text: str) -> bytes:
 
 
 def decode_id(blob: bytes) -> str:
-    """The id of these bytes."""
     if len(blob) == _UUID_BYTES:
         digits = blob.hex()
         return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

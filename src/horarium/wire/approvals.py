@@ -39,7 +39,6 @@ class ApprovalView(Struct, kw_only=True):
 
 
 def approval_view(waiting: Waiting) -> ApprovalView:
-    """One of them as it is shown."""
     run, job = waiting.run, waiting.job
     approval, asked, then = approval_of(job), last_word(run), job.catch_up.then
     wanted_at: Instant = run.created_at if asked is None else asked.at

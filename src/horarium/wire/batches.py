@@ -57,7 +57,6 @@ class BatchView(Struct, kw_only=True):
 
 
 def batch_view(batch: Batch) -> BatchView:
-    """The batch as it is shown."""
     told = told_of(batch)
     return BatchView(
         id=batch.id,

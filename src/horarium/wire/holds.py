@@ -60,7 +60,6 @@ class HoldView(Struct):
 
 
 def hold_from(definition: HoldDefinition, *, id: str, now: Instant, by: str | None) -> Hold:
-    """The hold. Raises InvalidRequest."""
     begins_at = now if definition.begins_at is None else _instant(definition.begins_at, "from")
     if definition.repeat is not None and not 0 < definition.repeat.seconds <= STRETCH_SECONDS_MAX:
         message = f"repeat.seconds: must be more than 0 and at most {STRETCH_SECONDS_MAX}"

@@ -25,7 +25,6 @@ class OverrideView(Struct):
 
 
 def override_view(override: Override) -> OverrideView:
-    """One override as it is shown."""
     return OverrideView(
         to_datetime(override.fire_at),
         "skip" if override.to is None else "move",
@@ -37,7 +36,6 @@ def override_view(override: Override) -> OverrideView:
 
 
 def override_views(overrides: Iterable[Override]) -> list[OverrideView]:
-    """Overrides as they are shown."""
     return [override_view(each) for each in overrides]
 
 
@@ -55,7 +53,6 @@ class MissedView(Struct):
 
 
 def missed_view(missed: Missed) -> MissedView:
-    """A question about missed fire times as it is shown with its job."""
     first, last = to_datetime(missed.stretches[0].first), to_datetime(missed.stretches[-1].last)
     told = (missed.decision, missed.by, missed.reason)
     return MissedView(missed.id, missed.fires, first, last, to_datetime(missed.expires_at), *told)

@@ -57,7 +57,6 @@ class RateView(Struct):
 
 
 def rate_view(key: str, bucket: Bucket, clock: Clock) -> RateView:
-    """A key as it is shown."""
     now, steady = clock.now(), clock.steady()
     limit, override = shown_limit(bucket, now), bucket.override
     overridden = override is not None and (override.until is None or override.until > now)

@@ -219,7 +219,6 @@ class HealthView(Struct):
 
 
 def health_view(health: Health) -> HealthView:
-    """The health of a job as it is shown with it."""
     last = health.last_run
     shown = None if last is None else LastRunView(last.id, last.state, to_datetime(last.finished_at), last.error)
     return HealthView(shown, moment(health.last_success_at), health.failures_in_a_row, moment(health.failing_since))
@@ -340,7 +339,6 @@ _DEFAULTS_IN_FULL = {id(each): _FULL[type(each)](*msgspec.structs.astuple(each))
 
 
 def run_view(run: Run) -> RunView:
-    """A run as it is shown."""
     pending = run.state is _PENDING
     waits = not pending and awaits_worker(run)
     started_at, payload = None if waits else run.started_at, run.payload
@@ -392,7 +390,6 @@ def _begun(run: Run, created_at: datetime, started_at: Instant | None) -> list[E
 
 
 def event_view(event: Event) -> EventView:
-    """A line of a run's history as it is shown."""
     return EventView(to_datetime(event.at), event.state, event.message, event.detail or UNSET)
 
 
@@ -411,7 +408,6 @@ def claimed_view(run: Run, job: Job | None) -> RunView:
 
 
 def payload_of(target: Target) -> Any:
-    """The payload that a target carries for the worker."""
     match target:
         case HandlerTarget(args=args):
             return args
@@ -424,7 +420,6 @@ def payload_of(target: Target) -> Any:
 
 
 def node_view(node: Node) -> NodeView:
-    """A node as it is shown."""
     return NodeView(
         name=node.name,
         roles=list(node.roles),

@@ -8,8 +8,6 @@ The same of a job that asks about missed fire times: they are planned as decided
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from horarium.access.acting import who_acts
 from horarium.access.roles import LOCAL, SCOPES, Principal, Role
 from horarium.clock import to_text
@@ -25,6 +23,7 @@ from horarium.operations.settling.settling import Settling
 from horarium.operations.writing.auditing import told
 from horarium.operations.writing.contention import RACES_MAX, contended
 from horarium.operations.writing.context import Context
+from horarium.operations.writing.named import jobs_by_id, jobs_of
 from horarium.policies import CatchUpPolicy
 from horarium.ports import PAGE_MAX, Page
 from horarium.rules.approving import approval_of, approved, is_waiting, last_word, rejected, said
@@ -59,7 +58,7 @@ class Approving:
         questions = [question_of(record) for record in page.items]
         runs = await self._store.get_runs([each.run_id for each in questions]) if questions else []
         asking = [each.job_id for each in questions if each.job_id]
-        jobs = await self._jobs([*(run.job_id for run in runs if run is not None and run.job_id is not None), *asking])
+        jobs = await jobs_by_id(self._store, [*(run.job_id for run in runs if run is not None), *asking])
         found: list[Waiting] = []
         for question, stored in zip(questions, runs, strict=True):
             job = jobs.get(question.job_id or (stored and stored.job_id) or "")
@@ -115,7 +114,7 @@ class Approving:
     async def _decide_missed(self, question: Question, policy: CatchUpPolicy, reason: str | None) -> Run:
         """The first of the rows that this makes, or what stands for them until they are made."""
         id = question.run_id
-        job = (await self._jobs([question.job_id])).get(question.job_id)
+        job = (await jobs_by_id(self._store, [question.job_id])).get(question.job_id)
         if job is None or not await within_reach(self._store, [as_run(job)] if job.missed is not None else []):
             raise NotFound(f"nothing {id!r} was asked about")
         origin = who_acts()
@@ -160,7 +159,7 @@ class Approving:
         if run is None or last_word(run) is None or not await within_reach(self._store, [run]):
             raise NotFound(f"no run {id!r} was asked about")
         last = last_word(run)
-        jobs = await self._jobs([run.job_id] if run.job_id is not None else [])
+        jobs = await jobs_of(self._store, [run])
         job = jobs.get(run.job_id or "")
         if not is_waiting(run) or run.state is not State.PENDING or job is None:
             told = "is over" if last is None or is_waiting(run) else f"{last.message}, at {to_text(last.at)}"
@@ -191,10 +190,6 @@ class Approving:
         if versions and versions[0].actor == caller.subject:
             return f"{caller.name} defined this job; another person must decide (four_eyes)"
         return None
-
-    async def _jobs(self, ids: Sequence[str]) -> dict[str, Job]:
-        found = await self._store.get_jobs_by_id(list(dict.fromkeys(ids))) if ids else []
-        return {job.id: job for job in found if job is not None}
 
 
 def _may_see(reader: Principal | None, run: Run, job: Job) -> bool:

@@ -17,7 +17,7 @@ from horarium.operations.settling.rating import Rating
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.gathering import Gathered
-from horarium.operations.writing.named import no_job
+from horarium.operations.writing.named import jobs_by_id, no_job
 from horarium.operations.writing.signalling import announce_runs
 from horarium.ports import BATCH_MAX
 from horarium.rules.reconciling import belongs
@@ -75,9 +75,8 @@ class Backfilling:
 
     async def _look_again(self, group: Sequence[Plan], added: Sequence[list[Run]]) -> list[Exception | None]:
         """In an outage that is looked at later: the runs are there."""
-        ids = list({planned.job.id for planned in group})
         try:
-            jobs = {job.id: job for job in await self._store.get_jobs_by_id(ids) if job is not None}
+            jobs = await jobs_by_id(self._store, (planned.job.id for planned in group))
         except StoreUnavailable:
             await self._reconciler.after_put_back([run for new in added for run in new])
             return [None] * len(group)

@@ -160,8 +160,6 @@ class JobOperations:
         return await self._bring_to(name, content, "job.revert")
 
     async def _bring_to(self, name: str, content: Callable[[Job], JobDefinition], action: str = "job.update") -> Job:
-        """Bring the job to this content."""
-
         async def decide(seen: Seen) -> Plan | None:
             wanted = await self.wanted(seen.job, content(seen.job), seen.now)
             require_reach(wanted)

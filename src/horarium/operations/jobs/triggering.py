@@ -28,7 +28,7 @@ from horarium.operations.writing.auditing import out_of_reach, told_asked
 from horarium.operations.writing.contention import RACES_MAX, contended
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.gathering import Gathered
-from horarium.operations.writing.named import no_job
+from horarium.operations.writing.named import jobs_of, no_job
 from horarium.operations.writing.signalling import announce_runs
 from horarium.operations.writing.tracing import Tracing, asked_trace
 from horarium.rules.editing import free_instant, put_off
@@ -153,9 +153,8 @@ class Triggering:
         """The answers for runs that were added, unless their job was deleted meanwhile. In an outage that is looked at
         later: the runs are there."""
         runs = list(added.values())
-        ids = list({run.job_id or "" for run in runs})
         try:
-            jobs = {job.id: job for job in (await self._store.get_jobs_by_id(ids) if ids else []) if job is not None}
+            jobs = await jobs_of(self._store, runs)
         except StoreUnavailable:
             await self._reconciler.after_put_back(runs)
             jobs = {}

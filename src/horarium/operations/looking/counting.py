@@ -62,7 +62,6 @@ class Counting:
         return await asyncio.shield(self._under_way())
 
     def _under_way(self) -> asyncio.Task[Stats]:
-        """The count that is under way, or a new one."""
         if self._task is None or self._task.done() or self._task.get_loop() is not asyncio.get_running_loop():
             self._task = asyncio.create_task(self._count(), name="horarium counts")
             self._task.add_done_callback(_look)

@@ -19,7 +19,6 @@ NO_FIRES = FireDifferences()
 
 
 def error_shown(error: HorariumError) -> dict[str, Any]:
-    """An error for programs."""
     shown = {"code": error.code, "detail": error.message}
     return shown if error.field is None else {**shown, "field": error.field}
 
@@ -47,7 +46,6 @@ def _change(change: Change, problem: Callable[[HorariumError], Any]) -> dict[str
 
 
 def listed_shown(plan: Listed) -> dict[str, Any]:
-    """A plan in a list."""
     return {**msgspec.to_builtins(plan), "expires_at": to_text(plan.expires_at)}
 
 
@@ -56,7 +54,6 @@ def _peak(peak: Peak | None) -> dict[str, Any] | None:
 
 
 def forecast_shown(forecast: Forecast) -> dict[str, Any]:
-    """A forecast."""
     named = {"buckets": forecast.buckets, "peaks": forecast.peaks, "quiet": forecast.quiet}
     shown: dict[str, Any] = {name: [_bucket(bucket) for bucket in some] for name, some in named.items()}
     return {**shown, "left_out": forecast.left_out}

@@ -34,6 +34,7 @@ from horarium.operations.settling.settling import Settling
 from horarium.operations.writing.auditing import told_asked, told_cancel, told_runs
 from horarium.operations.writing.contention import RACES_MAX, pause_after
 from horarium.operations.writing.context import Context
+from horarium.operations.writing.named import jobs_of
 from horarium.operations.writing.signalling import announce_runs
 from horarium.ports import BATCH_MAX, CANCEL, RunFilter
 from horarium.rules.batches import batch_of
@@ -148,7 +149,7 @@ class Bulk:
         found, following = await self._find(selection, states, after, BATCH_MAX)
         start, pace = max(due, self._clock.now()), 0 if per_second is None else round(SECOND / per_second)
         asked = {run.id: start + number * pace for number, run in enumerate(reversed(found))}
-        jobs = await self._jobs_of(found)
+        jobs = await jobs_of(self._store, found)
         left: Counter[str] = Counter()
         done = await self._retry_one_offs([run for run in found if run.job_id is None], asked, left)
         free: list[Run] = []
@@ -275,7 +276,7 @@ class Bulk:
 
     async def _cancel_once(self, runs: Sequence[Run], reason: str) -> list[Run]:
         """Cancel these in one write. Those that were claimed, put back or settled meanwhile."""
-        jobs = await self._jobs_of(runs)
+        jobs = await jobs_of(self._store, runs)
         now = self._clock.now()
         changes = [self._cancel_of(run, jobs.get(run.job_id or ""), now, reason) for run in runs]
         written = await self._settling.write(changes, jobs, now)
@@ -289,11 +290,6 @@ class Bulk:
     def _cancel_of(self, run: Run, job: Job | None, now: Instant, reason: str) -> RunChange:
         after = cancel(run, retention_of(run, job), now, reason)
         return RunChange(after, run.token, run.state, records=told_cancel(run, after, reason, now))
-
-    async def _jobs_of(self, runs: Sequence[Run]) -> dict[str, Job]:
-        ids = list({run.job_id for run in runs if run.job_id is not None})
-        found = await self._store.get_jobs_by_id(ids) if ids else []
-        return {job.id: job for job in found if job is not None}
 
 
 def _has_error(run: Run, selection: Selection) -> bool:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from horarium.clock import HOUR, Instant, to_micros
-from horarium.errors import NotFound, Outage
+from horarium.errors import Outage
 from horarium.model import Run
 from horarium.model.logs import Chunk, LogBook, LogLine
 from horarium.model.records import Record, RecordChange, RecordFilter, instant_key
@@ -23,6 +23,7 @@ from horarium.operations.bounds.listing import pages_of
 from horarium.operations.settling.settling import lease_lost
 from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
 from horarium.operations.writing.context import Context
+from horarium.operations.writing.named import run_of_id
 from horarium.ports import BATCH_MAX, PAGE_MAX
 from horarium.rules.logbook import first_after, said_of_cut, size_of_book, write
 
@@ -64,11 +65,9 @@ class Books:
         self._bytes = 0
 
     def get(self, run_id: str) -> Record | None:
-        """The book of this run, if it is remembered."""
         return self._records.get(run_id)
 
     def remember(self, run_id: str, record: Record) -> None:
-        """That of this run is like this now."""
         self.forget(run_id)
         self._records[run_id] = record
         self._bytes += len(record.body)
@@ -97,7 +96,7 @@ class Logs:
 
     async def report(self, run_id: str, token: int, lines: Sequence[LogLine]) -> None:
         """Lines from the worker that holds this token, or held it last. Raises NotFound, LeaseLost."""
-        run = await self._run(run_id)
+        run = await run_of_id(self._store, run_id)
         if run.token != token or token == 0:  # no claim has given that
             raise lease_lost(run, token)
         await self.append(run, lines)
@@ -171,12 +170,6 @@ class Logs:
             self._doubt(run_id, done._replace(grown=0))
             raise
 
-    async def _run(self, run_id: str) -> Run:
-        (run,) = await self._store.get_runs([run_id])
-        if run is None:
-            raise NotFound(f"there is no run {run_id!r}")
-        return run
-
     async def _drop(self, book: LogBook, chunks: Sequence[Chunk]) -> None:
         if chunks:
             gone = [RecordChange(_text(book, chunk, ()), 1, deleted=True) for chunk in chunks]
@@ -192,7 +185,7 @@ class Logs:
         elapsed = asyncio.get_running_loop().time
         deadline = elapsed() + min(wait_seconds, WAIT_SECONDS_MAX)
         while True:
-            run = await self._run(run_id)
+            run = await run_of_id(self._store, run_id)
             page = await self._page(run, after, limit)
             left = deadline - elapsed()
             if page.lines or page.next_line is None or left <= 0 or not self._may_wait():

@@ -43,6 +43,7 @@ from horarium.operations.writing.auditing import (
 )
 from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
 from horarium.operations.writing.context import Context
+from horarium.operations.writing.named import run_of_id
 from horarium.operations.writing.signalling import announce_runs
 from horarium.ports import BATCH_MAX, CANCEL, PAGE_MAX, Beat, Page, Pulse, RunFilter
 from horarium.rules.batches import batch_of, without_batch
@@ -107,10 +108,7 @@ class RunOperations:
 
     async def get_run(self, run_id: str) -> Run:
         """The run of that id. Raises NotFound."""
-        run = (await self._store.get_runs([run_id]))[0]
-        if run is None:
-            raise NotFound(f"there is no run {run_id!r}")
-        return run
+        return await run_of_id(self._store, run_id)
 
     async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
         """Runs, newest fire time first; at most 200 a page. States are meant as they are shown."""

@@ -11,9 +11,10 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
-from horarium.errors import NotFound, Outage
+from horarium.errors import Outage
 from horarium.model import Run
 from horarium.operations.writing.context import Context
+from horarium.operations.writing.named import run_of_id
 from horarium.ports import BATCH_MAX, REPEATED, Topic
 
 RUN_WAIT_SECONDS_MAX = 60.0
@@ -58,14 +59,14 @@ class Waiting:
         self._waiting += 1
         timer = None
         try:
-            run = await self._read(run_id)
+            run = await run_of_id(self._store, run_id)
             if run.finished or self.closed or self._waiting > RUN_WAITERS_MAX or seconds == 0:
                 return run
             if seconds is not None:
                 timer = asyncio.get_running_loop().call_later(seconds, _answer, waiter, None)
             if self._watching is None:
                 self._watching = asyncio.create_task(self._watch(), name="horarium-waiting")
-            return await waiter or await self._read(run_id)
+            return await waiter or await run_of_id(self._store, run_id)
         finally:
             self._waiting -= 1
             waiter.cancel()
@@ -95,12 +96,6 @@ class Waiting:
         self.closed = True
         for run_id in list(self._waiters):
             self._tell(run_id, None)
-
-    async def _read(self, run_id: str) -> Run:
-        (run,) = await self._store.get_runs([run_id])
-        if run is None:
-            raise NotFound(f"there is no run {run_id!r}")
-        return run
 
     def _tell(self, run_id: str, run: Run | None) -> None:
         for waiter in self._waiters.get(run_id, ()):

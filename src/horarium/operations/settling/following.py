@@ -15,6 +15,7 @@ from horarium.access.acting import who_acts
 from horarium.clock import Instant
 from horarium.model import Job, Occasion, Plan, Run, RunChange, State
 from horarium.operations.settling.members import Members
+from horarium.operations.writing.named import jobs_of
 from horarium.ports import PAGE_MAX, RunFilter, Store
 from horarium.rules.asking import with_questions
 from horarium.rules.following import follow, follow_plan, looks_back, says_something, telling_states
@@ -58,7 +59,6 @@ class Following:
         return done
 
     async def plans(self, plans: Sequence[Plan], now: Instant) -> list[Plan]:
-        """The plans, each with what follows from it."""
         return [await self.plan(planned, now) if _brings_along(planned, now) else planned for planned in plans]
 
     async def plan(self, planned: Plan, now: Instant) -> Plan:
@@ -126,11 +126,8 @@ class Following:
 
     async def with_missing(self, changes: Sequence[RunChange], jobs: Mapping[str, Job]) -> Mapping[str, Job]:
         """The jobs given, and those of the changes that are not among them, as they are stored."""
-        missing = {change.run.job_id for change in changes}.difference(jobs, (None,))
-        if not missing:
-            return jobs
-        read = await self._store.get_jobs_by_id(sorted(each for each in missing if each is not None))
-        return {**jobs, **{job.id: job for job in read if job is not None}}
+        read = await jobs_of(self._store, (change.run for change in changes if change.run.job_id not in jobs))
+        return {**jobs, **read} if read else jobs
 
 
 def _brings_along(planned: Plan, now: Instant) -> bool:

@@ -18,6 +18,7 @@ from horarium.operations.settling.following import Following
 from horarium.operations.settling.members import Members
 from horarium.operations.writing.contention import RACES_MAX, pause_after
 from horarium.operations.writing.context import Context
+from horarium.operations.writing.named import jobs_by_id
 from horarium.operations.writing.signalling import announce
 from horarium.ports import JOBS, PAGE_MAX
 from horarium.rules.joins import (
@@ -88,8 +89,7 @@ class Joining:
                 yield record
 
     async def _joins(self, records: Sequence[Record]) -> list[Job]:
-        ids = sorted({named_join(record)[0] for record in records})
-        jobs = {job.id: job for job in await self._store.get_jobs_by_id(ids) if job is not None} if ids else {}
+        jobs = await jobs_by_id(self._store, sorted(named_join(record)[0] for record in records))
         newest = {named_join(record)[0]: named_join(record)[1] for record in sorted(records, key=named_join)}
         old = [
             record

@@ -24,6 +24,7 @@ from horarium.operations.settling.rating import Rating
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.writing.contention import RACES_MAX, contended
 from horarium.operations.writing.context import Context
+from horarium.operations.writing.named import jobs_of
 from horarium.operations.writing.signalling import JOIN_ENDS, announce_runs
 from horarium.ports import BATCH_MAX, CANCEL, queue_topic
 from horarium.rules.batches import with_ends
@@ -166,7 +167,7 @@ class Settling:
         (run,) = await self._store.get_runs((settlement.run_id,))
         if run is None:
             return None
-        jobs = NO_JOBS if run.job_id is None else await self._jobs_of((run,))
+        jobs = NO_JOBS if run.job_id is None else await jobs_of(self._store, (run,))
         job, now = jobs.get(run.job_id or ""), self._clock.now()
         if (job is not None and job.on) or not holds(run, settlement.token):
             return None
@@ -177,7 +178,7 @@ class Settling:
         """Read the runs, decide, write. Changes that were written or refused leave `todo`; those that lost a race stay
         in it."""
         runs = await self._store.get_runs([settlement.run_id for settlement in todo.values()])
-        jobs = await self._jobs_of([run for run in runs if run is not None])
+        jobs = await jobs_of(self._store, (run for run in runs if run is not None))
         now = self._clock.now()
         changes: dict[int, RunChange] = {}
         for (index, settlement), run in zip(list(todo.items()), runs, strict=True):
@@ -193,12 +194,6 @@ class Settling:
             if done:
                 answers[index] = change.run
                 del todo[index]
-
-    async def _jobs_of(self, runs: Sequence[Run]) -> dict[str, Job]:
-        ids = list({run.job_id for run in runs if run.job_id is not None})
-        if not ids:
-            return {}
-        return {job.id: job for job in await self._store.get_jobs_by_id(ids) if job is not None}
 
 
 def answer_to(settlement: Settlement, run: Run | None) -> Run | HorariumError:

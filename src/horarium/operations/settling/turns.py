@@ -35,7 +35,6 @@ _decode_queue = msgspec.json.Decoder(QueueSettings).decode
 
 
 def settings_of(record: Record | None) -> QueueSettings:
-    """What a record says of a queue."""
     return QueueSettings() if record is None else _decode_queue(record.body)
 
 
@@ -45,7 +44,6 @@ def end_of(record: Record | None) -> int:
 
 
 def end_name(key: Key) -> str:
-    """The name of the record of a key's last turn."""
     queue, priority, fair = key
     return f"{ENDS}{priority}/{len(queue)}/{queue}/{fair}"
 

@@ -12,6 +12,7 @@ from horarium.clock import SECOND, Clock, Instant
 from horarium.model import RunChange, State
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.settling.settling import Settling
+from horarium.operations.writing.named import jobs_of
 from horarium.ports import PAGE_MAX, Store, Topic
 from horarium.rules.approving import expired, is_waiting
 from horarium.rules.asking import OPEN, question_of
@@ -47,8 +48,7 @@ class Unanswered(Service):
 
     async def _look(self, records: Sequence[Record], now: Instant) -> None:
         runs = await self._store.get_runs([question_of(record).run_id for record in records])
-        ids = sorted({run.job_id for run in runs if run is not None and run.job_id is not None})
-        jobs = {job.id: job for job in await self._store.get_jobs_by_id(ids) if job is not None} if ids else {}
+        jobs = await jobs_of(self._store, (run for run in runs if run is not None))
         changes: list[RunChange] = []
         useless: list[RecordChange] = []
         for record, run in zip(records, runs, strict=True):

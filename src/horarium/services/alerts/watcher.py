@@ -15,6 +15,7 @@ from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.bounds.listing import pages_of
 from horarium.operations.settling.following import Following
 from horarium.operations.settling.holding import Holding
+from horarium.operations.writing.named import jobs_by_id
 from horarium.operations.writing.signalling import announce_runs
 from horarium.ports import PAGE_MAX, Signal, Store, Topic
 from horarium.rules.following import follow_behind
@@ -71,8 +72,7 @@ class Watcher(Service):
         """Report late runs of the jobs of these records. The unique keys of all late runs, reported before or now."""
         if not records:
             return set()
-        ids = list(dict.fromkeys(job_and_version(record.name)[0] for record in records))
-        jobs = {job.id: job for job in await self._store.get_jobs_by_id(ids) if job is not None}
+        jobs = await jobs_by_id(self._store, (job_and_version(record.name)[0] for record in records))
         await self._remove(_useless(records, jobs))
         watched = [job for job in jobs.values() if is_watched(job)]
         unfinished = await self._store.unfinished_runs([job.id for job in watched]) if watched else {}

@@ -17,6 +17,7 @@ from contextlib import suppress
 from horarium.clock import DAY, INSTANT_MAX, SECOND, Clock, Instant, to_micros, to_wall
 from horarium.errors import Outage
 from horarium.model import EventKind, HttpTarget, Job, Node, Run, RunChange, State
+from horarium.operations.writing.named import jobs_of
 from horarium.ports import BATCH_MAX, CANCEL, Bus, Store, Topic
 from horarium.rules.settling import noted
 from horarium.services.loop.beat import BEAT_EVERY
@@ -176,7 +177,7 @@ class HttpCancels(Service):
         self._looked_at = now
         try:
             runs = await self._ours(await cancelling_runs(self._store, "http", self._clock), now)
-            jobs = await self._jobs_of(runs)
+            jobs = await jobs_of(self._store, runs)
         except Outage:
             self._asked, self._looked_at = True, None
             raise
@@ -198,10 +199,6 @@ class HttpCancels(Service):
         others = any(run.worker != self._node for run in runs)
         nodes = await self._store.list_nodes(now - SILENT_AFTER) if others else []
         return [run for run in runs if sends(run, self._node, nodes, now)]
-
-    async def _jobs_of(self, runs: Sequence[Run]) -> dict[str, Job]:
-        ids = sorted({run.job_id for run in runs if run.job_id is not None})
-        return {job.id: job for job in await self._store.get_jobs_by_id(ids) if job is not None} if ids else {}
 
     def _consider(self, run: Run, target: HttpTarget) -> None:
         """Send it now, unless its time has not come."""

@@ -12,6 +12,7 @@ from horarium.model import CLAIMED, Job, Run, RunChange, State
 from horarium.model.holds import Hold
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.settling.settling import Settling
+from horarium.operations.writing.named import jobs_of
 from horarium.ports import BATCH_MAX, Store, Topic
 from horarium.rules.fairness import awaits_turn
 from horarium.rules.holds import hold_on, kept_back
@@ -79,7 +80,7 @@ class Rescuer(Service):
         if not runs:
             return next_at
         runs = [run for run in runs if run.id not in left and not own.keeps(run)]
-        jobs = await self._jobs(runs)
+        jobs = await jobs_of(self._store, runs)
         if self._clock.now() < now:
             # The clock went back while we waited: those that were to start in time may still do so.
             return self._clock.now()
@@ -102,10 +103,6 @@ class Rescuer(Service):
                 run.error or run.history[-1].message,
             )
         return now if is_full and (rescued or waiting) else next_at
-
-    async def _jobs(self, runs: list[Run]) -> dict[str, Job]:
-        ids = list({run.job_id for run in runs if run.job_id is not None})
-        return {job.id: job for job in await self._store.get_jobs_by_id(ids) if job is not None} if ids else {}
 
 
 def _held(run: Run, jobs: dict[str, Job], now: Instant, holds: Sequence[Hold]) -> RunChange | None:

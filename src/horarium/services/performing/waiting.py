@@ -76,7 +76,6 @@ class Waiting:
         yield from self._held.values()
 
     def claims(self) -> Iterator[Claim]:
-        """All of them."""
         return (ready.claim for ready in self)
 
     @property

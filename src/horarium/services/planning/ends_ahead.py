@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from horarium.clock import SECOND, Clock, Instant
-from horarium.model import UNFINISHED, Job, Plan, Run, RunChange, State
+from horarium.model import UNFINISHED, Plan, Run, RunChange, State
+from horarium.operations.writing.named import jobs_of
 from horarium.ports import PAGE_MAX, RunFilter, Store
 from horarium.rules.settling import brought_back
 
@@ -53,7 +54,7 @@ class EndsAhead:
     async def _bring_back(self, runs: Sequence[Run]) -> None:
         if not runs:
             return
-        jobs = await self._jobs({run.job_id for run in runs if run.job_id is not None})
+        jobs = await jobs_of(self._store, runs)
         changes: dict[str, list[RunChange]] = defaultdict(list)
         stored = await self._store.get_runs([run.id for run in runs])
         now = self._clock.now()
@@ -67,9 +68,6 @@ class EndsAhead:
         self._again |= not all(written)
         done += sum(len(each.changes) for each, did in zip(plans, written, strict=True) if did)
         log.warning("%d runs ended by a clock that was ahead; they ended now", done)
-
-    async def _jobs(self, ids: set[str]) -> Mapping[str, Job]:
-        return {job.id: job for job in await self._store.get_jobs_by_id(sorted(ids)) if job is not None}
 
 
 def _still_ahead(stored: Sequence[Run | None], now: Instant) -> list[Run]:

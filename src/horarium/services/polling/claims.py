@@ -81,7 +81,6 @@ class Waiting(Struct):
 
     @property
     def queues(self) -> dict[str, int]:
-        """For each queue."""
         return self._by_queue(1)
 
     @property

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from horarium.clock import DAY, SECOND, Clock, Instant
 from horarium.errors import CallerError, Conflict
-from horarium.model import Job, Plan, Run, RunChange, State
+from horarium.model import Plan, RunChange, State
 from horarium.model.holds import HeldRunning, Hold
 from horarium.model.records import RecordChange
 from horarium.operations.bounds.listing import pages_of
@@ -24,6 +24,7 @@ from horarium.operations.settling.holding import PREFIX, READ_SECONDS, Holding, 
 from horarium.operations.settling.members import Members
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.settling.settling import Settling
+from horarium.operations.writing.named import jobs_of
 from horarium.operations.writing.signalling import JOINS
 from horarium.ports import HOLDS, JOBS, JobFilter, RunFilter, Signal, Store, Topic
 from horarium.rules.applying import owed_of
@@ -148,7 +149,7 @@ class HoldApplier(Applier):
         """Let runs that wait, and that nothing holds any more, be due as before."""
         where = RunFilter(job=hold.scope.job, states=frozenset({State.PENDING}))
         page = await self._store.list_runs(where, after, PAGE)
-        now, known, jobs = self._clock.now(), self._reconciler.holding.known, await self._jobs_of(page.items)
+        now, known, jobs = self._clock.now(), self._reconciler.holding.known, await jobs_of(self._store, page.items)
         changes = []
         for run in page.items:
             job = jobs.get(run.job_id or "")
@@ -158,10 +159,6 @@ class HoldApplier(Applier):
         if changes:
             await self._settling.write(changes, jobs, now)
         return page.next_after
-
-    async def _jobs_of(self, runs: Sequence[Run]) -> dict[str, Job]:
-        ids = sorted({run.job_id for run in runs if run.job_id is not None})
-        return {job.id: job for job in await self._store.get_jobs_by_id(ids) if job is not None} if ids else {}
 
     async def _commit(self, plans: Sequence[Plan]) -> None:
         """One that loses is looked at again by the next round, some seconds later."""
@@ -204,8 +201,7 @@ class HoldCancels(Service):
             return later
         where = RunFilter(job=hold.scope.job, states=frozenset({State.RUNNING}))
         async for page in pages_of(lambda after: self._store.list_runs(where, after, PAGE)):
-            ids = sorted({run.job_id for run in page if run.job_id is not None})
-            jobs = {job.id: job for job in await self._store.get_jobs_by_id(ids) if job is not None} if ids else {}
+            jobs = await jobs_of(self._store, page)
             for run in page:
                 if goes_on_in(hold.scope, run, jobs.get(run.job_id or "")):
                     with suppress(CallerError, Conflict):

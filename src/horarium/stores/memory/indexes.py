@@ -103,7 +103,6 @@ class Lanes:
             del self.by_queue[run.queue]
 
     def of(self, queue: str) -> list[Ordered[Timed]]:
-        """The lanes of one queue."""
         return list(self.by_queue.get(queue, {}).values())
 
     def lane_by_lane(self, queues: list[str]) -> Iterator[list[Ordered[Timed]]]:

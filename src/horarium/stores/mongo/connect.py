@@ -205,21 +205,18 @@ def update_one(where: Any, change: Any, *, upsert: bool = False) -> Any:
 
 
 def update_many(where: Any, change: Any) -> Any:
-    """One entry of a bulk write."""
     from pymongo import UpdateMany
 
     return UpdateMany(where, change)
 
 
 def replace_one(where: Any, document: Any, *, upsert: bool = False) -> Any:
-    """One entry of a bulk write."""
     from pymongo import ReplaceOne
 
     return ReplaceOne(where, document, upsert=upsert)
 
 
 def delete_many(where: Any) -> Any:
-    """One entry of a bulk write."""
     from pymongo import DeleteMany
 
     return DeleteMany(where)

@@ -46,12 +46,10 @@ def replacing(collection: str, document: Document, *, new: bool = False) -> Writ
 
 
 def updating(collection: str, keys: Sequence[str], change: list[Document]) -> Write:
-    """Change these documents by a pipeline that gives the same however often it is carried out."""
     return Write(collection, _these(keys), change)
 
 
 def deleting(collection: str, keys: Sequence[str]) -> Write:
-    """Delete these documents."""
     return Write(collection, _these(keys))
 
 
@@ -67,7 +65,6 @@ async def carry_out(database: Any, writes: Iterable[Write], how: Any = None, wit
 
 
 def packed(writes: Sequence[Write]) -> bytes:
-    """All of them as bytes."""
     return connect.encode({"writes": [[write.collection, write.where, write.change, write.new] for write in writes]})
 
 

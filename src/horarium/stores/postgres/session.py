@@ -51,7 +51,6 @@ class Session:
         self.memory = memory
 
     async def rows(self, name: str, *values: Any) -> list[Any]:
-        """All rows of a query."""
         found: list[Any] = await self.connection.fetch(self.queries[name], *values)
         return found
 

@@ -86,7 +86,6 @@ _decode_job = msgspec.json.Decoder(Job).decode
 
 
 def encode_job(job: Job, version: int) -> bytes:
-    """The row of a job under this version."""
     stored = job if job.version == version else replace(job, version=version)
     labels, definition = label_texts(job.labels), _encode_json(stored)
     return pack(JobRow(version, job.name, job.next_fire_at, job.deleted_at is not None, job.active, labels, definition))
@@ -100,7 +99,6 @@ def decode_job(row: bytes) -> Job:
 
 
 def encode_record(record: Record) -> bytes:
-    """The row of a record."""
     return pack(RecordRow(record.version, label_texts(record.labels), record.body))
 
 

@@ -74,7 +74,6 @@ class Session:
         return answer
 
     def rows(self, query: str, *values: Any) -> Sequence[Row]:
-        """All rows of a query."""
         return self.connection.execute(QUERIES[query], values).fetchall()
 
     def jobs(self, query: str, *values: Any) -> list[Job]:
@@ -142,7 +141,6 @@ class Session:
         return {name: number for name in wanted if (number := self._queues.recall(name)) is not None}
 
     def queue_names(self, numbers: Iterable[int]) -> dict[int, str]:
-        """The names of queues, by number."""
         if unknown := self._queue_names.unknown(numbers):
             self._queue_names.learn(dict(self.array("queue_names", carray(unknown))))
         return self._queue_names
@@ -159,7 +157,6 @@ class Session:
         return number
 
     def worker_names(self, numbers: Iterable[int | None]) -> dict[int, str]:
-        """The names of workers, by number."""
         if unknown := self._worker_names.unknown(numbers):
             self._worker_names.learn(dict(self.array("worker_names", carray(unknown))))
         return self._worker_names

@@ -8,10 +8,9 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from horarium.access.roles import Scope
-from horarium.api.endpoints import Answer, Call, Endpoint, Example, answer
+from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer
 from horarium.api.reading import BodyReader, read_cursor, run_id, write_cursor
 from horarium.api.schemas import PageQuery, Reason
-from horarium.operations.facade import Operations
 from horarium.rules.asking import OPEN
 from horarium.wire.approvals import ApprovalView, approval_view
 from horarium.wire.views import RunView, run_view
@@ -36,16 +35,13 @@ class ApprovalPage(Struct):
     next_cursor: str | None = None
 
 
-class Approvals:
-    """Handlers; what they do is in `Operations`."""
-
-    def __init__(self, operations: Operations) -> None:
-        self._approving = operations.approving
-
+class Approvals(Handlers):
     async def list_all(self, call: Call) -> Answer:
         query: PageQuery = call.query
         after = read_cursor("approvals", query.cursor, lambda text: _KEY.fullmatch(text) is not None)
-        page = await self._approving.page(call.principal, None if after is None else OPEN + after, query.limit)
+        page = await self._operations.approving.page(
+            call.principal, None if after is None else OPEN + after, query.limit
+        )
         items = [approval_view(each) for each in page.items]
         more = None if page.next_after is None else page.next_after.removeprefix(OPEN)
         hidden = more is not None and call.principal.bound
@@ -53,7 +49,9 @@ class Approvals:
 
     async def decide(self, call: Call) -> Answer:
         asked: DecisionRequest = call.body
-        return answer(run_view(await self._approving.decide(run_id(call.request), asked.decision, asked.reason)))
+        return answer(
+            run_view(await self._operations.approving.decide(run_id(call.request), asked.decision, asked.reason))
+        )
 
     def endpoints(self) -> list[Endpoint]:
         return [

@@ -8,11 +8,10 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from horarium.access.roles import Scope
-from horarium.api.endpoints import Answer, Call, Endpoint, Example, answer, no_content
+from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer, no_content
 from horarium.api.reading import BodyReader
 from horarium.clock import to_instant, to_text
 from horarium.operations.deciding.acknowledging import REASON_CHARS_MAX
-from horarium.operations.facade import Operations
 from horarium.operations.looking.attending import Fault
 
 CauseKey = Annotated[str, Meta(min_length=1, max_length=500)]
@@ -62,23 +61,18 @@ EXAMPLES = (Example("a known failure", {"cause": "failing/nightly", "reason": "t
 OPEN_AGAIN = (Example("open again", {"cause": "failing/nightly"}),)
 
 
-class AttentionApi:
-    """Handlers; what they do is in `Operations`."""
-
-    def __init__(self, operations: Operations) -> None:
-        self._attending = operations.attending
-
+class AttentionApi(Handlers):
     async def list_all(self, call: Call) -> Answer:
-        faults, truncated = await self._attending.list_all()
+        faults, truncated = await self._operations.attending.list_all()
         return answer(AttentionView([_view(fault) for fault in faults], truncated))
 
     async def acknowledge(self, call: Call) -> Answer:
         body: AcknowledgeBody = call.body
         until = None if body.until is None else to_instant(body.until)
-        return answer(_view(await self._attending.acknowledge(body.cause, body.reason, until)))
+        return answer(_view(await self._operations.attending.acknowledge(body.cause, body.reason, until)))
 
     async def reopen(self, call: Call) -> Answer:
-        await self._attending.reopen(call.body.cause)
+        await self._operations.attending.reopen(call.body.cause)
         return no_content()
 
     def endpoints(self) -> list[Endpoint]:

@@ -8,14 +8,13 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from horarium.access.roles import Scope
 from horarium.api import examples
-from horarium.api.endpoints import Answer, Call, Endpoint, Example, answer
+from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer
 from horarium.api.looking_schemas import WaitQuery
 from horarium.api.reading import BodyReader, idempotency_key, read_cursor, write_cursor
 from horarium.api.schemas import AddedRun, CancelRequest, PageQuery, RunPage
 from horarium.model import Run
 from horarium.model.batches import Batch, BatchState
 from horarium.model.identity import is_run_id
-from horarium.operations.facade import Operations
 from horarium.wire.batches import BatchDefinition, BatchRuns, BatchView, batch_view, read_runs
 from horarium.wire.views import run_view
 
@@ -52,17 +51,12 @@ MORE = (Example("rows", {"runs": [ROW, {**ROW, "payload": {"row": 2}}]}),)
 _PATH = "/batches/{id}"
 
 
-class BatchesApi:
-    """Handlers; what they do is in `Operations`."""
-
-    def __init__(self, operations: Operations) -> None:
-        self._batches, self._one_offs = operations.batches, operations.one_offs
-
+class BatchesApi(Handlers):
     async def create(self, call: Call) -> Answer:
         asked: BatchDefinition = call.body
         runs = await self._runs(call, asked.runs)
         opened = not runs if asked.open is None else asked.open
-        batch, added = await self._batches.create(
+        batch, added = await self._operations.batches.create(
             asked.name, asked.on, runs, open=opened, key=idempotency_key(call.request)
         )
         return answer(_filled(batch, runs, added), 201, [("location", f"/api/v1/batches/{batch.id}")])
@@ -70,39 +64,41 @@ class BatchesApi:
     async def add(self, call: Call) -> Answer:
         asked: BatchRuns = call.body
         runs = await self._runs(call, asked.runs)
-        batch, added = await self._batches.add(_id(call), runs)
+        batch, added = await self._operations.batches.add(_id(call), runs)
         return answer(_filled(batch, runs, added))
 
     async def _runs(self, call: Call, given: list[dict[str, object]]) -> list[Run]:
         key, definitions = idempotency_key(call.request), read_runs(given)
-        return await self._one_offs.prepared(
+        return await self._operations.one_offs.prepared(
             definitions, [key and f"{key}/{index}" for index in range(len(definitions))]
         )
 
     async def get(self, call: Call) -> Answer:
-        return answer(batch_view(await self._batches.get(_id(call), call.query.wait_seconds)))
+        return answer(batch_view(await self._operations.batches.get(_id(call), call.query.wait_seconds)))
 
     async def list_all(self, call: Call) -> Answer:
         query: BatchesQuery = call.query
         state = None if query.state is UNSET else query.state
         after = read_cursor("batches", query.cursor, is_run_id)
-        page = await self._batches.page(state, after, query.limit)
+        page = await self._operations.batches.page(state, after, query.limit)
         return answer(BatchPage([batch_view(each) for each in page.items], write_cursor("batches", page.next_after)))
 
     async def runs(self, call: Call) -> Answer:
         query: PageQuery = call.query
         after = read_cursor("batch", query.cursor, lambda text: text.isdecimal() and len(text) <= DIGITS_MAX)
-        page = await self._batches.runs(_id(call), after, query.limit)
+        page = await self._operations.batches.runs(_id(call), after, query.limit)
         return answer(RunPage([run_view(run) for run in page.items], write_cursor("batch", page.next_after)))
 
     async def close(self, call: Call) -> Answer:
-        return answer(batch_view(await self._batches.close(_id(call))))
+        return answer(batch_view(await self._operations.batches.close(_id(call))))
 
     async def cancel(self, call: Call) -> Answer:
-        return answer(batch_view(await self._batches.cancel(_id(call), call.body.reason if call.body else None)))
+        return answer(
+            batch_view(await self._operations.batches.cancel(_id(call), call.body.reason if call.body else None))
+        )
 
     async def retry(self, call: Call) -> Answer:
-        return answer(batch_view(await self._batches.retry(_id(call))))
+        return answer(batch_view(await self._operations.batches.retry(_id(call))))
 
     def endpoints(self) -> list[Endpoint]:
         return [*self._reading(), *self._writing()]

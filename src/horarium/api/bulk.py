@@ -9,7 +9,7 @@ from msgspec import UNSET, structs
 
 from horarium.access.roles import Scope
 from horarium.api import examples
-from horarium.api.endpoints import Answer, Call, Endpoint, answer
+from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer
 from horarium.api.problems import Fault, InvalidContent, problem_of
 from horarium.api.reading import BodyReader, idempotency_key, job_name, read_cursor, write_cursor
 from horarium.api.runs import CANCEL_REASON, bounded_instant, shown_queue
@@ -22,11 +22,10 @@ from horarium.api.schemas import (
     HistoryRequest,
     RunsRequest,
 )
-from horarium.clock import INSTANT_MAX, SECOND, Clock, Instant
+from horarium.clock import INSTANT_MAX, SECOND, Instant
 from horarium.errors import CallerError, Forbidden, HorariumError
 from horarium.model import State
 from horarium.model.identity import is_run_id
-from horarium.operations.facade import Operations
 from horarium.operations.runs.bulk import CANCELLED, FORBIDDEN, Batch, Selection
 from horarium.operations.runs.one_offs import Added
 from horarium.operations.runs.runs import RETRIED
@@ -48,13 +47,7 @@ class Place(NamedTuple):
     at: Instant
 
 
-class BulkRuns:
-    """Handlers; what they do is in `Operations`."""
-
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
-        self._clock: Clock = operations.clock
-
+class BulkRuns(Handlers):
     # ---- one-off runs
 
     async def add(self, call: Call) -> Answer:

@@ -7,13 +7,12 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from horarium.access.roles import Scope
-from horarium.api.endpoints import Answer, Call, Endpoint, Example, answer, no_content
+from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer, no_content
 from horarium.api.reading import BodyReader, is_name, job_name, new_name, read_cursor, write_cursor
 from horarium.api.schemas import PageQuery
 from horarium.clock import DAY
 from horarium.errors import InvalidRequest
 from horarium.model.calendars import Calendar, DateText
-from horarium.operations.facade import Operations
 from horarium.rules.calendars import FireChange, content_of, holiday_names, text_of_day
 from horarium.triggers.business_days import LAST_DAY, day_of, days_of
 from horarium.wire.calendars import shown_calendar
@@ -92,39 +91,34 @@ EXAMPLES = (
 )
 
 
-class CalendarsApi:
-    """Handlers; what they do is in `Operations`."""
-
-    def __init__(self, operations: Operations) -> None:
-        self._calendars, self._clock = operations.calendars, operations.clock
-
+class CalendarsApi(Handlers):
     async def put(self, call: Call) -> Answer:
         name = new_name(call.request)
         asked: Calendar = call.body
         query: PutQuery = call.query
         if query.dry_run:
-            changes, truncated = await self._calendars.compare(name, asked)
+            changes, truncated = await self._operations.calendars.compare(name, asked)
             return answer(CalendarChanges(changes, truncated))
-        calendar, created = await self._calendars.put(name, asked)
+        calendar, created = await self._operations.calendars.put(name, asked)
         location = [("location", f"/api/v1/calendars/{name}")] if created else []
         return answer(_view(name, calendar), 201 if created else 200, location)
 
     async def get(self, call: Call) -> Answer:
         name = job_name(call.request, "calendar")
-        return answer(_view(name, await self._calendars.get(name)))
+        return answer(_view(name, await self._operations.calendars.get(name)))
 
     async def list_all(self, call: Call) -> Answer:
         query: PageQuery = call.query
-        page = await self._calendars.page(read_cursor("calendars", query.cursor, is_name), query.limit)
+        page = await self._operations.calendars.page(read_cursor("calendars", query.cursor, is_name), query.limit)
         items = [_view(name, calendar) for name, calendar in page.items]
         return answer(CalendarPage(items, write_cursor("calendars", page.next_after)))
 
     async def delete(self, call: Call) -> Answer:
-        await self._calendars.delete(job_name(call.request, "calendar"))
+        await self._operations.calendars.delete(job_name(call.request, "calendar"))
         return no_content()
 
     async def days(self, call: Call) -> Answer:
-        calendar = await self._calendars.get(job_name(call.request, "calendar"))
+        calendar = await self._operations.calendars.get(job_name(call.request, "calendar"))
         query: DaysQuery = call.query
         since = self._clock.now() // DAY if query.since is UNSET else _day(query.since, "since")
         until = min(since + A_YEAR - 1, LAST_DAY) if query.until is UNSET else _day(query.until, "until")

@@ -9,13 +9,12 @@ from typing import Any
 from msgspec import Struct
 
 from horarium.access.roles import Scope
-from horarium.api.endpoints import Answer, Call, Endpoint, Example, answer, no_content
+from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer, no_content
 from horarium.api.reading import BodyReader, is_name, job_name, new_name, read_cursor, write_cursor
 from horarium.api.schemas import PageQuery
 from horarium.clock import to_text
 from horarium.model.channels import AnyChannel, Untold
 from horarium.model.secrets import MaybeSecret
-from horarium.operations.facade import Operations
 from horarium.wire.channels import shown_channel
 from horarium.wire.views import RunView, run_view
 
@@ -59,36 +58,31 @@ EXAMPLES = (
 )
 
 
-class ChannelsApi:
-    """Handlers; what they do is in `Operations`."""
-
-    def __init__(self, operations: Operations) -> None:
-        self._channels = operations.channels
-
+class ChannelsApi(Handlers):
     async def put(self, call: Call) -> Answer:
         name = new_name(call.request)
         asked: AnyChannel = call.body
-        channel, created = await self._channels.put(name, asked)
+        channel, created = await self._operations.channels.put(name, asked)
         location = [("location", f"/api/v1/channels/{name}")] if created else []
         return answer(_view(name, channel), 201 if created else 200, location)
 
     async def get(self, call: Call) -> Answer:
         name = job_name(call.request, "channel")
-        return answer(_view(name, await self._channels.get(name), await self._channels.untold(0)))
+        return answer(_view(name, await self._operations.channels.get(name), await self._operations.channels.untold(0)))
 
     async def list_all(self, call: Call) -> Answer:
         query: PageQuery = call.query
-        page = await self._channels.page(read_cursor("channels", query.cursor, is_name), query.limit)
-        untold = await self._channels.untold(0)
+        page = await self._operations.channels.page(read_cursor("channels", query.cursor, is_name), query.limit)
+        untold = await self._operations.channels.untold(0)
         items = [_view(name, channel, untold) for name, channel in page.items]
         return answer(ChannelPage(items, write_cursor("channels", page.next_after)))
 
     async def delete(self, call: Call) -> Answer:
-        await self._channels.delete(job_name(call.request, "channel"))
+        await self._operations.channels.delete(job_name(call.request, "channel"))
         return no_content()
 
     async def test(self, call: Call) -> Answer:
-        return answer(run_view(await self._channels.test(job_name(call.request, "channel"))), 202)
+        return answer(run_view(await self._operations.channels.test(job_name(call.request, "channel"))), 202)
 
     def endpoints(self) -> list[Endpoint]:
         return [

@@ -24,6 +24,7 @@ from horarium.api.reading import JSON_TYPES, header, peer_of, read_body, read_qu
 from horarium.api.refused import Part
 from horarium.api.routing import AnyRequest, Route, ScopeGuard
 from horarium.errors import Forbidden
+from horarium.operations.facade import Operations
 from horarium.operations.writing.tracing import asked_under
 
 Answer = Response
@@ -126,6 +127,13 @@ def answer_text(text: bytes, status: int = 200, headers: Sequence[tuple[str, str
 
 def no_content() -> Answer:
     return Ready(status=NO_CONTENT)
+
+
+class Handlers:
+    """Those of one part of the API; what they do is in `Operations`."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations, self._clock = operations, operations.clock
 
 
 Check = Callable[[Endpoint, AnyRequest], Awaitable[None]]

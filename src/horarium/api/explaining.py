@@ -5,35 +5,33 @@ from __future__ import annotations
 from msgspec import UNSET
 
 from horarium.access.roles import Principal, Scope
-from horarium.api.endpoints import Answer, Call, Endpoint, answer
+from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer
 from horarium.api.looking_schemas import ExplainQuery, ExplanationAnswer, ExplanationView
 from horarium.api.problems import Fault, InvalidContent
 from horarium.api.reading import job_name, read_cursor, write_cursor
 from horarium.api.runs import bounded_instant
 from horarium.clock import to_datetime
-from horarium.operations.facade import Operations
 from horarium.rules.explaining import Explanation
 from horarium.wire.views import moment, run_view
 
 CURSOR_DIGITS_MAX = 18
 
 
-class Explanations:
-    """Handlers; what they do is in `Operations`."""
-
-    def __init__(self, operations: Operations) -> None:
-        self._explaining = operations.explaining
-
+class Explanations(Handlers):
     async def explain(self, call: Call) -> Answer:
         query: ExplainQuery = call.query
         name = job_name(call.request)
         since, until = bounded_instant(query.since, "since"), bounded_instant(query.until, "until")
         after = read_cursor("explain", query.cursor, _is_instant)
         if since is None and until is None:
-            return answer(_view(await self._explaining.at(name, bounded_instant(query.at, "at")), call.principal))
+            return answer(
+                _view(await self._operations.explaining.at(name, bounded_instant(query.at, "at")), call.principal)
+            )
         if since is None or until is None or query.at is not UNSET:
             raise InvalidContent([Fault("since", "give `at` alone, or `since` and `until` together")])
-        page = await self._explaining.between(name, since, until, query.limit, None if after is None else int(after))
+        page = await self._operations.explaining.between(
+            name, since, until, query.limit, None if after is None else int(after)
+        )
         more = None if page.next_after is None else str(page.next_after)
         return answer(
             ExplanationAnswer(

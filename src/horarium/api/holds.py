@@ -7,11 +7,10 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from horarium.access.roles import Scope
-from horarium.api.endpoints import Answer, Call, Endpoint, Example, answer, no_content
+from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer, no_content
 from horarium.api.reading import BodyReader, is_name, read_cursor, write_cursor
 from horarium.api.schemas import PageQuery
 from horarium.model.holds import Hold
-from horarium.operations.facade import Operations
 from horarium.wire.holds import HoldDefinition, HoldPatch, HoldView, hold_view
 
 
@@ -56,30 +55,25 @@ EXAMPLES = (
 )
 
 
-class HoldsApi:
-    """Handlers; what they do is in `Operations`."""
-
-    def __init__(self, operations: Operations) -> None:
-        self._holds, self._clock = operations.holds, operations.clock
-
+class HoldsApi(Handlers):
     async def add(self, call: Call) -> Answer:
-        hold = await self._holds.add(call.body)
+        hold = await self._operations.holds.add(call.body)
         return answer(self._view(hold), 201, [("location", f"/api/v1/holds/{hold.id}")])
 
     async def get(self, call: Call) -> Answer:
-        return answer(self._view(await self._holds.get(_id(call))))
+        return answer(self._view(await self._operations.holds.get(_id(call))))
 
     async def list_all(self, call: Call) -> Answer:
         query: HoldsQuery = call.query
         active = None if isinstance(query.active, UnsetType) else query.active
-        page = await self._holds.page(active, read_cursor("holds", query.cursor, is_name), query.limit)
+        page = await self._operations.holds.page(active, read_cursor("holds", query.cursor, is_name), query.limit)
         return answer(HoldPage([self._view(hold) for hold in page.items], write_cursor("holds", page.next_after)))
 
     async def patch(self, call: Call) -> Answer:
-        return answer(self._view(await self._holds.update(_id(call), call.body)))
+        return answer(self._view(await self._operations.holds.update(_id(call), call.body)))
 
     async def lift(self, call: Call) -> Answer:
-        await self._holds.lift(_id(call))
+        await self._operations.holds.lift(_id(call))
         return no_content()
 
     def _view(self, hold: Hold) -> HoldView:

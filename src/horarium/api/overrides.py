@@ -10,13 +10,12 @@ import msgspec
 from msgspec import Meta, Struct
 
 from horarium.access.roles import Scope
-from horarium.api.endpoints import Answer, Call, Endpoint, Example, answer, no_content
+from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer, no_content
 from horarium.api.problems import Fault, InvalidContent
 from horarium.api.reading import BodyReader, job_name, read_cursor, write_cursor
 from horarium.api.schemas import PageQuery, Reason
 from horarium.clock import to_instant
 from horarium.errors import CallerError
-from horarium.operations.facade import Operations
 from horarium.wire.definitions import Moment
 from horarium.wire.overrides import OverrideView, override_view, override_views
 
@@ -45,32 +44,29 @@ class OverridePage(Struct):
     next_cursor: str | None = None
 
 
-class Overrides:
-    """Handlers; what they do is in `Operations`."""
-
-    def __init__(self, operations: Operations) -> None:
-        self._overriding = operations.overriding
-
+class Overrides(Handlers):
     async def skip(self, call: Call) -> Answer:
         asked: SkipRequest = call.body or SkipRequest()
         fire_at = fire_time(call)
-        return answer(override_view(await self._overriding.skip(job_name(call.request), fire_at, asked.reason)))
+        return answer(
+            override_view(await self._operations.overriding.skip(job_name(call.request), fire_at, asked.reason))
+        )
 
     async def move(self, call: Call) -> Answer:
         asked: MoveRequest = call.body
         fire_at = fire_time(call)
         name = job_name(call.request)
-        return answer(override_view(await self._overriding.move(name, fire_at, asked.to, asked.reason)))
+        return answer(override_view(await self._operations.overriding.move(name, fire_at, asked.to, asked.reason)))
 
     async def lift(self, call: Call) -> Answer:
-        await self._overriding.lift(job_name(call.request), fire_time(call))
+        await self._operations.overriding.lift(job_name(call.request), fire_time(call))
         return no_content()
 
     async def list_all(self, call: Call) -> Answer:
         query: PageQuery = call.query
         after = read_cursor("overrides", query.cursor, lambda text: _NUMBER.fullmatch(text) is not None)
         start = None if after is None else int(after)
-        found, more = await self._overriding.page(job_name(call.request), start, query.limit)
+        found, more = await self._operations.overriding.page(job_name(call.request), start, query.limit)
         return answer(
             OverridePage(override_views(found), write_cursor("overrides", None if more is None else str(more)))
         )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from horarium.access.roles import Scope
 from horarium.api.answers import Ready
-from horarium.api.endpoints import Answer, Call, Endpoint, answer, answer_text
+from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer, answer_text
 from horarium.api.looking_schemas import PingQuery
 from horarium.api.reading import body_parts, own_url, peer_of
 from horarium.api.routing import AnyRequest
@@ -67,12 +67,7 @@ class Shown:
         return answer_text(healthy_text(job, health), status, headers)
 
 
-class Pings:
-    """Handlers; what they do is in `Operations`."""
-
-    def __init__(self, operations: Operations) -> None:
-        self._pings = operations.pings
-
+class Pings(Handlers):
     async def ping(self, call: Call) -> Answer:
         request: AnyRequest = call.request
         key = str(request.path_params["name"])
@@ -80,14 +75,14 @@ class Pings:
         job = await self._found(key)
         query: PingQuery = call.query
         body = await _body(request) if request.method == "POST" else ""
-        await self._pings.heard(job, Ping(sign, query.rid or None, status, body, peer_of(request.scope)))
+        await self._operations.pings.heard(job, Ping(sign, query.rid or None, status, body, peer_of(request.scope)))
         headers = [("ping-body-limit", str(PING_BODY_BYTES_MAX)), ("access-control-allow-origin", "*")]
         return Ready(b"OK", media_type="text/plain", headers=headers)
 
     async def _found(self, key: str) -> Job:
         if len(key) > KEY_CHARS_MAX:
             raise NotFound("there is no job with this ping key")
-        job = await self._pings.job_of(key)
+        job = await self._operations.pings.job_of(key)
         assert isinstance(job.target, ExternalTarget)
         return job
 

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from horarium.access.roles import Principal, Scope
 from horarium.api import examples
-from horarium.api.endpoints import Answer, Call, Endpoint, answer
+from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer
 from horarium.api.problems import Problem, problem_of
 from horarium.api.reading import (
     BodyReader,
@@ -25,7 +25,6 @@ from horarium.api.runs import bounded_instant
 from horarium.api.schemas import PageQuery, Since, Until
 from horarium.errors import NotFound
 from horarium.model.plans import PLAN_ID, PlanKind
-from horarium.operations.facade import Operations
 from horarium.operations.plans.applying import Applied
 from horarium.operations.plans.documents import read_documents
 from horarium.operations.plans.fires import FireDifferences
@@ -160,12 +159,7 @@ class ForecastView(Struct):
     left_out: list[str]
 
 
-class PlansApi:
-    """Handlers; what they do is in `Operations`."""
-
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
-
+class PlansApi(Handlers):
     async def make(self, call: Call) -> Answer:
         asked: PlanRequest = call.body
         given = asked.documents

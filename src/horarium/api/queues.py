@@ -5,11 +5,10 @@ from __future__ import annotations
 from msgspec import Struct
 
 from horarium.access.roles import NO_LABELS, Scope
-from horarium.api.endpoints import Answer, Call, Endpoint, Example, answer
+from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer
 from horarium.api.reading import BodyReader, read_cursor, write_cursor
 from horarium.api.schemas import PageQuery
 from horarium.errors import InvalidRequest
-from horarium.operations.facade import Operations
 from horarium.operations.settling.turns import QueueSettings
 from horarium.policies import FairWeights
 from horarium.wire.queues import QUEUE_CHARS_MAX, named_queue
@@ -40,16 +39,11 @@ class QueuePage(Struct):
 EXAMPLES = (Example("gold has three turns", {"fair_weights": {"gold": 3}}),)
 
 
-class QueuesApi:
-    """Handlers; what they do is in `Operations`."""
-
-    def __init__(self, operations: Operations) -> None:
-        self._operations, self._queues = operations, operations.queues
-
+class QueuesApi(Handlers):
     async def list_all(self, call: Call) -> Answer:
         query: PageQuery = call.query
         after = read_cursor("queues", query.cursor, bool)
-        page = await self._queues.page(after, query.limit)
+        page = await self._operations.queues.page(after, query.limit)
         found = dict(page.items)
         scopes = [hold.scope.queue for hold in await self._operations.holds.in_force()]
         held = [queue for scope in scopes if scope is not None and (queue := named_queue(scope)) is not None]
@@ -65,11 +59,11 @@ class QueuesApi:
 
     async def get(self, call: Call) -> Answer:
         queue = _queue(call)
-        return await self._answer(queue, await self._queues.get(queue))
+        return await self._answer(queue, await self._operations.queues.get(queue))
 
     async def put(self, call: Call) -> Answer:
         queue, asked = _queue(call), call.body
-        return await self._answer(queue, await self._queues.put(queue, QueueSettings(asked.fair_weights)))
+        return await self._answer(queue, await self._operations.queues.put(queue, QueueSettings(asked.fair_weights)))
 
     async def _answer(self, queue: str, settings: QueueSettings) -> Answer:
         over = await self._operations.holds.held([queue])

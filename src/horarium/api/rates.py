@@ -8,11 +8,10 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from horarium.access.roles import Scope
-from horarium.api.endpoints import Answer, Call, Endpoint, Example, answer, no_content
+from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer, no_content
 from horarium.api.reading import BodyReader, read_cursor, write_cursor
 from horarium.api.schemas import PageQuery
 from horarium.errors import InvalidRequest
-from horarium.operations.facade import Operations
 from horarium.policies import KEY_LENGTH_MAX, RATE_MAX, SECONDS_MAX
 from horarium.wire.rates import RateView, is_key, override_of, rate_view
 
@@ -44,26 +43,21 @@ class RatesQuery(PageQuery, forbid_unknown_fields=True, kw_only=True):
 EXAMPLES = (Example("slower for a night", {"max": 10, "per_seconds": 60, "until": "2027-01-01T06:00:00Z"}),)
 
 
-class RatesApi:
-    """Handlers; what they do is in `Operations`."""
-
-    def __init__(self, operations: Operations) -> None:
-        self._rates, self._clock = operations.rates, operations.clock
-
+class RatesApi(Handlers):
     async def list_all(self, call: Call) -> Answer:
         query: RatesQuery = call.query
         prefix = "" if query.prefix is UNSET else query.prefix
-        page = await self._rates.page(prefix, read_cursor("rates", query.cursor, is_key), query.limit)
+        page = await self._operations.rates.page(prefix, read_cursor("rates", query.cursor, is_key), query.limit)
         items = [rate_view(key, bucket, self._clock) for key, bucket in page.items]
         return answer(RatePage(items, write_cursor("rates", page.next_after)))
 
     async def put(self, call: Call) -> Answer:
         key, asked = _key(call), call.body
         override = override_of(asked.max, asked.per_seconds, asked.burst, asked.until)
-        return answer(rate_view(key, await self._rates.put(key, override), self._clock))
+        return answer(rate_view(key, await self._operations.rates.put(key, override), self._clock))
 
     async def reset(self, call: Call) -> Answer:
-        await self._rates.reset(_key(call))
+        await self._operations.rates.reset(_key(call))
         return no_content()
 
     def endpoints(self) -> list[Endpoint]:

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from horarium.access.roles import Scope
 from horarium.api import examples
-from horarium.api.endpoints import Answer, Call, Endpoint, answer
+from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer
 from horarium.api.looking_schemas import LineView, LogQuery, LogView, WaitQuery
 from horarium.api.problems import Fault, InvalidContent
 from horarium.api.reading import BodyReader, read_cursor, run_id, write_cursor
@@ -18,7 +18,6 @@ from horarium.clock import INSTANT_MAX, INSTANT_MIN, Instant, to_datetime, to_in
 from horarium.model import encode_payload
 from horarium.model.identity import is_run_id
 from horarium.model.targets import PLAIN_QUEUES
-from horarium.operations.facade import Operations
 from horarium.ports import RunFilter
 from horarium.wire.views import RunView, run_view
 
@@ -53,12 +52,7 @@ def _beyond(prefix: str) -> str:
     return str(UUID(int=value))
 
 
-class Runs:
-    """Handlers; what they do is in `Operations`."""
-
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
-
+class Runs(Handlers):
     async def list_runs(self, call: Call) -> Answer:
         query: RunQuery = call.query
         where = RunFilter(

@@ -9,12 +9,11 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from horarium.access.roles import Scope
-from horarium.api.endpoints import Answer, Call, Endpoint, answer
+from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer
 from horarium.api.reading import BodyReader, job_name, read_cursor, write_cursor
 from horarium.api.schemas import PageQuery
 from horarium.clock import to_datetime
 from horarium.operations.bounds.reaching import may_reach_definition
-from horarium.operations.facade import Operations
 from horarium.operations.jobs.versions import VERSION_MAX, Version
 from horarium.rules.calendars import without_days
 from horarium.wire.definitions import JobDefinition, without_defaults
@@ -46,12 +45,7 @@ class RevertRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     version: Annotated[int, Meta(ge=1, le=VERSION_MAX)]
 
 
-class JobVersions:
-    """Handlers; what they do is in `Operations`."""
-
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
-
+class JobVersions(Handlers):
     async def list_versions(self, call: Call) -> Answer:
         query: PageQuery = call.query
         name, versions = job_name(call.request), self._operations.versions

@@ -6,13 +6,16 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Send
 
 from horarium.api.answers import security_headers
 from horarium.api.guards import Connection, KnownHosts, refuse_cross_site
 from horarium.api.hosts import Hosts
 from horarium.api.problems import PROBLEMS
-from horarium.doors.web import JSON, Door, DoorResponse, Receive, Routes, Send, read_request
+from horarium.api.routing import AnyRequest
+from horarium.doors.web import Door, Routes, value
 from horarium.errors import Forbidden, HorariumError
 
 App = Callable[[Any, Receive, Send], Any]
@@ -40,7 +43,9 @@ class Doors:
         if routes is None or not routes.takes(scope["method"], scope["path"]):
             await self._app(scope, receive, send)
             return
-        await _send(await self._answer(routes, scope, receive), scope, send)
+        answer = await self._answer(routes, Request(scope, receive, send))
+        answer.raw_headers.extend(security_headers({name for name, _ in answer.raw_headers}))
+        await answer(scope, receive, send)
 
     def _behind(self, path: str) -> Routes | None:
         for prefix, routes in self._routes:
@@ -48,39 +53,27 @@ class Doors:
                 return routes
         return None
 
-    async def _answer(self, routes: Routes, scope: Any, receive: Receive) -> DoorResponse:
+    async def _answer(self, routes: Routes, asked: AnyRequest) -> Response:
         try:
             for guard in self._guards:
-                guard(Connection(scope))
-            return await routes.answer(read_request(scope, receive))
+                guard(asked)
+            return await routes.answer(asked)
         except HorariumError as error:
             if isinstance(error, Forbidden):
-                self._refuse(Connection(scope), error)
+                self._refuse(asked, error)
             return _refusal(error)
         except Exception:
-            log.exception("a door could not answer %s %s", scope["method"], scope["path"])
+            log.exception("a door could not answer %s %s", asked.scope["method"], asked.scope["path"])
             return _error(500, "Unexpected error occurred")
 
 
-def _refusal(error: HorariumError) -> DoorResponse:
+def _refusal(error: HorariumError) -> Response:
     """What no door has an answer of its own for."""
-    status = PROBLEMS.get(error.code, (500, ""))[0]
-    answer = _error(status, str(error))
-    if status == 401:
-        answer.headers = [("www-authenticate", "Bearer")]
+    answer = _error(PROBLEMS.get(error.code, (500, ""))[0], str(error))
+    if answer.status_code == 401:
+        answer.headers["www-authenticate"] = "Bearer"
     return answer
 
 
-def _error(status: int, message: str) -> DoorResponse:
-    return DoorResponse(status, msgspec.json.encode({"error": message}))
-
-
-async def _send(answer: DoorResponse, scope: Any, send: Send) -> None:
-    headers = [(name.encode(), text.encode("latin-1")) for name, text in answer.headers]
-    if answer.body:
-        headers.append((b"content-type", (answer.media_type or JSON).encode()))
-    headers.append((b"content-length", str(len(answer.body)).encode()))
-    headers += security_headers({name for name, _ in headers})
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    body = b"" if scope["method"] == "HEAD" else answer.body
-    await send({"type": "http.response.body", "body": body, "more_body": False})
+def _error(status: int, message: str) -> Response:
+    return value({"error": message}, status)

@@ -8,8 +8,12 @@ from typing import Any
 
 import msgspec
 from msgspec.structs import replace
+from starlette.responses import Response
 
 from horarium.access.roles import Scope
+from horarium.api.limits import BODY_BYTES_MAX
+from horarium.api.reading import read_all
+from horarium.api.routing import AnyRequest
 from horarium.clock import MINUTE, to_instant
 from horarium.doors.rrule_schedules import (
     LABEL,
@@ -28,9 +32,10 @@ from horarium.doors.rrule_schedules import (
     start_at,
     start_of,
 )
-from horarium.doors.web import DoorRequest, DoorResponse, KeyCheck, Route, is_short_id, read_object, short_id, value
+from horarium.doors.web import KeyCheck, Route, is_short_id, read_object, short_id, value
 from horarium.errors import CallerError, InvalidTrigger, NotFound
 from horarium.model import UNFINISHED, Job, Run, State, uuid7
+from horarium.operations.bounds.listing import pages_of
 from horarium.operations.facade import Operations
 from horarium.operations.writing.contention import Entropy
 from horarium.ports import PAGE_MAX, RunFilter
@@ -71,13 +76,13 @@ class RruleScheduler:
             Route("GET", f"{one}/events/history", self._answered(self.history), Scope.RUNS_READ),
         ]
 
-    async def admit(self, asked: DoorRequest, scope: Scope | None) -> DoorResponse | None:
+    async def admit(self, asked: AnyRequest, scope: Scope | None) -> Response | None:
         return await self._admit(asked, scope)
 
     def _answered(self, handle: Any) -> Any:
-        async def answered(asked: DoorRequest) -> DoorResponse:
+        async def answered(asked: AnyRequest) -> Response:
             try:
-                answer: DoorResponse = await handle(asked)
+                answer: Response = await handle(asked)
                 return answer
             except ScheduleRefused as error:
                 text: Any = error.message
@@ -87,8 +92,8 @@ class RruleScheduler:
 
     # ---- schedules
 
-    async def create(self, asked: DoorRequest) -> DoorResponse:
-        content = read_object(await asked.body())
+    async def create(self, asked: AnyRequest) -> Response:
+        content = read_object(await read_all(asked, BODY_BYTES_MAX))
         if content is None:
             raise ScheduleRefused(UNREADABLE, 400, None)
         if not _is_time(content.get("created_at")):
@@ -99,12 +104,12 @@ class RruleScheduler:
         await _write(self._operations.jobs.create_job, definition(id, fields, start_at(now, fields.get("rrule"))))
         return value({"id": id}, 201)
 
-    async def get(self, asked: DoorRequest) -> DoorResponse:
+    async def get(self, asked: AnyRequest) -> Response:
         return value(shown(await self._job(asked)))
 
-    async def update(self, asked: DoorRequest) -> DoorResponse:
+    async def update(self, asked: AnyRequest) -> Response:
         """A merge: absent fields stay, `null` removes."""
-        content = read_object(await asked.body())
+        content = read_object(await read_all(asked, BODY_BYTES_MAX))
         if content is None:
             raise ScheduleRefused(UNREADABLE_PATCH, 400, None)
         job = await self._job(asked)
@@ -120,13 +125,13 @@ class RruleScheduler:
             await _write(self._operations.jobs.put_job, wanted)
         return value({"message": "Schedule updated successfully."})
 
-    async def delete(self, asked: DoorRequest) -> DoorResponse:
+    async def delete(self, asked: AnyRequest) -> Response:
         job = await self._job(asked)
         await self._operations.jobs.delete_job(job.name)
         return value({"message": "Schedule and associated events deleted."})
 
-    async def _job(self, asked: DoorRequest) -> Job:
-        id = asked.parts["id"]
+    async def _job(self, asked: AnyRequest) -> Job:
+        id = asked.path_params["id"]
         if not is_short_id(id.lower()):
             raise ScheduleRefused("Invalid schedule ID format", 400, "invalid_request")
         try:
@@ -139,7 +144,7 @@ class RruleScheduler:
 
     # ---- events
 
-    async def pending(self, asked: DoorRequest) -> DoorResponse:
+    async def pending(self, asked: AnyRequest) -> Response:
         """Runs under way, and those due within the hour, newest first."""
         job = await self._job(asked)
         now = self._operations.clock.now()
@@ -150,22 +155,19 @@ class RruleScheduler:
         events |= {event.id: event for event in map(event_of, begun)}
         return _page(asked, sorted(events.values(), key=lambda event: event.run_time, reverse=True))
 
-    async def history(self, asked: DoorRequest) -> DoorResponse:
+    async def history(self, asked: AnyRequest) -> Response:
         """Finished runs. It stays for a while when its schedule is deleted."""
-        id = asked.parts["id"].lower()
+        id = asked.path_params["id"].lower()
         runs = await self._runs(id, FINISHED) if is_short_id(id) else []
         if not runs:
             await self._job(asked)
         return _page(asked, [event_of(run) for run in runs])
 
     async def _runs(self, name: str, states: frozenset[State]) -> list[Run]:
-        found: list[Run] = []
-        after: str | None = None
-        while len(found) < EVENTS_MAX:
-            page = await self._operations.store.list_runs(RunFilter(job=name, states=states), after, PAGE_MAX)
-            found += page.items
-            after = page.next_after
-            if after is None:
+        where, found = RunFilter(job=name, states=states), list[Run]()
+        async for page in pages_of(lambda after: self._operations.store.list_runs(where, after, PAGE_MAX)):
+            found += page
+            if len(found) >= EVENTS_MAX:
                 break
         return found
 
@@ -181,14 +183,14 @@ async def _write(write: Callable[[JobDefinition], Awaitable[object]], wanted: Jo
         raise refused(error) from None
 
 
-def _page(asked: DoorRequest, events: Sequence[Event]) -> DoorResponse:
+def _page(asked: AnyRequest, events: Sequence[Event]) -> Response:
     limit, page = min(_whole_number(asked, "limit", LIMIT), PAGE_MAX), _whole_number(asked, "page", 1)
     chosen = events[(page - 1) * limit : page * limit]
     return value({"events": chosen or None, "limit": limit, "page": page})
 
 
-def _whole_number(asked: DoorRequest, name: str, default: int) -> int:
-    text = asked.query.get(name, "")
+def _whole_number(asked: AnyRequest, name: str, default: int) -> int:
+    text = asked.query_params.get(name, "")
     return int(text) if text.isascii() and text.isdecimal() and int(text[:18]) > 0 else default
 
 

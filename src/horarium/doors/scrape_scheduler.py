@@ -13,12 +13,15 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from starlette.responses import Response
 
 from horarium.access.roles import Scope
+from horarium.api.reading import read_all
+from horarium.api.routing import AnyRequest
 from horarium.api.work import claimed_queue
 from horarium.clock import to_text
 from horarium.doors.scrape_jobs import LABEL, NAME, QUEUE, handed
-from horarium.doors.web import DoorRequest, DoorResponse, KeyCheck, Route, value
+from horarium.doors.web import KeyCheck, Route, value
 from horarium.errors import Conflict, NotFound
 from horarium.model import CLAIMED, Failed, Outcome, Run, Succeeded
 from horarium.operations.facade import Operations
@@ -65,10 +68,10 @@ class ScrapeScheduler:
             Route("POST", "/jobs/{id}/error", self.error, Scope.WORK),
         ]
 
-    async def admit(self, asked: DoorRequest, scope: Scope | None) -> DoorResponse | None:
+    async def admit(self, asked: AnyRequest, scope: Scope | None) -> Response | None:
         return await self._admit(asked, scope)
 
-    async def next(self, asked: DoorRequest) -> DoorResponse:
+    async def next(self, asked: AnyRequest) -> Response:
         """The next job that is due, as soon as there is one."""
         if self._claims.closed:
             return _stopping()
@@ -83,9 +86,9 @@ class ScrapeScheduler:
                 log.info("poll_stats", extra={"promoted_count": 1, "poll_duration_ms": waited})
                 return value(given)
             await self._settle(run, Failed("not a job of this door", retryable=False))
-        return _stopping() if self._claims.closed else DoorResponse(204)
+        return _stopping() if self._claims.closed else Response(status_code=204)
 
-    async def _while_connected(self, asked: DoorRequest, claiming: asyncio.Future[Claimed]) -> Claimed:
+    async def _while_connected(self, asked: AnyRequest, claiming: asyncio.Future[Claimed]) -> Claimed:
         """The claim, unless its worker leaves first: then nothing stays claimed."""
         leaving = asyncio.ensure_future(_left(asked))
         try:
@@ -103,32 +106,30 @@ class ScrapeScheduler:
             if not claiming.done():
                 claiming.cancel()
 
-    async def complete(self, asked: DoorRequest) -> DoorResponse:
+    async def complete(self, asked: AnyRequest) -> Response:
         return await self._report(asked, failed=False)
 
-    async def error(self, asked: DoorRequest) -> DoorResponse:
+    async def error(self, asked: AnyRequest) -> Response:
         return await self._report(asked, failed=True)
 
-    async def _report(self, asked: DoorRequest, *, failed: bool) -> DoorResponse:
-        body = await asked.body(REPORT_BYTES_MAX)
-        if body is None:
-            return value({"error": f"a report has at most {REPORT_BYTES_MAX:,} bytes"}, 413)
+    async def _report(self, asked: AnyRequest, *, failed: bool) -> Response:
+        body = await read_all(asked, REPORT_BYTES_MAX)
         try:
             told = msgspec.json.decode(body, type=Told, strict=False) if body.strip() else Told()
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return value({"error": f"not a report: {error}"}, 400)
         try:
-            job = await self._operations.jobs.get_job(asked.parts["id"])
+            job = await self._operations.jobs.get_job(asked.path_params["id"])
         except NotFound:
             job = None
         if job is None or job.labels.get(LABEL) != NAME:
-            return value({"error": f"there is no job {asked.parts['id']!r}"}, 404)
+            return value({"error": f"there is no job {asked.path_params['id']!r}"}, 404)
         outcome = Failed(told.error or "the worker gave no reason", retryable=False) if failed else Succeeded()
         unfinished = (await self._operations.store.unfinished_runs([job.id]))[job.id]
         run = next((run for run in unfinished if run.state in CLAIMED and run.queue == self.queue), None)
         if run is not None and await self._settle(run, outcome):
             await self._tell(job.name, told, failed)
-        return DoorResponse(204)
+        return Response(status_code=204)
 
     async def _settle(self, run: Run, outcome: Outcome) -> bool:
         """Whether it counted."""
@@ -153,10 +154,10 @@ class ScrapeScheduler:
             log.info("job_complete", extra={**fields, "next_run_at": again})
 
 
-async def _left(asked: DoorRequest) -> None:
+async def _left(asked: AnyRequest) -> None:
     while (await asked.receive())["type"] != "http.disconnect":
         pass
 
 
-def _stopping() -> DoorResponse:
+def _stopping() -> Response:
     return value({"error": "the server is stopping"}, 503)

@@ -7,10 +7,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
+from starlette.responses import Response
 
 from horarium.access.roles import Principal, Scope
 from horarium.access.tokens import OtherIssuer, TokenRefused, Tokens
-from horarium.api.guards import Connection, Keys
+from horarium.api.guards import Keys
+from horarium.api.limits import BODY_BYTES_MAX
+from horarium.api.reading import read_all
+from horarium.api.routing import AnyRequest
 from horarium.clock import SECOND, Instant, to_datetime, to_instant
 from horarium.doors.simple_jobs import (
     LABEL,
@@ -29,9 +33,10 @@ from horarium.doors.simple_jobs import (
     sent_of,
     shown,
 )
-from horarium.doors.web import DoorRequest, DoorResponse, Route, is_short_id, read_object, short_id, value
+from horarium.doors.web import Route, is_short_id, read_object, short_id, value
 from horarium.errors import AlreadyExists, CallerError, InvalidTrigger, NotFound, StateConflict
 from horarium.model import Job, Run, State, in_wall_time, name_for, text_of
+from horarium.operations.bounds.listing import pages_of
 from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX, JobFilter, RunFilter
 from horarium.wire.definitions import JobDefinition
@@ -73,7 +78,7 @@ class SimpleScheduler:
 
     # ---- who asks
 
-    async def admit(self, asked: DoorRequest, scope: Scope | None) -> DoorResponse | None:
+    async def admit(self, asked: AnyRequest, scope: Scope | None) -> Response | None:
         if scope is None:
             return None
         given = asked.headers.get("authorization", "")
@@ -81,40 +86,34 @@ class SimpleScheduler:
             return _unauthorized("Authorization header is missing")
         if not given.startswith(BEARER):
             return _unauthorized("Invalid authorization format")
-        token, connection = given.removeprefix(BEARER), Connection(asked.scope)
+        token = given.removeprefix(BEARER)
         try:
             caller: Principal = await self._tokens.find(token)
         except TokenRefused as refused:
-            self._keys.sign_in_failed(connection, f"the access token is refused: {refused}", owes=False)
+            self._keys.sign_in_failed(asked, f"the access token is refused: {refused}", owes=False)
             return _unauthorized("Invalid issuer" if isinstance(refused, OtherIssuer) else "Invalid access token")
         asked.scope["user"] = caller
         if missing := caller.missing(scope):
             return value({"error": "Missing required scopes", "missing_scopes": missing}, 403)
         return None
 
-    async def status(self, asked: DoorRequest) -> DoorResponse:
+    async def status(self, asked: AnyRequest) -> Response:
         return value({"status": "OK"})
 
     # ---- jobs
 
-    async def list_jobs(self, asked: DoorRequest) -> DoorResponse:
-        found: list[Job] = []
-        after: str | None = None
-        while True:
-            page = await self._operations.jobs.list_jobs(JobFilter(labels={LABEL: NAME}), after, PAGE_MAX)
-            found += page.items
-            after = page.next_after
-            if after is None:
-                break
-        found.sort(key=lambda job: (job.created_at, job.id))
+    async def list_jobs(self, asked: AnyRequest) -> Response:
+        where = JobFilter(labels={LABEL: NAME})
+        pages = pages_of(lambda after: self._operations.jobs.list_jobs(where, after, PAGE_MAX))
+        found = sorted([job async for page in pages for job in page], key=lambda job: (job.created_at, job.id))
         return value([shown(job) for job in found] or None)
 
-    async def get_job(self, asked: DoorRequest) -> DoorResponse:
+    async def get_job(self, asked: AnyRequest) -> Response:
         job = await self._job(asked)
-        return DoorResponse(404) if job is None else value(shown(job))
+        return Response(status_code=404) if job is None else value(shown(job))
 
-    async def create(self, asked: DoorRequest) -> DoorResponse:
-        wanted = read_wanted(read_object(await asked.body()))
+    async def create(self, asked: AnyRequest) -> Response:
+        wanted = read_wanted(read_object(await read_all(asked, BODY_BYTES_MAX)))
         check_new(wanted)
         name, enabled = wanted.name or "", bool(wanted.enabled)
         sent = merged(Sent(0), wanted)
@@ -126,21 +125,21 @@ class SimpleScheduler:
         await self._make_up(name, enabled, sent, now)
         return value({"name": name}, 201)
 
-    async def patch(self, asked: DoorRequest) -> DoorResponse:
+    async def patch(self, asked: AnyRequest) -> Response:
         """Only given fields are changed."""
-        wanted = read_wanted(read_object(await asked.body()))
+        wanted = read_wanted(read_object(await read_all(asked, BODY_BYTES_MAX)))
         job = await self._job(asked)
         if job is None:
-            return DoorResponse(404)
+            return Response(status_code=404)
         sent = merged(sent_of(job), wanted)
         enabled = job.enabled if wanted.enabled is None else wanted.enabled
         if sent == sent_of(job) and enabled == job.enabled:
-            return DoorResponse(204)
+            return Response(status_code=204)
         name, now = text_of(job.name), self._operations.clock.now()
         await self._write(self._operations.jobs.put_job, name, enabled, sent)
         if wanted.next_run_at is not None:
             await self._make_up(name, enabled, sent, now)
-        return DoorResponse(204)
+        return Response(status_code=204)
 
     async def _write(
         self, write: Callable[[JobDefinition], Awaitable[object]], name: str, enabled: bool, sent: Sent
@@ -162,24 +161,24 @@ class SimpleScheduler:
             at = to_datetime(sent.next_run_at)
             await self._operations.jobs.backfill_job(name_for(name), at, at + timedelta(milliseconds=1))
 
-    async def delete(self, asked: DoorRequest) -> DoorResponse:
+    async def delete(self, asked: AnyRequest) -> Response:
         job = await self._job(asked)
         if job is not None:
             await self._operations.jobs.delete_job(job.name)
-        return DoorResponse(204)
+        return Response(status_code=204)
 
-    async def _job(self, asked: DoorRequest) -> Job | None:
+    async def _job(self, asked: AnyRequest) -> Job | None:
         try:
-            job = await self._operations.jobs.get_job(name_for(asked.parts["name"]))
+            job = await self._operations.jobs.get_job(name_for(asked.path_params["name"]))
         except NotFound:
             return None
         return job if job.labels.get(LABEL) == NAME else None
 
     # ---- runs
 
-    async def list_runs(self, asked: DoorRequest) -> DoorResponse:
+    async def list_runs(self, asked: AnyRequest) -> Response:
         """Runs of its bus, oldest first."""
-        given = {name.lower(): text for name, text in asked.query.items()}
+        given = {name.lower(): text for name, text in asked.query_params.items()}
         status = given.get("status")
         if status and status not in STATUSES:
             return value({"status": "Invalid run status"}, 400)
@@ -198,34 +197,30 @@ class SimpleScheduler:
 
     async def _runs(self, where: RunFilter) -> list[Run]:
         """Those that are due: a run planned ahead is none yet to these clients."""
-        found: list[Run] = []
-        after: str | None = None
-        now = self._operations.clock.now()
-        while len(found) < RUNS_MAX:
-            page = await self._operations.store.list_runs(where, after, PAGE_MAX)
-            due = (run for run in page.items if run.state is not State.SKIPPED and run.fire_at <= now)
+        found, now = list[Run](), self._operations.clock.now()
+        async for page in pages_of(lambda after: self._operations.store.list_runs(where, after, PAGE_MAX)):
+            due = (run for run in page if run.state is not State.SKIPPED and run.fire_at <= now)
             found += (in_wall_time(run, self._operations.clock) for run in due)
-            after = page.next_after
-            if after is None:
+            if len(found) >= RUNS_MAX:
                 break
         return found
 
-    async def get_run(self, asked: DoorRequest) -> DoorResponse:
-        run = await self._run(asked.parts["id"])
-        return DoorResponse(404) if run is None else value(run_shown(in_wall_time(run, self._operations.clock)))
+    async def get_run(self, asked: AnyRequest) -> Response:
+        run = await self._run(asked.path_params["id"])
+        return Response(status_code=404) if run is None else value(run_shown(in_wall_time(run, self._operations.clock)))
 
-    async def cancel(self, asked: DoorRequest) -> DoorResponse:
+    async def cancel(self, asked: AnyRequest) -> Response:
         """Yes, it is a GET."""
-        run = await self._run(asked.parts["id"])
+        run = await self._run(asked.path_params["id"])
         if run is None:
-            return DoorResponse(404)
+            return Response(status_code=404)
         try:
             await self._operations.runs.cancel_run(run.id)
         except StateConflict:
             (run,) = await self._operations.store.get_runs([run.id])
             if run is None or run.state is not State.CANCELLED:
                 return value({"error": "Run already finished"}, 400)
-        return DoorResponse(204)
+        return Response(status_code=204)
 
     async def _run(self, id: str) -> Run | None:
         """By the 24 digits that clients are shown, or by the id that workers get."""
@@ -239,12 +234,12 @@ class SimpleScheduler:
         return run if run is not None and short_id(run.id) == text else None
 
 
-def _told(handle: Callable[[DoorRequest], Any]) -> Any:
+def _told(handle: Callable[[AnyRequest], Any]) -> Any:
     """With the fault shown to the caller."""
 
-    async def told(asked: DoorRequest) -> DoorResponse:
+    async def told(asked: AnyRequest) -> Response:
         try:
-            answer: DoorResponse = await handle(asked)
+            answer: Response = await handle(asked)
             return answer
         except (SimpleJobRefused, CallerError) as error:
             return value({"error": str(error)}, 400)
@@ -252,7 +247,7 @@ def _told(handle: Callable[[DoorRequest], Any]) -> Any:
     return told
 
 
-def _unauthorized(message: str) -> DoorResponse:
+def _unauthorized(message: str) -> Response:
     return value({"error": message}, 401)
 
 

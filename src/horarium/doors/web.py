@@ -10,68 +10,31 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import Struct
+from starlette.responses import Response
 
 from horarium.access.acting import acting
 from horarium.access.audit import Origin
 from horarium.access.roles import DOOR, Principal, Role, Scope, principal
 from horarium.api.endpoints import origin_of
-from horarium.api.guards import Connection, Keys
-from horarium.api.limits import BODY_BYTES_MAX
+from horarium.api.guards import Keys
+from horarium.api.routing import AnyRequest
 from horarium.clock import MICROSECOND, SECOND, Instant, to_text
 from horarium.errors import Forbidden
 
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[Any], Awaitable[None]]
 JSON = "application/json; charset=utf-8"
-TEXT = "text/plain"
 ZERO_TIME = "0001-01-01T00:00:00Z"
 """How Go writes the lack of an instant."""
 HEX_CHARS = 24
 """The length of an object id of MongoDB in hexadecimal."""
 
 
-class DoorRequest(Struct):
-    """One request. `parts`: the values of the path's placeholders."""
-
-    method: str
-    path: str
-    query: Mapping[str, str]
-    headers: Mapping[str, str]
-    scope: Any
-    receive: Receive
-    parts: Mapping[str, str] = {}
-
-    async def body(self, bytes_max: int = BODY_BYTES_MAX) -> bytes | None:
-        """The body; None: it is larger than that."""
-        found = bytearray()
-        while True:
-            message = await self.receive()
-            if message["type"] == "http.disconnect":
-                return bytes(found)
-            found += message.get("body", b"")
-            if len(found) > bytes_max:
-                return None
-            if not message.get("more_body"):
-                return bytes(found)
-
-
-class DoorResponse(Struct):
-    """An answer."""
-
-    status: int
-    body: bytes = b""
-    media_type: str = JSON
-    headers: Sequence[tuple[str, str]] = ()
-
-
-Handle = Callable[[DoorRequest], Awaitable[DoorResponse]]
+Handle = Callable[[AnyRequest], Awaitable[Response]]
 
 CHANGES = frozenset({Scope.JOBS_WRITE, Scope.RUNS_WRITE, Scope.ADMIN})
-NOT_FOUND = DoorResponse(404, b"404 page not found", TEXT)
 
 
 class Route(Struct, frozen=True):
@@ -95,12 +58,12 @@ class Door(Protocol):
     def routes(self) -> Sequence[Route]:
         """What it answers."""
 
-    async def admit(self, asked: DoorRequest, scope: Scope | None) -> DoorResponse | None:
+    async def admit(self, asked: AnyRequest, scope: Scope | None) -> Response | None:
         """Judge who asks, before anything is read. None: let in."""
 
 
-def value(content: Any, status: int = 200) -> DoorResponse:
-    return DoorResponse(status, msgspec.json.encode(content))
+def value(content: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(content), status, media_type=JSON)
 
 
 class Routes:
@@ -114,15 +77,16 @@ class Routes:
         """Whether the door answers, if only by a 404."""
         return not self._door.shares or self._find(method, path) is not None
 
-    async def answer(self, asked: DoorRequest) -> DoorResponse:
-        found = self._find(asked.method, asked.path)
+    async def answer(self, asked: AnyRequest) -> Response:
+        path = _path_as_sent(asked.scope)
+        found = self._find(asked.method, path)
         if found is None:
-            shorter = asked.path.rstrip("/")
-            if shorter != asked.path and self._find(asked.method, shorter) is not None:
-                return DoorResponse(301 if asked.method == "GET" else 307, headers=[("location", shorter)])
-            return NOT_FOUND
+            shorter = path.rstrip("/")
+            if shorter != path and self._find(asked.method, shorter) is not None:
+                return Response(status_code=301 if asked.method == "GET" else 307, headers={"location": shorter})
+            return Response("404 page not found", 404, {"content-type": "text/plain"})
         route, parts = found
-        asked.parts = {name: unquote(part) for name, part in parts.items()}
+        asked.scope["path_params"] = {name: unquote(part) for name, part in parts.items()}
         refusal = await self._door.admit(asked, route.scope)
         if refusal is not None:
             return refusal
@@ -141,7 +105,7 @@ class Routes:
         if queue is None or caller.labels is not None or not caller.may_reach(queue, {}):
             raise Forbidden(f"{caller.name} is bound to queues or labels, and this door leads to others")
 
-    def _origin(self, asked: DoorRequest) -> Origin:
+    def _origin(self, asked: AnyRequest) -> Origin:
         """Who asks: as the guards know it, or the door itself, where it is open to all or has tokens of its own."""
         name = DOOR + self._door.name
         caller: Principal = asked.scope.get("user") or principal(name, name, "local", [Role.ADMIN])
@@ -158,12 +122,9 @@ def _pattern(path: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path))
 
 
-def read_request(scope: Any, receive: Receive) -> DoorRequest:
-    """A request, with the path as it was sent."""
-    raw = (scope.get("raw_path") or scope["path"].encode()).partition(b"?")[0]
-    headers = {name.decode("latin-1").lower(): text.decode("latin-1") for name, text in scope["headers"]}
-    query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True))
-    return DoorRequest(scope["method"], raw.decode("latin-1"), query, headers, scope, receive)
+def _path_as_sent(scope: Any) -> str:
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    return raw.partition(b"?")[0].decode("latin-1")
 
 
 class KeyCheck:
@@ -173,10 +134,10 @@ class KeyCheck:
         self._guard = keys.guard
         self._open = open_to_all
 
-    async def __call__(self, asked: DoorRequest, scope: Scope | None) -> DoorResponse | None:
+    async def __call__(self, asked: AnyRequest, scope: Scope | None) -> Response | None:
         """Raises what the API's guards raise."""
         if scope is not None and not self._open:
-            await self._guard(Connection(asked.scope), "door", scope)
+            await self._guard(asked, "door", scope)
         return None
 
 
@@ -202,10 +163,10 @@ def is_short_id(text: str) -> bool:
     return re.fullmatch(r"[0-9a-f]{24}", text) is not None
 
 
-def read_object(body: bytes | None) -> dict[str, Any] | None:
+def read_object(body: bytes) -> dict[str, Any] | None:
     """A JSON object, `null` counting as an empty one, its keys in small letters; None: it is none."""
     try:
-        content = msgspec.json.decode(body or b"")
+        content = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     if content is None:

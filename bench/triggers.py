@@ -30,7 +30,7 @@ from dateutil.tz import gettz
 
 from horarium.clock import DAY, to_datetime, to_instant
 from horarium.errors import InvalidTrigger
-from horarium.triggers.rrule import rrule
+from horarium.triggers.rrule_trigger import rrule
 
 PATIENCE_SECONDS = 2.0
 YEARS = (1, 10, 100)

@@ -50,6 +50,14 @@ AT_ONCE = {
     "horarium.services.metrics.ends", "horarium.services.metrics.job_meters", "horarium.triggers.phrase_calendars",
 }  # fmt: skip
 """Those of them that it needs to define jobs and handlers."""
+IMPORTED = "import sys; from horarium import Scheduler; print(*sys.modules)"
+DEFINING = (
+    "horarium.wire.definitions", "horarium.wire.views", "horarium.rules.planning", "horarium.rules.settling",
+    "horarium.triggers.compose", "horarium.triggers.cron_trigger", "horarium.triggers.rrule_trigger",
+)  # fmt: skip
+"""What a program imports once it defines a job, or shows one."""
+MODULES_MAX = 115
+"""Of ours: each costs about 0.3 ms, and the whole import has 50 ms."""
 BARE = "import sys; import horarium; print(*sys.modules)"
 WITHOUT = "import sys; sys.modules['click'] = None; from horarium.__main__ import main; main()"
 
@@ -69,6 +77,13 @@ def test_a_program_needs_nothing_of_the_server() -> None:
 
 def test_the_package_itself_imports_nothing() -> None:
     assert not {"asyncio", "msgspec", "horarium.library"} & set(python(BARE).stdout.split())
+
+
+def test_the_scheduler_is_imported_with_few_modules() -> None:
+    imported = set(python(IMPORTED).stdout.split())
+    assert "horarium.library.scheduler" in imported
+    assert not imported & set(DEFINING)
+    assert len({name for name in imported if name.startswith("horarium")}) <= MODULES_MAX
 
 
 def test_a_program_that_defines_its_jobs_imports_no_node() -> None:

@@ -27,7 +27,7 @@ from dateutil.rrule import rrulestr
 
 from horarium.errors import InvalidTrigger
 from horarium.triggers import cron
-from horarium.triggers.rrule import rrule
+from horarium.triggers.rrule_trigger import rrule
 from tests.triggers import test_rrule_rfc as rfc
 from tests.triggers.rrule_model import elapsed, instants
 from tests.triggers.rrule_random import draw_fast, draw_slow, draw_start

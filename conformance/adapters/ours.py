@@ -5,7 +5,7 @@ import sys
 from datetime import datetime
 
 from horarium.triggers import cron
-from horarium.triggers.rrule import rrule
+from horarium.triggers.rrule_trigger import rrule
 
 for line in sys.stdin:
     case = json.loads(line)

@@ -49,6 +49,11 @@ def to_datetime(instant: Instant) -> datetime:
     return _EPOCH + timedelta(microseconds=instant)
 
 
+def moment(instant: Instant | None) -> datetime | None:
+    """An instant, or the lack of one, as a datetime."""
+    return None if instant is None else to_datetime(instant)
+
+
 def to_text(instant: Instant) -> str:
     """RFC 3339 in UTC with `Z`; microseconds only where there are any."""
     seconds, micros = divmod(instant, SECOND)

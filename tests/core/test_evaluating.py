@@ -145,7 +145,7 @@ async def test_a_rule_of_many_parts_is_put_into_words_beside_the_event_loop(monk
         threads.append(get_ident())
         return say_cron(*given)
 
-    monkeypatch.setattr(import_module("horarium.triggers.cron"), "say_cron", say)
+    monkeypatch.setattr(import_module("horarium.triggers.cron_trigger"), "say_cron", say)
     operations = Operations(MemoryStore(), ManualClock(NOW), LocalSignal(), os.urandom, lambda target: None)
     hours = [{"type": "cron", "expression": f"{minute} 3 * * *"} for minute in range(60)]
     rule = {"type": "except", "trigger": {"type": "cron", "expression": "* * * * *"}, "except": hours}

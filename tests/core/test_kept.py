@@ -37,7 +37,7 @@ from horarium.stores.memory import MemoryStore
 from horarium.stores.sqlite import session
 from horarium.testing.values import NOW, a_job
 from horarium.triggers import calendar, cron_fields
-from horarium.triggers.cron import COMPILED_KEPT, _compile
+from horarium.triggers.cron_trigger import COMPILED_KEPT, _compile
 from horarium.triggers.zones import get_zone, zone_names
 from horarium.wire import views
 
@@ -332,7 +332,7 @@ IN_THE_TABLE = {
     "dashboard/foresight.py", "delivery/addresses.py",
     "delivery/message.py", "delivery/signing.py", "operations/runs/logs.py", "rules/compiled.py", "stores/encoding.py",
     "stores/lately.py", "stores/postgres/session.py", "stores/sqlite/session.py", "triggers/calendar.py",
-    "triggers/cron.py", "triggers/cron_fields.py", "triggers/zones.py",
+    "triggers/cron_trigger.py", "triggers/cron_fields.py", "triggers/zones.py",
 }  # fmt: skip
 SMALL = {
     "buses/amqp_publisher.py": "1,024 frames of 100 bytes",

@@ -9,7 +9,7 @@ import pytest
 from horarium.clock import DAY, HOUR, SECOND, to_instant
 from horarium.errors import InvalidTrigger
 from horarium.triggers.registry import parse_trigger
-from horarium.triggers.rrule import RRule, rrule
+from horarium.triggers.rrule_trigger import RRule, rrule
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)  # a Friday
 BERLIN = "DTSTART;TZID=Europe/Berlin:20250101T083000\n"

@@ -22,7 +22,7 @@ from dateutil.rrule import rrulestr
 
 from horarium.clock import to_datetime, to_instant
 from horarium.errors import InvalidTrigger
-from horarium.triggers.rrule import rrule
+from horarium.triggers.rrule_trigger import rrule
 from tests.triggers.rrule_model import elapsed, instants, moved
 from tests.triggers.rrule_random import draw_fast, draw_slow, draw_start
 

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from horarium.triggers.rrule import rrule
+from horarium.triggers.rrule_trigger import rrule
 
 
 def fires(text: str, after: str, count: int, **policies: str) -> list[str]:

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from horarium.triggers.rrule import rrule
+from horarium.triggers.rrule_trigger import rrule
 
 ZONE = ZoneInfo("America/New_York")
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")

@@ -130,7 +130,7 @@ def test_what_is_no_zone_is_refused(given: str) -> None:
 @pytest.mark.slow
 def test_the_servers_own_zone_changes_nothing() -> None:
     code = (
-        "from horarium.triggers.rrule import rrule; from datetime import *;"
+        "from horarium.triggers.rrule_trigger import rrule; from datetime import *;"
         "t = rrule('DTSTART;TZID=Europe/Berlin:20260101T083000\\nRRULE:FREQ=DAILY');"
         "print(t.next_after(datetime(2026, 7, 1, tzinfo=UTC)), rrule('FREQ=HOURLY').next_fire(10**15))"
     )

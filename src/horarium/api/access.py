@@ -33,12 +33,11 @@ from horarium.api.access_schemas import (
 from horarium.api.endpoints import Answer, Call, Endpoint, answer, no_content
 from horarium.api.reading import BodyReader, own_url, read_cursor, write_cursor
 from horarium.api.schemas import PageQuery
-from horarium.clock import Instant, to_datetime, to_instant
+from horarium.clock import Instant, moment, to_datetime, to_instant
 from horarium.errors import Forbidden, NotFound
 from horarium.operations.facade import Operations
 from horarium.operations.writing.auditing import told
 from horarium.operations.writing.contention import Entropy
-from horarium.wire.views import moment
 
 CURSOR_CHARS_MAX = 1_000
 NAME_CHARS_MAX = 200

@@ -11,7 +11,8 @@ from horarium.access.keys import QUEUES_MAX
 from horarium.access.roles import Kind, Role
 from horarium.api.schemas import PageQuery
 from horarium.model import Name
-from horarium.wire.definitions import Labels, Moment
+from horarium.model.labels import Labels
+from horarium.wire.definitions import Moment
 
 Asked = Annotated[str, Meta(min_length=1, max_length=500, pattern=r"^[^\x00]*(?!\n)$")]
 Actor = Annotated[Asked, Meta(description="Only what this subject did.")]

@@ -10,9 +10,9 @@ from horarium.api.looking_schemas import ExplainQuery, ExplanationAnswer, Explan
 from horarium.api.problems import Fault, InvalidContent
 from horarium.api.reading import job_name, read_cursor, write_cursor
 from horarium.api.runs import bounded_instant
-from horarium.clock import to_datetime
+from horarium.clock import moment, to_datetime
 from horarium.rules.explaining import Explanation
-from horarium.wire.views import moment, run_view
+from horarium.wire.views import run_view
 
 CURSOR_DIGITS_MAX = 18
 

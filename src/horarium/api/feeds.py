@@ -16,8 +16,8 @@ from horarium.clock import to_datetime
 from horarium.errors import NotFound
 from horarium.model import Name
 from horarium.model.feeds import Feed
+from horarium.model.labels import Labels
 from horarium.operations.facade import Operations
-from horarium.wire.definitions import Labels
 
 KEY_CHARS_MAX = 100
 ENDING = ".ics"

@@ -24,6 +24,7 @@ from horarium.api.routing import AnyRequest
 from horarium.api.runs import bounded_instant
 from horarium.api.schemas import PageQuery, Since, Until
 from horarium.errors import NotFound
+from horarium.model.labels import Labels
 from horarium.model.plans import PLAN_ID, PlanKind
 from horarium.operations.plans.applying import Applied
 from horarium.operations.plans.documents import read_documents
@@ -33,7 +34,6 @@ from horarium.operations.plans.making import HORIZON_SECONDS, HORIZON_SECONDS_MA
 from horarium.operations.plans.shown import forecast_shown, listed_shown, plan_shown
 from horarium.rules.calendars import FireChange
 from horarium.rules.differing import FieldChange
-from horarium.wire.definitions import Labels
 
 PLAN_BYTES_MAX = 8 * 1024 * 1024
 """The body of one request for a plan: some 20,000 jobs."""

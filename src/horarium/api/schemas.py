@@ -24,8 +24,9 @@ from horarium.api.limits import (
 )
 from horarium.api.problems import Problem
 from horarium.model import NAME_LENGTH_MAX, Name, State
+from horarium.model.labels import Labels
 from horarium.rules.settling import RETRY_AFTER_SECONDS_MAX
-from horarium.wire.definitions import Labels, Moment
+from horarium.wire.definitions import Moment
 from horarium.wire.history import SYSTEM_CHARS_MAX, PastRun
 from horarium.wire.overrides import OverrideView
 from horarium.wire.views import JobView, NodeView, RunOutcome, RunView

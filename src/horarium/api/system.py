@@ -24,7 +24,7 @@ from horarium.api.schemas import (
     StatsView,
     UpcomingQuery,
 )
-from horarium.clock import DAY, Instant
+from horarium.clock import DAY, Instant, moment
 from horarium.errors import Outage
 from horarium.operations.bounds.listing import Slices
 from horarium.operations.facade import Operations
@@ -33,7 +33,7 @@ from horarium.ports import BATCH_MAX, JobFilter, Stats
 from horarium.services.polling.claims import Claims
 from horarium.services.polling.news import News
 from horarium.siblings import Siblings
-from horarium.wire.views import moment, node_view
+from horarium.wire.views import node_view
 
 METRICS = "metrics"
 """What siblings ask for; their supervisor answers with the figures of all."""

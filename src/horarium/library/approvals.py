@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from horarium.library.named import Part, in_name_of_actor
 from horarium.library.values import Run, id_of
 from horarium.operations.bounds.listing import pages_of
 from horarium.ports import PAGE_MAX
-from horarium.wire.approvals import ApprovalView, Decision, approval_view
+
+if TYPE_CHECKING:
+    from horarium.wire.approvals import ApprovalView, Decision
 
 
 class ApprovalMethods(Part):
@@ -14,6 +18,8 @@ class ApprovalMethods(Part):
 
     async def list_approvals(self) -> list[ApprovalView]:
         """Pending decisions, the soonest end first."""
+        from horarium.wire.approvals import approval_view
+
         pages = pages_of(lambda after: self._operations.approving.page(None, after, PAGE_MAX))
         waiting = [each async for page in pages for each in page]
         return [approval_view(each) for each in waiting]

@@ -25,7 +25,6 @@ from horarium.model.batches import BatchFollow, BatchOccasion, BatchOn, BatchSta
 from horarium.policies import Unique
 from horarium.ports import BATCH_MAX, PAGE_MAX
 from horarium.rules.uniqueness import stored_key
-from horarium.wire.batches import batch_view
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -215,5 +214,7 @@ class SyncBatch:
 
 
 def _shown(batch: StoredBatch) -> dict[str, Any]:
+    from horarium.wire.batches import batch_view
+
     shown: dict[str, Any] = msgspec.to_builtins(batch_view(batch))
     return shown

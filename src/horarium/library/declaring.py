@@ -22,11 +22,11 @@ from horarium.library.fields import JobArguments
 from horarium.operations.bounds.listing import pages_of
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter
 from horarium.triggers import Trigger
-from horarium.wire.definitions import JobDefinition
 
 if TYPE_CHECKING:
     from horarium.operations.facade import Operations
     from horarium.operations.jobs.importing import Put
+    from horarium.wire.definitions import JobDefinition
 
 PROGRAM_LABEL = "horarium/program"
 """The label of a declared job: which program declared it."""

@@ -16,7 +16,7 @@ from horarium.library.one_offs import RateGiven, encode_args
 from horarium.model import Follow
 from horarium.policies import Approval, CatchUp, CatchUpPolicy, Concurrency, Overlap, Retention, Retry, Timeouts
 from horarium.ports import Bus
-from horarium.triggers import Trigger, at, cron, every, rrule
+from horarium.triggers import Trigger
 from horarium.triggers.words import quote
 from horarium.wire.faults import find_faults, say_faults, unknown_names
 from horarium.wire.rates import plain_rates
@@ -203,7 +203,7 @@ def trigger_spec(trigger: object) -> dict[str, Any]:
 
 def _wrapped(text: str) -> str:
     """The text as the first kind of trigger that can read it."""
-    from horarium.triggers import when
+    from horarium.triggers import at, cron, every, rrule, when
 
     for make in (cron, rrule, every, at, when):
         try:

@@ -10,7 +10,6 @@ import msgspec
 from horarium.library.channels import converted
 from horarium.library.named import Part, in_name_of_actor
 from horarium.model.holds import Hold
-from horarium.wire.holds import HoldDefinition, HoldPatch, hold_view
 
 
 class HoldMethods(Part):
@@ -20,6 +19,8 @@ class HoldMethods(Part):
     async def add_hold(self, hold: Mapping[str, Any], *, actor: str | None = None) -> dict[str, Any]:
         """Let nothing begin of what its scope says, such as `{"scope": {"queue": "images"}, "reason": "moving"}`.
         Raises InvalidRequest."""
+        from horarium.wire.holds import HoldDefinition
+
         return self._shown_hold(await self._operations.holds.add(converted(hold, HoldDefinition)))
 
     async def get_hold(self, id: str) -> dict[str, Any]:
@@ -35,6 +36,8 @@ class HoldMethods(Part):
     async def update_hold(self, id: str, changes: Mapping[str, Any], *, actor: str | None = None) -> dict[str, Any]:
         """Change `until` (None: until it is lifted) or `reason`. Raises NotFound, InvalidRequest, and Conflict for one
         that has ended."""
+        from horarium.wire.holds import HoldPatch
+
         return self._shown_hold(await self._operations.holds.update(id, converted(changes, HoldPatch)))
 
     @in_name_of_actor
@@ -43,5 +46,7 @@ class HoldMethods(Part):
         await self._operations.holds.lift(id)
 
     def _shown_hold(self, hold: Hold) -> dict[str, Any]:
+        from horarium.wire.holds import hold_view
+
         shown: dict[str, Any] = msgspec.to_builtins(hold_view(hold, self._operations.clock.now()))
         return shown

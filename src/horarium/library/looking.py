@@ -9,13 +9,12 @@ from typing import Any, TypeVar, overload
 import msgspec
 from msgspec import Struct
 
-from horarium.clock import to_datetime, to_instant
+from horarium.clock import moment, to_datetime, to_instant
 from horarium.errors import InvalidRequest, StateConflict
 from horarium.library.named import Part
 from horarium.library.values import Run, Stats, id_of, stats_of
 from horarium.model import State, in_wall_time, shown_state
 from horarium.triggers.words import nearest, quote
-from horarium.wire.views import moment
 
 T = TypeVar("T")
 

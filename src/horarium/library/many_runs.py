@@ -19,7 +19,9 @@ from horarium.library.values import Run
 from horarium.model import State
 from horarium.policies import Debounce, Unique
 from horarium.ports import BATCH_MAX, RunFilter
-from horarium.wire.one_offs import RunDefinition, read_run
+
+if TYPE_CHECKING:
+    from horarium.wire.one_offs import RunDefinition
 
 if TYPE_CHECKING:
     from horarium.library.program import Program
@@ -119,6 +121,8 @@ class ManyRuns(Part):
 
 
 def _definition(program: Program, given: Mapping[str, Any]) -> RunDefinition:
+    from horarium.wire.one_offs import read_run
+
     check_names(given, list(RunArguments.__annotations__), UnknownArgument)
     if given.get("handler") is not None:
         handler = program.handler_name(given["handler"], InvalidRequest)

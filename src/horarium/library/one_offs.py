@@ -23,14 +23,14 @@ from horarium.model import (
     one_off_run,
     uuid7s,
 )
+from horarium.model.labels import Labels
+from horarium.model.limits import DELAY_SECONDS_MAX
 from horarium.policies import Concurrency, Debounce, FairKey, Rate, Rates, Retention, Retry, Timeouts, Unique
 from horarium.rules.keys import check_keys
 from horarium.rules.uniqueness import rule_of
 from horarium.triggers import every
 from horarium.triggers.words import quote
-from horarium.wire.definitions import Labels
 from horarium.wire.faults import fault_of, find_faults, say_faults, unknown_names
-from horarium.wire.one_offs import DELAY_SECONDS_MAX, with_own_keys
 from horarium.wire.rates import plain_rates
 
 RateGiven = Rate | str | Mapping[str, Any]
@@ -168,6 +168,8 @@ def one_offs(
     ]
     if concurrency is None and not rates and fair is None:
         return runs
+    from horarium.wire.one_offs import with_own_keys
+
     return [with_own_keys(run, HandlerTarget(name), rates, concurrency, fair) for run in runs]
 
 

@@ -11,7 +11,6 @@ from horarium.errors import InvalidRequest
 from horarium.library.named import Part, in_name_of_actor
 from horarium.operations.bounds.listing import pages_of
 from horarium.ports import PAGE_MAX
-from horarium.wire.definitions import read_definition
 
 KINDS = frozenset({"jobs", "calendars", "channels"})
 Document = Mapping[str, Any]
@@ -34,6 +33,7 @@ class PlanMethods(Part):
         InvalidRequest."""
         from horarium.operations.plans.documents import read_documents
         from horarium.operations.plans.shown import plan_shown
+        from horarium.wire.definitions import read_definition
 
         if unknown := sorted(documents.keys() - KINDS):
             raise InvalidRequest(f"documents: unknown: {', '.join(unknown)}; known are {', '.join(sorted(KINDS))}")

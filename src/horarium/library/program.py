@@ -10,8 +10,9 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec.structs import replace
 
 from horarium.delivery.context import RunContext
@@ -22,10 +23,13 @@ from horarium.library.declaring import JobSpec
 from horarium.library.fields import check_names, job_fields, trigger_spec
 from horarium.library.one_offs import RunFields, encode, one_offs, unique_rule, wanted
 from horarium.library.tasks import HandlerOptions, function_of
-from horarium.model import HandlerTarget
+from horarium.model import HandlerTarget, Name
 from horarium.policies import Unique
 from horarium.rules.keys import Source, check_template, resolve
-from horarium.wire.definitions import JobDefinition, read_definition
+from horarium.wire.faults import fault_of, find_faults, say_faults
+
+if TYPE_CHECKING:
+    from horarium.wire.definitions import JobDefinition
 
 Hook = Callable[[], Any]
 """Called when a scheduler starts or has stopped; what it returns is awaited, if it can be."""
@@ -58,6 +62,14 @@ def _errors(given: type[BaseException] | Errors | None) -> Errors | None:
     return classes
 
 
+def _check_name(name: Any) -> None:
+    """Raises InvalidJob for a handler's name that can't be one."""
+    try:
+        msgspec.convert(name, Name)
+    except msgspec.ValidationError as error:
+        raise InvalidJob(say_faults(find_faults(name, Name, path="name") or [fault_of(error)]), field="name") from None
+
+
 class Program:
     """The handlers and jobs of one program. Both are given before the scheduler is started (`running`)."""
 
@@ -82,7 +94,7 @@ class Program:
             raise InvalidJob(f"handler {name!r}: register handlers before the scheduler is started")
         if name in self._handlers and not _again(self._handlers[name].function, function):
             raise InvalidJob(f"handler {name!r} is registered already")
-        read_definition({"name": name, "trigger": {}, "target": {"type": "handler", "name": name}})
+        _check_name(name)
         defaults = {option: value for option, value in options.items() if option in RunFields.__annotations__}
         judge = defaults.pop("retry") if callable(defaults.get("retry")) else options.get("retry_if")
         places = defaults.pop("concurrency") if isinstance(defaults.get("concurrency"), int) else None
@@ -165,6 +177,8 @@ class Program:
         if fields.get("handler") is not None:
             handler = self.handler_name(fields["handler"], InvalidJob)
             fields = {**self.defaults(handler), **fields, "handler": handler}
+        from horarium.wire.definitions import read_definition
+
         definition = read_definition(job_fields(spec.name, spec.trigger, fields))
         if isinstance(definition.target, HandlerTarget):
             self.check_args(definition.target.name, [encode("args", definition.target.args)])

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import msgspec
 
 from horarium import model, ports
-from horarium.clock import Clock, to_datetime
+from horarium.clock import Clock, moment, to_datetime
 from horarium.errors import InvalidRequest
 from horarium.model import Cause, Disposition, Follow, JobState, Occasion, RunPolicy, State, Target, shown_state
 from horarium.policies import Approval, CatchUp, Concurrency, Overlap, Rate, Retention, Retry, Timeouts
-from horarium.rules.calendars import without_days
-from horarium.rules.compiled import trigger_of
-from horarium.wire.overrides import MissedView, OverrideView, missed_view, override_views
-from horarium.wire.views import EventView, JobView, LastRunView, RunView, health_view, job_view, moment, run_view
+
+if TYPE_CHECKING:
+    from horarium.wire.overrides import MissedView, OverrideView
+    from horarium.wire.views import EventView, JobView, LastRunView, RunView
 
 V = TypeVar("V", bound="Value")
 
@@ -135,21 +135,31 @@ class Job(Value):
 
     def _field(self, name: str) -> Any:
         value = super()._field(name)
-        return without_days(value) if name == "trigger" else value
+        if name != "trigger":
+            return value
+        from horarium.rules.calendars import without_days
+
+        return without_days(value)
 
     @property
     def words(self) -> str:
         """The trigger in words."""
+        from horarium.rules.compiled import trigger_of
+
         return trigger_of(self._stored).words()
 
     @property
     def overrides(self) -> list[OverrideView]:
         """Its fire times that are skipped or moved."""
+        from horarium.wire.overrides import override_views
+
         return override_views(self._stored.overrides)
 
     @property
     def missed(self) -> MissedView | None:
         """The missed fire times about which a person is asked; None: there is no such question."""
+        from horarium.wire.overrides import missed_view
+
         return None if self._stored.missed is None else missed_view(self._stored.missed)
 
     @property
@@ -160,6 +170,8 @@ class Job(Value):
     @property
     def last_run(self) -> LastRunView | None:
         """The run that came to its end last."""
+        from horarium.wire.views import health_view
+
         return health_view(self._health).last_run
 
     @property
@@ -178,6 +190,8 @@ class Job(Value):
         return moment(self._health.failing_since)
 
     def view(self) -> JobView:
+        from horarium.wire.views import job_view
+
         return job_view(self._stored, self._health)
 
     def __repr__(self) -> str:
@@ -250,6 +264,8 @@ class Run(Value):
         return self._stored.due_since if name == "due_at" else super()._field(name)
 
     def view(self) -> RunView:
+        from horarium.wire.views import run_view
+
         return run_view(self._stored)
 
     def __repr__(self) -> str:

@@ -17,5 +17,7 @@ URL_CHARS_MAX = 2_048
 ARGUMENTS_MAX, ARGUMENT_CHARS_MAX, PATH_CHARS_MAX = 1_024, 128 * 1024 - 1, 4_096
 """Of a program: its arguments, and its variables, and how long each of them may be (as on Linux)."""
 PRIORITY_MIN, PRIORITY_MAX = -1_000, 1_000
+DELAY_SECONDS_MAX = 10 * 366 * 86_400
+"""How far ahead a one-off run may be due."""
 HISTORY_MAX = 250
 JITTER_SECONDS_MAX = 24 * 3600

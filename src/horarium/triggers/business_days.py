@@ -19,7 +19,7 @@ from msgspec import Struct
 from horarium.clock import DAY, INSTANT_MAX
 from horarium.errors import InvalidTrigger
 from horarium.triggers.budget import spend
-from horarium.triggers.rrule import RRule
+from horarium.triggers.rrule_trigger import RRule
 
 WEEKDAYS: Final = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 _EPOCH: Final = date(1970, 1, 1).toordinal()

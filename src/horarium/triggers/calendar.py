@@ -19,9 +19,9 @@ from typing import ClassVar, Final, NamedTuple
 
 from horarium.clock import INSTANT_MAX, SECOND, Instant
 from horarium.triggers.budget import spend
-from horarium.triggers.cron import Cron
 from horarium.triggers.cron_days import month_length
 from horarium.triggers.cron_fields import YEAR_MAX, YEAR_MIN
+from horarium.triggers.cron_trigger import Cron
 from horarium.triggers.zones import Segment, Zone
 
 _END: Final = INSTANT_MAX // SECOND

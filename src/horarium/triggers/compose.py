@@ -19,7 +19,7 @@ from horarium.errors import InvalidTrigger, TooExpensive
 from horarium.triggers.base import Trigger
 from horarium.triggers.budget import spend, spend_first
 from horarium.triggers.calendar import CronSet, Daily, Span
-from horarium.triggers.cron import Cron
+from horarium.triggers.cron_trigger import Cron
 from horarium.triggers.exclusions import DailyWindow, Exclusion, TriggerTimes, read_exclusion
 from horarium.triggers.spec import DEPTH_MAX, Spec, check_instant, read_instant, within
 from horarium.triggers.words import quote, say_list

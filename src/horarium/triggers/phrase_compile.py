@@ -16,7 +16,7 @@ from horarium.clock import INSTANT_MAX, SECOND, Instant
 from horarium.triggers.base import Trigger
 from horarium.triggers.business_days import Content
 from horarium.triggers.compose import AnyOf, Between, Except
-from horarium.triggers.cron import Cron
+from horarium.triggers.cron_trigger import Cron
 from horarium.triggers.exclusions import DailyWindow, Dates, Exclusion, TriggerTimes
 from horarium.triggers.interval import Interval
 from horarium.triggers.once import Once
@@ -304,7 +304,7 @@ def _on_business_days(compiler: _Compiler, calendar: str, content: Content | Non
 
 
 def _rule_reader() -> ReadRule:
-    from horarium.triggers.rrule import rrule  # only phrases with a step need the engine
+    from horarium.triggers.rrule_trigger import rrule  # only phrases with a step need the engine
 
     return rrule
 

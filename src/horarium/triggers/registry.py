@@ -22,11 +22,11 @@ GROUP = "horarium.triggers"
 """The entry-point group of triggers that other packages bring."""
 
 _OURS = {
-    "cron": ("cron", "Cron"),
+    "cron": ("cron_trigger", "Cron"),
     "interval": ("interval", "Interval"),
     "once": ("once", "Once"),
     "phrase": ("phrase", "Phrase"),
-    "rrule": ("rrule", "RRule"),
+    "rrule": ("rrule_trigger", "RRule"),
     "any_of": ("compose", "AnyOf"),
     "except": ("compose", "Except"),
     "between": ("compose", "Between"),

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from horarium.clock import to_datetime
+from horarium.clock import moment, to_datetime
 from horarium.errors import CallerError, InvalidRequest
 from horarium.model.batches import Batch, BatchFollow, BatchOccasion, BatchOn, BatchState
 from horarium.model.limits import TITLE_CHARS_MAX
@@ -16,7 +16,6 @@ from horarium.ports import BATCH_MAX
 from horarium.rules.batches import told_of
 from horarium.wire.numbers import whole_numbers
 from horarium.wire.one_offs import RunDefinition, read_run
-from horarium.wire.views import moment
 
 BatchName = Annotated[str, Meta(min_length=1, max_length=TITLE_CHARS_MAX)]
 Runs = Annotated[list[dict[str, Any]], Meta(max_length=BATCH_MAX)]

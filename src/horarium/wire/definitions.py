@@ -19,7 +19,6 @@ from horarium.clock import INSTANT_MAX, Instant, to_datetime, to_instant
 from horarium.errors import InvalidJob, InvalidTrigger
 from horarium.model import (
     JITTER_SECONDS_MAX,
-    LABELS_MAX,
     PAYLOAD_BYTES_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
@@ -34,6 +33,7 @@ from horarium.model import (
 )
 from horarium.model.follows import FOLLOWS_MAX
 from horarium.model.jobs import OWNED
+from horarium.model.labels import Labels
 from horarium.policies import (
     BUFFER_MAX_MAX,
     DEFAULT_CATCH_UP,
@@ -62,9 +62,6 @@ from horarium.triggers.words import say_patterns
 from horarium.wire.faults import fault_of, find_faults, say_faults
 from horarium.wire.masking import keep_secrets, shown_target
 
-LabelText = Annotated[str, Meta(max_length=200)]
-LabelName = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*(?!\n)$")]
-Labels = Annotated[dict[LabelName, LabelText], Meta(max_length=LABELS_MAX)]
 Priority = Annotated[int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX)]
 Moment = Annotated[datetime, Meta(tz=True)]
 JitterSeconds = Annotated[float, Meta(ge=0, le=JITTER_SECONDS_MAX)]

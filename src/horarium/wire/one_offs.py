@@ -34,6 +34,8 @@ from horarium.model import (
     own_labels,
     queue_of,
 )
+from horarium.model.labels import Labels
+from horarium.model.limits import DELAY_SECONDS_MAX
 from horarium.policies import (
     DEFAULT_RETENTION,
     DEFAULT_RETRY,
@@ -49,11 +51,9 @@ from horarium.policies import (
     Unique,
 )
 from horarium.rules.keys import Source, check_keys, with_keys
-from horarium.wire.definitions import Labels, Moment, Priority, TargetCheck
+from horarium.wire.definitions import Moment, Priority, TargetCheck
 from horarium.wire.faults import fault_of, find_faults, say_faults
 from horarium.wire.masking import keep_secrets
-
-DELAY_SECONDS_MAX = 10 * 366 * 86_400
 
 UniqueKey = Annotated[
     str,

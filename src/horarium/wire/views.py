@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar, cast
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from horarium.clock import Instant, to_datetime
+from horarium.clock import Instant, moment, to_datetime
 from horarium.model import (
     NO_HEALTH,
     BusTarget,
@@ -202,11 +202,6 @@ class NodeView(Struct, kw_only=True):
     pid: int
     version: str
     stopped_at: datetime | None
-
-
-def moment(instant: Instant | None) -> datetime | None:
-    """An instant, or the lack of one, as a datetime."""
-    return None if instant is None else to_datetime(instant)
 
 
 class HealthView(Struct):

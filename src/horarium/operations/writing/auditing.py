@@ -24,7 +24,6 @@ from horarium.clock import Instant, to_datetime
 from horarium.errors import Forbidden
 from horarium.model import Job, Plan, Run, key_as_given, own_labels
 from horarium.model.records import Record
-from horarium.wire.views import job_text
 
 Records = tuple[Record, ...]
 NOT_SAID: Mapping[str, str] = MappingProxyType({})
@@ -41,6 +40,8 @@ def told_job(action: str, before: Job | None, after: Job | None, now: Instant) -
     job = after or before
     if who_acts() is None or job is None:
         return ()
+    from horarium.wire.views import job_text  # a dozen modules, that a program which only enqueues does without
+
     if before is not None and after is not None:
         after = None if after.deleted_at is not None else replace(after, version=before.version + 1)
     return told(

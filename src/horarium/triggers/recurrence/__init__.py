@@ -4,7 +4,7 @@
 
 `parts` reads and checks, `days` says which days of a year or month are meant, `periods` and `steps` jump along the wall
 clock (the slower and the faster half of the frequencies), `fires` turns wall times into instants. Nothing here iterates
-from the start of a rule, and nothing knows of RDATE, EXDATE or the JSON form: that is `triggers/rrule.py`.
+from the start of a rule, and nothing knows of RDATE, EXDATE or the JSON form: that is `triggers/rrule_trigger.py`.
 """
 
 from horarium.triggers.recurrence.fires import Fires, make_fires

@@ -23,3 +23,12 @@ def wrong(day: date) -> None:
 
 def crash() -> None:
     os.kill(os.getpid(), 9)
+
+
+class NoDisk(OSError):
+    def __init__(self, code: int, *, detail: str) -> None:
+        super().__init__(f"{code}: {detail}")
+
+
+def no_disk() -> None:
+    raise NoDisk(28, detail="it is full")

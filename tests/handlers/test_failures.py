@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from horarium import RunContext, Scheduler, every
+from horarium import Retry, RunContext, Scheduler, every
 from horarium.model import State
 from tests.handlers.conftest import done, ended
 
@@ -108,6 +108,16 @@ async def test_an_endpoint_that_fails_is_in_the_log_like_a_handler(
         run = await ended(scheduler, await scheduler.trigger_job("web"))
     assert levels(caplog, run.id) == [("web", logging.WARNING, 1), ("web", logging.ERROR, 2)]
     assert "500" in caplog.text
+
+
+async def test_another_attempt_after_nonsense_is_an_error_of_its_handler(scheduler: Scheduler) -> None:
+    @scheduler.handler("again")
+    def again(run: RunContext) -> None:
+        raise Retry("later", after="5m")  # type: ignore[arg-type]
+
+    await scheduler.start()
+    run = await done(scheduler, "again")
+    assert str(run.error).startswith("InvalidRequest: after: expected a timedelta or seconds, not '5m'")
 
 
 async def test_tracebacks_are_kept_with_the_attempts(scheduler: Scheduler) -> None:

@@ -48,6 +48,14 @@ async def test_calls_have_processes_that_are_used_again(scheduler: Scheduler) ->
     assert wrong is pooled.wrong
 
 
+async def test_an_error_whose_constructor_wants_more_is_still_that_error(scheduler: Scheduler) -> None:
+    scheduler.add_handler("no_disk", pooled.no_disk, pool="process", give_up_on=pooled.NoDisk)
+    await scheduler.start()
+    run = await done(scheduler, "no_disk", retry={"attempts_max": 3, "backoff_seconds": 0})
+    assert str(run.error).startswith("NoDisk: 28: it is full")
+    assert run.attempt == 1
+
+
 def test_to_end_a_call_that_is_over_ends_no_other() -> None:
     pool, ends = Pool(), list[Callable[[], None]]()
     first = pool.call(pooled.add, {"a": 1, "b": 1}, ends.append)

@@ -305,6 +305,24 @@ async def test_a_function_in_place_of_the_policy_judges_errors(scheduler: Schedu
     assert (await failing(scheduler, OSError("x"), retry=lambda run, error: timedelta(0))).attempt == 2
 
 
+async def never(run: RunContext, error: BaseException) -> bool:
+    return False
+
+
+@pytest.mark.parametrize("answer", ["soon", object(), [5], float("nan")])
+async def test_a_judge_that_answers_nonsense_leaves_it_to_the_policy(scheduler: Scheduler, answer: Any) -> None:
+    """The end of the run is written, as those of all others that end together with it."""
+    run = await failing(scheduler, OSError("x"), retry=lambda run, error: answer)
+    assert (run.state, run.attempt) == ("failed", 2)
+
+
+async def test_a_judge_is_a_plain_function(scheduler: Scheduler) -> None:
+    with pytest.raises(InvalidJob, match="retry_if must be a plain function"):
+        scheduler.add_handler("x", print, retry=never)  # type: ignore[arg-type]
+    with pytest.raises(InvalidJob, match="retry_if must be a plain function"):
+        scheduler.add_handler("x", print, retry_if=5)  # type: ignore[arg-type]
+
+
 async def test_calls_of_a_handler_are_unique_by_its_key(scheduler: Scheduler) -> None:
     @scheduler.handler(unique={"key": "receipt:{args.order}", "until": "finished"})
     async def receipt(order: int) -> None: ...

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from horarium.errors import InvalidTrigger, TooExpensive
 from horarium.triggers.recurrence.parts import BY_ITEMS_MAX, COUNT_MAX, INTERVAL_MAX
-from horarium.triggers.rrule_trigger import rrule
 from horarium.triggers.rrule_text import DATES_MAX, RULES_MAX, TEXT_MAX
+from horarium.triggers.rrule_trigger import rrule
 from tests.searching import tries
 
 UNREADABLE = [

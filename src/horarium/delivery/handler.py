@@ -33,7 +33,7 @@ from horarium.delivery.pool import Pool, check_poolable
 from horarium.delivery.saying import Captured, speaks_for
 from horarium.delivery.threads import Call, Threads
 from horarium.delivery.traces import enter_trace
-from horarium.errors import InvalidJob, WrongArguments
+from horarium.errors import InvalidJob, InvalidRequest, WrongArguments
 from horarium.model import RESULT_BYTES_MAX, TRACE_CHARS_MAX, Cancelled, Deferred, Failed, Outcome, Refused, Succeeded
 from horarium.ports import Assignment, Control, RunLogs
 
@@ -59,12 +59,21 @@ THREAD_PATIENCE_SECONDS = 1.5
 """How long a thread that is asked to stop is waited for. Less than the dispatcher waits at the end of a drain."""
 
 
+def _seconds(given: object) -> float:
+    """A timedelta, or seconds. Raises InvalidRequest for anything else: it comes from a program, unchecked."""
+    if isinstance(given, timedelta):
+        return given.total_seconds()
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        return float(given)
+    raise InvalidRequest(f"after: expected a timedelta or seconds, not {given!r}", field="after")
+
+
 class Retry(Exception):
     """Raise it in a handler: failed, try again, after `after` (a timedelta or seconds) if given, else by the policy."""
 
     def __init__(self, reason: str = "retry asked", *, after: timedelta | float | None = None) -> None:
         super().__init__(reason)
-        self.after_seconds = after.total_seconds() if isinstance(after, timedelta) else after
+        self.after_seconds = None if after is None else _seconds(after)
 
 
 class Discard(Exception):
@@ -103,12 +112,13 @@ class Rules(Struct, frozen=True):
             return stack.pop_all()
         return NOTHING
 
-    def says(self, context: RunContext, error: BaseException) -> bool | float | timedelta | None:
-        """As `Judge`."""
+    def says(self, context: RunContext, error: BaseException) -> bool | float | None:
+        """As `Judge`, a time in seconds."""
         if isinstance(error, self.give_up_on) or not (self.retry_for is None or isinstance(error, self.retry_for)):
             return False
         try:
-            return None if self.judge is None else self.judge(context, error)
+            said = None if self.judge is None else self.judge(context, error)
+            return said if said is None or isinstance(said, bool) else _seconds(said)
         except Exception:
             log.exception("run %s: the function that judges errors of %s failed", context.id, context.handler)
             return None
@@ -356,12 +366,11 @@ def _failed(error: BaseException, handler: Handler, context: RunContext) -> Outc
             return Failed(f"it called exit({error.code})", trace=trace_of(error))
         case _:
             said = handler.rules.says(context, error)
-            after = None if isinstance(said, bool) else said
             return Failed(
                 describe(error),
                 trace=trace_of(error),
                 retryable=said is not False,
-                retry_after_seconds=after.total_seconds() if isinstance(after, timedelta) else after,
+                retry_after_seconds=None if isinstance(said, bool) else said,
             )
 
 

@@ -135,7 +135,28 @@ def _answer(asked: bytes) -> bytes:
         return pickle.dumps((True, function(**given)))
     except BaseException as error:
         error.add_note("in a process of the pool:\n" + "".join(traceback.format_exception(error)).rstrip())
-        try:
-            return pickle.dumps((False, error))
-        except Exception:
-            return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))
+        for sent in (error, _Bare(error)):
+            try:
+                answer = pickle.dumps((False, sent))
+                pickle.loads(answer)  # many an error can be written, and not be read
+            except Exception:
+                continue
+            return answer
+        return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))
+
+
+class _Bare:
+    """An error that is read without a call of its constructor, which may want more than its `args`."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __reduce__(self) -> Any:
+        return _bare, (type(self._error), self._error.args, vars(self._error))
+
+
+def _bare(kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]) -> BaseException:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error

@@ -97,6 +97,8 @@ class Program:
         _check_name(name)
         defaults = {option: value for option, value in options.items() if option in RunFields.__annotations__}
         judge = defaults.pop("retry") if callable(defaults.get("retry")) else options.get("retry_if")
+        if judge is not None and (not callable(judge) or inspect.iscoroutinefunction(judge)):
+            raise InvalidJob(f"handler {name!r}: retry_if must be a plain function of the run and the error")
         places = defaults.pop("concurrency") if isinstance(defaults.get("concurrency"), int) else None
         one_offs(name, [], wanted(defaults), 0, bytes(10))
         rules = Rules(

@@ -110,10 +110,6 @@ class Principal(Struct, frozen=True, kw_only=True):
         """Whether it may claim and report on runs of this pulled queue."""
         return Scope.WORK in self.scopes and (not self.bound or queue in (self.queues or ()))
 
-    def may_work(self, queue: str) -> bool:
-        """The same by the full name of the queue."""
-        return not self.bound or self.may_serve(queue.removeprefix("pull/"))
-
     def may_reach(self, queue: str, labels: Labels) -> bool:
         """Whether it may see and touch jobs and runs of this queue, by its full name (`pull/NAME`, `http`, ...), that
         have these labels."""

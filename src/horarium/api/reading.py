@@ -138,9 +138,8 @@ def _unsupported(kind: str, types: tuple[str, ...]) -> UnsupportedMediaType:
 class BodyReader:
     """Reads bodies of one type. `nul`: whether text may hold a NUL (reports keep it as JSON text, jobs do not)."""
 
-    def __init__(self, kind: Any, *, code: str = "invalid_request", nul: bool = False) -> None:
+    def __init__(self, kind: Any, *, nul: bool = False) -> None:
         self.kind = kind
-        self._code = code
         self._nul = nul
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
 
@@ -159,7 +158,7 @@ class BodyReader:
         try:
             return msgspec.convert(value, self.kind)
         except msgspec.ValidationError:
-            raise InvalidContent(find_faults(value, self.kind) or [fault_of(first)], self._code) from None
+            raise InvalidContent(find_faults(value, self.kind) or [fault_of(first)]) from None
 
 
 def check_text(body: bytes, *, nul: bool) -> None:
@@ -239,15 +238,14 @@ def to_definition(fields: Mapping[str, Any]) -> JobDefinition:
     return definition
 
 
-def check_rule(trigger: Any, field: str = "trigger") -> None:
+def check_rule(trigger: Any) -> None:
     """Refuses a rule with a text of more than 8 KiB."""
     pending = [trigger]
     while pending:
         value = pending.pop()
         if isinstance(value, str) and len(value.encode()) > RULE_BYTES_MAX:
-            raise InvalidTrigger(
-                f"{field}: a text of {len(value.encode()):,} bytes; at most {RULE_BYTES_MAX:,} are read", field=field
-            )
+            said = f"trigger: a text of {len(value.encode()):,} bytes; at most {RULE_BYTES_MAX:,} are read"
+            raise InvalidTrigger(said, field="trigger")
         if isinstance(value, dict | list):
             pending.extend(value.values() if isinstance(value, dict) else value)
 

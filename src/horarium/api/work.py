@@ -181,7 +181,7 @@ class Work:
         """A caller that is bound to queues may not touch runs of others. (Work is given by queue, not by label.)"""
         if call.principal.bound:
             runs = await self._operations.store.get_runs(ids)
-            if not all(call.principal.may_work(run.queue) for run in runs if run is not None):
+            if not all(call.principal.may_serve(run.queue.removeprefix(PULLED)) for run in runs if run is not None):
                 raise Forbidden(
                     f"{call.principal.name} is bound to queues, and this run is in none of them", [Scope.WORK]
                 )

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     Column("id", whole=True), Column("job", whole=True), Column("fire_at", when=True, whole=True),
-    Column("missed"), Column("expires_at", when=True, whole=True, title="until"), Column("then", whole=True),
+    Column("missed", of=lambda each: each.fires if each.about == "catch_up" else None),
+    Column("expires_at", when=True, whole=True, title="until"), Column("then", whole=True),
     Column("asked_by"),
 )  # fmt: skip
 ID = click.argument("id", metavar="ID")
@@ -31,19 +32,7 @@ approval = Lazy(name="approval", help="Decide about runs that wait for it, and a
 @on_server
 def list_approvals(server: Server) -> None:
     found = list(server.client.approvals.list())
-    rows = (
-        (
-            each.id,
-            each.job,
-            each.fire_at,
-            each.fires if each.about == "catch_up" else None,
-            each.expires_at,
-            each.then,
-            each.asked_by,
-        )
-        for each in found
-    )
-    server.tell_all(found, COLUMNS, rows, "Nothing waits for a decision.")
+    server.tell_all(found, COLUMNS, "Nothing waits for a decision.")
 
 
 @approval.command(

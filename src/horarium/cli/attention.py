@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import click
 
 from horarium.cli.fields import until_moment
@@ -13,8 +11,11 @@ from horarium.clock import SystemClock, to_datetime
 
 attention = Lazy(name="attention", help="Faults and their acknowledgements.")
 COLUMNS = (
-    Column("cause", whole=True), Column("since", when=True), Column("acknowledged"), Column("what"),
-)  # fmt: skip
+    Column("cause", whole=True),
+    Column("since", when=True),
+    Column("acknowledged", of=lambda one: (ack := one["acknowledged"]) and f"{ack['by']}: {ack['reason']}"),
+    Column("what", of=lambda one: one["text"]),
+)
 CAUSE = click.argument("cause")
 
 
@@ -22,16 +23,7 @@ CAUSE = click.argument("cause")
 @on_server
 def list_faults(server: Server) -> None:
     found = server.client.attention.list()
-    rows = (
-        (
-            one["cause"],
-            datetime.fromisoformat(one["since"]),
-            "" if one["acknowledged"] is None else f"{one['acknowledged']['by']}: {one['acknowledged']['reason']}",
-            one["text"],
-        )
-        for one in found
-    )
-    server.tell_all(found, COLUMNS, rows, "All is well.")
+    server.tell_all(found, COLUMNS, "All is well.")
 
 
 @attention.command(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 import click
@@ -16,7 +14,8 @@ from horarium.clock import SystemClock, to_datetime
 LIST_DEFAULT = 50
 COLUMNS = (
     Column("at", when=True, title="when"), Column("actor", whole=True), Column("action", whole=True),
-    Column("object", whole=True), Column("outcome"), Column("change"), Column("address", wide=True),
+    Column("object", whole=True), Column("outcome"),
+    Column("change", of=lambda line: changes_of(line.get("before"), line.get("after"))), Column("address", wide=True),
 )  # fmt: skip
 PASSING = frozenset({"version", "updated_at", "next_fire_at", "planned_until", "words", "paused_at", "fires_count"})
 """Fields of a job that change with any change: they say nothing of the action."""
@@ -63,14 +62,7 @@ def list_audit(
         until=None if until is None else since_moment(until, now),
         limit=limit,
     )
-    server.tell_all(found, COLUMNS, _rows(found), "There are no such entries.")
-
-
-def _rows(found: Iterator[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
-    for line in found:
-        at = datetime.fromisoformat(line["at"])
-        change = changes_of(line.get("before"), line.get("after"))
-        yield at, line["actor"], line["action"], line["object"], line["outcome"], change, line["address"]
+    server.tell_all(found, COLUMNS, "There are no such entries.")
 
 
 def changes_of(before: Any, after: Any) -> str:

@@ -21,7 +21,7 @@ COLUMNS = (
     Column("completed"),
     Column("failed"),
     Column("cancelled"),
-    Column("created", when=True),
+    Column("created", when=True, of=lambda each: datetime.fromisoformat(each["created_at"])),
 )
 RUNS_AT_ONCE = 1_000
 WAIT_SECONDS = 30
@@ -109,14 +109,7 @@ def show(server: Server, id: str, wait: bool) -> int:
 @on_server
 def list_batches(server: Server, state: str | None) -> None:
     found = list(server.client.batches.list(state))
-    rows = [
-        (
-            each["id"], each["name"] or "", each["state"], each["total"], each["completed"], each["failed"],
-            each["cancelled"], datetime.fromisoformat(each["created_at"]),
-        )
-        for each in found
-    ]  # fmt: skip
-    server.tell_all(found, COLUMNS, rows, "There are no batches.")
+    server.tell_all(found, COLUMNS, "There are no batches.")
 
 
 @batch.command(help=f"Let no more runs be added.\n\n\b\nExample:\n  horarium batch close {SOME_ID}")

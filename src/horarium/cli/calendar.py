@@ -15,9 +15,9 @@ calendar = Lazy(name="calendar", help="Which days are business days, for trigger
 NAME = click.argument("name")
 COLUMNS = (
     Column("name", whole=True),
-    Column("weekend", whole=True),
-    Column("holidays"),
-    Column("ends"),
+    Column("weekend", whole=True, of=lambda each: ",".join(each["weekend"])),
+    Column("holidays", of=lambda each: len(each["holidays"])),
+    Column("ends", of=lambda each: each["ends_on"] or "-"),
     Column("title"),
 )
 SHOWN_FIRES = 5
@@ -122,14 +122,7 @@ def _years(text: str | None) -> range:
 @on_server
 def list_calendars(server: Server) -> None:
     found = list(server.client.calendars.list())
-    rows = (
-        (
-            each["name"], ",".join(each["weekend"]), str(len(each["holidays"])), each["ends_on"] or "-",
-            each["title"] or "",
-        )
-        for each in found
-    )  # fmt: skip
-    server.tell_all(found, COLUMNS, rows, "There are no calendars. Add one: horarium calendar import NAME --country DE")
+    server.tell_all(found, COLUMNS, "There are no calendars. Add one: horarium calendar import NAME --country DE")
 
 
 @calendar.command(

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 TEST_SECONDS = 60.0
 LOOK_EVERY_SECONDS = 0.2
-COLUMNS = (Column("name", whole=True), Column("type", whole=True), Column("to"), Column("undelivered"))
+COLUMNS = (
+    Column("name", whole=True),
+    Column("type", whole=True),
+    Column("to", of=lambda each: ", ".join(each.get("to") or [each["url"]])),
+    Column("undelivered", of=lambda each: (each.get("undelivered") or {}).get("error")),
+)
 TYPES = ("webhook", "email", "apprise")
 _FINISHED = ("completed", "failed", "cancelled")
 
@@ -92,16 +97,7 @@ def _template(text: str | None, webhook: str | None) -> Any:
 @on_server
 def list_channels(server: Server) -> None:
     found = list(server.client.channels.list())
-    rows = (
-        (
-            each["name"],
-            each["type"],
-            ", ".join(each.get("to") or [each["url"]]),
-            (each.get("undelivered") or {}).get("error"),
-        )
-        for each in found
-    )
-    server.tell_all(found, COLUMNS, rows, "There are no channels. Add one: horarium channel add NAME --webhook URL")
+    server.tell_all(found, COLUMNS, "There are no channels. Add one: horarium channel add NAME --webhook URL")
 
 
 @channel.command(help="Show a channel; its secrets are masked.\n\n\b\nExample:\n  horarium channel show ops")

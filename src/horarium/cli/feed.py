@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import click
 
 from horarium.cli.fields import pairs
 from horarium.cli.output import Column
 from horarium.cli.shell import Lazy, Server, on_server
 
-COLUMNS = (Column("name", whole=True), Column("jobs"), Column("labels"), Column("created_at", when=True))
+COLUMNS = (
+    Column("name", whole=True),
+    Column("jobs", of=lambda each: ", ".join(each["jobs"])),
+    Column("labels", of=lambda each: ", ".join(f"{key}={value}" for key, value in each["labels"].items())),
+    Column("created_at", when=True),
+)
 
 
 feed = Lazy(name="feed", help="Make, list and revoke addresses for calendar programs.")
@@ -38,16 +41,7 @@ def create(server: Server, name: str, labels: tuple[str, ...], jobs: tuple[str, 
 @on_server
 def list_feeds(server: Server) -> None:
     found = list(server.client.feeds.list())
-    rows = (
-        (
-            each["name"],
-            ", ".join(each["jobs"]),
-            ", ".join(f"{key}={value}" for key, value in each["labels"].items()),
-            datetime.fromisoformat(each["created_at"]),
-        )
-        for each in found
-    )
-    server.tell_all(found, COLUMNS, rows, "There is no feed.")
+    server.tell_all(found, COLUMNS, "There is no feed.")
 
 
 @feed.command(help="Revoke a feed: its address is gone.\n\n\b\nExample:\n  horarium feed revoke billing")

@@ -154,17 +154,12 @@ def _plain_trigger(flags: Mapping[str, Any]) -> dict[str, Any] | None:
         case "when":
             return {"type": "phrase", "text": text, **zone}
         case "rrule":
-            return {"type": "rrule", "rrule": rule_text(text), **zone}
+            return {"type": "rrule", "rrule": text.replace("\\n", "\n").strip(), **zone}
         case "every":
             interval = _interval(text, timezone)
             return {**interval, "from": "end"} if flags.get("from_end") else interval
         case _:
             return {"type": "once", "at": _at(text, timezone)}
-
-
-def rule_text(text: str) -> str:
-    """An RRULE text; `\\n` typed as two characters becomes a new line."""
-    return text.replace("\\n", "\n").strip()
 
 
 def _interval(text: str, timezone: str | None) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from horarium.cli.shell import Lazy, Server, on_server
 hold = Lazy(name="hold", help="Let nothing begin, until a moment.")
 COLUMNS = (
     Column("id", whole=True),
-    Column("scope"),
-    Column("state", whole=True),
+    Column("scope", of=lambda each: _scope(each["scope"])),
+    Column("state", whole=True, of=lambda each: "in force" if each["active"] else "to come"),
     Column("from", when=True),
     Column("until", when=True),
     Column("reason"),
@@ -118,15 +118,7 @@ def _state(shown: dict[str, Any]) -> str:
 @on_server
 def list_holds(server: Server, active: bool) -> None:
     found = server.client.holds.list(True if active else None)
-    rows = (
-        (
-            each["id"], _scope(each["scope"]), "in force" if each["active"] else "to come",
-            datetime.fromisoformat(each["from"]), None if each["until"] is None else
-            datetime.fromisoformat(each["until"]), each["reason"],
-        )
-        for each in found
-    )  # fmt: skip
-    server.tell_all(found, COLUMNS, rows, "There are no holds. Nothing waits for any.")
+    server.tell_all(found, COLUMNS, "There are no holds. Nothing waits for any.")
 
 
 @hold.command(help="Lift a hold: what waited goes on.\n\n\b\nExample:\n  horarium hold lift 0643f1a2b3c4d5e6f708")

@@ -48,8 +48,7 @@ def explain(server: Server, name: str, at: str | None, since: str | None, until:
 
     if since is not None:
         items = server.client.explain_span(name, moment(since), moment(until))
-        rows = ((each.at, "yes" if each.fires else "no", each.disposition or "", each.reason) for each in items)
-        server.tell_all(items, COLUMNS, rows, "No fire time lies in that span.")
+        server.tell_all(items, COLUMNS, "No fire time lies in that span.")
         return
     told = server.client.explain(name, None if at is None else moment(at))
     if server.as_json:

@@ -79,8 +79,7 @@ def unskip(server: Server, name: str, at: str) -> None:
 @on_server
 def overrides(server: Server, name: str) -> None:
     found = list(server.client.overrides.list(name))
-    rows = ((each.fire_at, each.action, each.to, each.by, each.reason or "") for each in found)
-    server.tell_all(found, COLUMNS, rows, "No fire time is skipped or moved.")
+    server.tell_all(found, COLUMNS, "No fire time is skipped or moved.")
 
 
 def _moment(text: str) -> datetime:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
@@ -30,11 +29,8 @@ COLUMNS = (
 def versions(server: Server, name: str, limit: int | None) -> None:
     found = list(server.client.versions(name, limit))
     changes = [changes_of(older["definition"], newer["definition"]) for newer, older in pairwise(found)] + [""]
-    rows = (
-        (each["version"], datetime.fromisoformat(each["at"]), each["actor"], each["action"], change)
-        for each, change in zip(found, changes, strict=True)
-    )
-    server.tell_all(found, COLUMNS, rows, "There are no versions.")
+    shown = ({**each, "change": change} for each, change in zip(found, changes, strict=True))
+    server.tell_all(found, COLUMNS, "There are no versions.", shown)
 
 
 @click.command(

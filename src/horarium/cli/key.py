@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from horarium.cli.output import Column, print_json, say
@@ -11,7 +9,9 @@ from horarium.cli.shell import Lazy, Server, on_server
 
 ROLES = ("viewer", "operator", "producer", "editor", "worker", "admin")
 COLUMNS = (
-    Column("name", whole=True), Column("roles"), Column("queues"), Column("labels"),
+    Column("name", whole=True), Column("roles", of=lambda key: " ".join(key["roles"])),
+    Column("queues", of=lambda key: "all" if key["queues"] is None else " ".join(key["queues"])),
+    Column("labels", of=lambda key: _labels(key.get("labels") or {})),
     Column("created_at", when=True, title="made"), Column("last_used_at", when=True, title="used"),
     Column("expires_at", when=True, title="ends"),
 )  # fmt: skip
@@ -83,15 +83,7 @@ def create(
 @on_server
 def list_keys(server: Server) -> None:
     found = server.client.keys()
-    server.tell_all(found, COLUMNS, map(_row, found), "There are no keys; make one with `horarium key create`.")
-
-
-def _row(key: dict[str, Any]) -> tuple[Any, ...]:
-    from datetime import datetime
-
-    moments = (key[name] and datetime.fromisoformat(key[name]) for name in ("created_at", "last_used_at", "expires_at"))
-    queues = "all" if key["queues"] is None else " ".join(key["queues"])
-    return key["name"], " ".join(key["roles"]), queues, _labels(key.get("labels") or {}), *moments
+    server.tell_all(found, COLUMNS, "There are no keys; make one with `horarium key create`.")
 
 
 def _labels(labels: dict[str, str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, NamedTuple
@@ -71,7 +71,8 @@ def _escaped(text: str) -> str:
 class Column(NamedTuple):
     """A column of a table. `whole`: it is copied into the next command, so on a narrow terminal the others are cut.
     `when`: it holds instants, which a terminal shows as a distance, in local time and in UTC. `title`: its name there.
-    `id`: it holds runs' ids, of which a terminal shows as much as tells them apart. `wide`: only on a wide terminal."""
+    `id`: it holds runs' ids, of which a terminal shows as much as tells them apart. `wide`: only on a wide terminal.
+    `of`: makes its value of an item; left out, it is the field of its name."""
 
     name: str
     whole: bool = False
@@ -79,6 +80,16 @@ class Column(NamedTuple):
     title: str = ""
     id: bool = False
     wide: bool = False
+    of: Callable[[Any], Any] | None = None
+
+    def value(self, item: Any) -> Any:
+        """What it shows of an item: a struct, or a mapping as the API answers it."""
+        if self.of is not None:
+            return self.of(item)
+        found = item[self.name] if isinstance(item, dict) else getattr(item, self.name)
+        if found is msgspec.UNSET:
+            return None
+        return datetime.fromisoformat(found) if self.when and isinstance(found, str) else found
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], none: str) -> None:

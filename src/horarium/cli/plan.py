@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,8 @@ FIRES_SHOWN = 3
 WARNINGS_SHOWN = 20
 TEXT_MAX = 60
 COLUMNS = (
-    Column("ref", whole=True), Column("changes"), Column("applied"), Column("by"), Column("expires_at", when=True),
+    Column("ref", whole=True), Column("changes", of=lambda each: _done(each["changes"])), Column("applied"),
+    Column("by"), Column("expires_at", when=True),
 )  # fmt: skip
 ALLOW_EMPTY = click.option(
     "--allow-empty", is_flag=True, help="Prune although the files have no job: all jobs with these labels go."
@@ -143,17 +143,11 @@ def _advance(left: int) -> None:
 
 def _list(server: Server) -> None:
     found = list(server.client.plans.list())
-    rows = (
-        (
-            each["ref"],
-            ", ".join(f"{count} {DONE[action]}" for action, count in each["changes"].items() if action in DONE),
-            "yes" if each["applied"] else "no",
-            each["by"],
-            datetime.fromisoformat(each["expires_at"]),
-        )
-        for each in found
-    )
-    server.tell_all(found, COLUMNS, rows, "There is no plan.")
+    server.tell_all(found, COLUMNS, "There is no plan.")
+
+
+def _done(changes: dict[str, int]) -> str:
+    return ", ".join(f"{count} {DONE[action]}" for action, count in changes.items() if action in DONE)
 
 
 def _make(

@@ -11,7 +11,11 @@ from horarium.cli.output import Column
 from horarium.cli.shell import Lazy, Server, on_server
 
 queue = Lazy(name="queue", help="How fairness keys share a queue.")
-COLUMNS = (Column("queue", whole=True), Column("hold"), Column("weights", whole=True))
+COLUMNS = (
+    Column("queue", whole=True),
+    Column("hold", of=lambda one: "held" if one["hold"] else ""),
+    Column("weights", whole=True, of=lambda one: _words(one["fair_weights"])),
+)
 
 
 @queue.command(
@@ -21,10 +25,8 @@ COLUMNS = (Column("queue", whole=True), Column("hold"), Column("weights", whole=
 @on_server
 def list_queues(server: Server) -> None:
     found = server.client.queues.list()
-    rows = ((one["queue"], "held" if one["hold"] else "", _words(one["fair_weights"])) for one in found)
-    server.tell_all(
-        found, COLUMNS, rows, "No run waits, and no weights are set. Set some: horarium queue set NAME --weight gold=3"
-    )
+    none = "No run waits, and no weights are set. Set some: horarium queue set NAME --weight gold=3"
+    server.tell_all(found, COLUMNS, none)
 
 
 @queue.command(help="Show the weights of a queue's fairness keys.\n\n\b\nExample:\n  horarium queue show reports")

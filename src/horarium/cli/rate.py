@@ -11,7 +11,13 @@ from horarium.cli.output import Column
 from horarium.cli.shell import Lazy, Server, on_server
 
 rate = Lazy(name="rate", help="How many attempts may begin in a time, by key.")
-COLUMNS = (Column("key", whole=True), Column("allows", whole=True), Column("burst"), Column("set"), Column("opens"))
+COLUMNS = (
+    Column("key", whole=True),
+    Column("allows", whole=True, of=lambda one: one["max"] and f"{one['max']} in {one['per_seconds']:g} s"),
+    Column("burst"),
+    Column("set", of=lambda one: (one["until"] or "yes") if one["overridden"] else ""),
+    Column("opens", of=lambda one: one["opens_at"] or "now"),
+)
 
 
 @rate.command(
@@ -22,17 +28,7 @@ COLUMNS = (Column("key", whole=True), Column("allows", whole=True), Column("burs
 @on_server
 def list_rates(server: Server, prefix: str) -> None:
     found = server.client.rates.list(prefix)
-    rows = (
-        (
-            one["key"],
-            "" if one["max"] is None else f"{one['max']} in {one['per_seconds']:g} s",
-            one["burst"],
-            (one["until"] or "yes") if one["overridden"] else "",
-            one["opens_at"] or "now",
-        )
-        for one in found
-    )
-    server.tell_all(found, COLUMNS, rows, "No key of a rate limit is in use. Set one: horarium rate set KEY 100/1m")
+    server.tell_all(found, COLUMNS, "No key of a rate limit is in use. Set one: horarium rate set KEY 100/1m")
 
 
 @rate.command(

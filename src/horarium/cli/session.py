@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import click
 
 from horarium.cli.output import Column
@@ -22,9 +20,7 @@ session = Lazy(name="session", help="List and end sign-ins to the dashboard.")
 @on_server
 def list_sessions(server: Server) -> None:
     found = list(server.client.sessions.list())
-    moments = [[datetime.fromisoformat(each[name]) for name in ("created_at", "ends_at")] for each in found]
-    rows = ((each["id"], each["name"] or "", each["kind"], *at) for each, at in zip(found, moments, strict=True))
-    server.tell_all(found, COLUMNS, rows, "No one is signed in to the dashboard.")
+    server.tell_all(found, COLUMNS, "No one is signed in to the dashboard.")
 
 
 @session.command(

@@ -184,15 +184,17 @@ class Server:
             say(text)
 
     def tell_all(
-        self, answers: Iterable[Any], columns: Sequence[Column], rows: Iterable[Sequence[Any]], none: str
+        self, answers: Iterable[Any], columns: Sequence[Column], none: str, shown: Iterable[Any] | None = None
     ) -> None:
-        """A list, for programs, or for people in rows; `none` says what to do where there are none."""
+        """A list, for programs, or for people in rows; `none` says what to do where there are none. `shown`: what
+        people see instead of the answers."""
         from horarium.cli.output import print_json_list, print_table
 
         if self.as_json:
             print_json_list(answers)
         else:
-            print_table(columns, rows, none)
+            items = answers if shown is None else shown
+            print_table(columns, ([column.value(item) for column in columns] for item in items), none)
 
 
 def on_server(command: Callable[..., T]) -> Callable[..., T]:

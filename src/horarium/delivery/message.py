@@ -75,10 +75,11 @@ def user_agent() -> str:
 # ---- at definition ----------------------------------------------------------------------------------------------
 
 
-def check_method(method: str, *, field: str = "target.method") -> None:
+def check_method(method: str) -> None:
     """Raise InvalidJob for the two methods that speak to what lies between, not to an endpoint."""
     if method in _METHODS_REFUSED:
-        raise InvalidJob(f"{field}: {method} can't be sent; give GET, POST, PUT, PATCH or DELETE", field=field)
+        why = f"{method} can't be sent; give GET, POST, PUT, PATCH or DELETE"
+        raise InvalidJob(f"target.method: {why}", field="target.method")
 
 
 def check_headers(headers: Mapping[str, MaybeSecret], *, field: str = "target.headers") -> None:
@@ -199,7 +200,7 @@ def _encode(value: Any, target: HttpTarget, run: Run, values: _Values) -> tuple[
     if value is None and target.method not in _METHODS_WITH_BODY:
         return None, None
     if value is None:
-        envelope = _envelope(run)
+        envelope = {"job": run.job, "run_id": run.id, "fire_at": _text_of(run.fire_at), "attempt": run.attempt}
         if target.completion is Completion.CALLBACK:
             envelope |= _report_envelope(run, values.reporting)
         return msgspec.json.encode(envelope), JSON_TYPE
@@ -209,10 +210,6 @@ def _encode(value: Any, target: HttpTarget, run: Run, values: _Values) -> tuple[
     if b"{{" not in encoded:
         return encoded, JSON_TYPE
     return msgspec.json.encode(render(value, values)), JSON_TYPE
-
-
-def _envelope(run: Run) -> dict[str, Any]:
-    return {"job": run.job, "run_id": run.id, "fire_at": _text_of(run.fire_at), "attempt": run.attempt}
 
 
 def _report_envelope(run: Run, reporting: Reporting) -> dict[str, Any]:

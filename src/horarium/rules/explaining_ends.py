@@ -60,7 +60,7 @@ def explain_from_end(job: Job, at: Instant, now: Instant, run: Run | None, besid
 
 
 def _without(job: Job, at: Instant, now: Instant, beside: Beside, coming: Instant | None) -> Explanation:
-    delay, before = _said_of_delay(job), beside.before
+    delay, before = str(timedelta(microseconds=after_end(job) or 0)), beside.before
     if beside.after is not None:
         return Explanation(at, False, f"{_said_of_past(at, before, delay)}; the next came at {_at(beside.after)}")
     if at == coming:
@@ -103,10 +103,6 @@ def _excluded(job: Job, at: Instant, before: Run | None) -> str | None:
     anchored = job if before is None else replace(job, anchor_at=before.finished_at)
     with limited(2 * PLAN_STEPS):
         return excluded_by(trigger_of(anchored), at)
-
-
-def _said_of_delay(job: Job) -> str:
-    return f"{timedelta(microseconds=after_end(job) or 0)}"
 
 
 def _at(run: Run) -> str:

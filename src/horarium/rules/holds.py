@@ -153,7 +153,7 @@ def _covers(scope: HoldScope, queue: str, name: str | None, job: Job | None, run
     if scope.host is not None:
         return is_at(scope.host, host_of(job, run))
     if scope.queue is not None:
-        return is_queue(scope.queue, queue)
+        return queue in (scope.queue, PULLED + scope.queue)  # as it is listed, or as a worker calls it
     if scope.job is not None:
         return scope.job == name
     if scope.labels:
@@ -165,11 +165,6 @@ def _covers(scope: HoldScope, queue: str, name: str | None, job: Job | None, run
 def is_held(scope: HoldScope, queue: str) -> bool:
     """Whether it lies over a whole queue."""
     return _is_whole(scope) and _covers(scope, queue, None, None)
-
-
-def is_queue(named: str, queue: str) -> bool:
-    """Whether this names the queue: as it is listed, or as a worker calls it."""
-    return queue in (named, PULLED + named)
 
 
 def is_at(scope: str, host: str | None) -> bool:

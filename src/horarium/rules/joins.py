@@ -195,10 +195,6 @@ def window_name(job: Job, start: Instant) -> str:
     return f"{JOINED}{instant_key(over + KEPT, job.id)}/{start:016x}-{join.outcome}"
 
 
-def window_record(name: str, window: Window, version: int) -> Record:
-    return Record(name=name, body=msgspec.json.encode(window), version=version)
-
-
 def with_ends(window: Window, ends: Iterable[JoinEnd]) -> Window:
     """The window with these ends; of each member the first that is told counts."""
     came = dict(window.came)
@@ -228,7 +224,8 @@ def filled(
 
 def _changed(job: Job, start: Instant, stored: Record | None, after: Window) -> RecordChange:
     version = 0 if stored is None else stored.version
-    return RecordChange(window_record(window_name(job, start), after, version + 1), version)
+    record = Record(name=window_name(job, start), body=msgspec.json.encode(after), version=version + 1)
+    return RecordChange(record, version)
 
 
 def said_of(job: Job, window: Window) -> str:

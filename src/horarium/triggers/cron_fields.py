@@ -130,7 +130,7 @@ def read_fields(expression: object, seed: str) -> Fields:
         words[weekday_at] = word[1:], start + 1
     read = [_read(number, word, start, seed if "H" in word else "") for number, (word, start) in enumerate(words)]
     second, minute, hour, day, month, weekday, year = read
-    hashed = any("H" in _terms_without_names(word) for word, _ in words)
+    hashed = any("H" in word.replace("THU", "") for word, _ in words)
     return Fields(second, minute, hour, day, month, weekday, year, hashed, joined)
 
 
@@ -138,10 +138,6 @@ def read_fields(expression: object, seed: str) -> Fields:
 def _read(number: int, word: str, start: int, seed: str) -> Values:
     """One field. Jobs that share a rule, but for what `H` stands for, share the others."""
     return _FieldReader(_KINDS[number], word, start, seed).read()
-
-
-def _terms_without_names(word: str) -> str:
-    return word.replace("THU", "")
 
 
 def _check_text(expression: object) -> str:

@@ -94,7 +94,8 @@ def _walk(value: Any, kind: Any, path: str, strict: bool) -> Iterator[Fault]:
         yield from found or _own_fault(value, kind, path, strict)
         return
     if get_origin(inner) in (list, tuple, Sequence) and isinstance(value, list | tuple):
-        found = [fault for index, item in enumerate(value) for fault in _walk_item(item, inner, path, index, strict)]
+        each = get_args(inner)[0]
+        found = [fault for at, item in enumerate(value) for fault in _walk(item, each, f"{path}[{at}]", strict)]
         yield from found or _own_fault(value, kind, path, strict)
         return
     struct = _struct_for(value, inner)
@@ -102,10 +103,6 @@ def _walk(value: Any, kind: Any, path: str, strict: bool) -> Iterator[Fault]:
         yield from _own_fault(value, kind, path, strict)
         return
     yield from _walk_struct(value, struct, path, strict)
-
-
-def _walk_item(item: Any, kind: Any, path: str, index: int, strict: bool) -> Iterator[Fault]:
-    return _walk(item, get_args(kind)[0], f"{path}[{index}]", strict)
 
 
 def _walk_entry(name: Any, item: Any, kind: Any, path: str, strict: bool) -> Iterator[Fault]:

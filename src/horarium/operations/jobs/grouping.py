@@ -83,7 +83,7 @@ class Group:
             return planned
         if not _adds_only(planned, self.job) or not all(map(self._is_made, planned.changes)):
             return None
-        if any(_depends(planned.job, change, self.now) for change in planned.changes):
+        if any(looks_back(planned.job, change.run, change.state, self.now) for change in planned.changes):
             return None
         followed = [run for change in planned.changes for run in change.follow_ups]
         if len(self._made) + len(planned.runs) + len(followed) > BATCH_MAX:
@@ -165,11 +165,6 @@ def _adds_only(planned: Plan, job: Job) -> bool:
     """Whether it leaves the job as it is, and makes runs that end those before them. The result of such a plan is known
     even if a claim is quicker: a run claimed meanwhile is ended by the look that comes after."""
     return planned.job == job and not planned.withdrawals and job.overlap in ENDS_OTHERS
-
-
-def _depends(job: Job, change: RunChange, now: Instant) -> bool:
-    """Whether what follows from it depends on how runs before it ended."""
-    return looks_back(job, change.run, change.state, now) > 0
 
 
 Step = Changed

@@ -17,6 +17,7 @@ from horarium.clock import DAY, INSTANT_MAX, SECOND, Instant, to_micros
 from horarium.errors import InvalidRequest, TooExpensive
 from horarium.model import HttpTarget, Job, State
 from horarium.model.holds import HeldMissed, Hold
+from horarium.operations.bounds.listing import pages_of
 from horarium.operations.bounds.reaching import may_reach_job
 from horarium.operations.settling.holding import PLANNED_SECONDS, Holding
 from horarium.operations.writing.context import Context
@@ -265,12 +266,8 @@ async def weighed(
     """Every job of the store that this reader may see and of which something lies ahead, with its pattern."""
     counts = await asyncio.to_thread(StartCounts, span, holds)
     try:
-        after: str | None = None
-        while True:
-            page = await store.list_jobs(JobFilter(finished=False), after, JOBS_AT_ONCE)
-            await asyncio.to_thread(counts.weigh, page.items, by, reader)
-            if (after := page.next_after) is None:
-                break
+        async for page in pages_of(lambda after: store.list_jobs(JobFilter(finished=False), after, JOBS_AT_ONCE)):
+            await asyncio.to_thread(counts.weigh, page, by, reader)
         yield counts
     finally:
         asyncio.get_running_loop().run_in_executor(None, counts.let_go)

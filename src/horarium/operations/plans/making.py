@@ -23,7 +23,7 @@ from horarium.model.channels import CHANNEL, AnyChannel
 from horarium.model.plans import KEY_BYTES, PLAN, PlanKind, Step, StoredPlan, sealed
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.bounds.evaluating import evaluate
-from horarium.operations.bounds.listing import Slices
+from horarium.operations.bounds.listing import Slices, pages_of
 from horarium.operations.bounds.reaching import may_reach_job, require_followed
 from horarium.operations.calendars import PREFIX as CALENDAR
 from horarium.operations.calendars import CalendarOperations, decode_calendar
@@ -349,13 +349,8 @@ class PlanMaking:
 
     async def _pruned(self, labels: Mapping[str, str], kept: set[str]) -> list[Job]:
         """The jobs with these labels that are not among those kept."""
-        found: list[Job] = []
-        after: str | None = None
-        while True:
-            page = await self._store.list_jobs(JobFilter(labels=labels), after, PAGE_MAX)
-            found += (job for job in page.items if job.name not in kept and _reaches(job))
-            if (after := page.next_after) is None:
-                return found
+        pages = pages_of(lambda after: self._store.list_jobs(JobFilter(labels=labels), after, PAGE_MAX))
+        return [job async for page in pages for job in page if job.name not in kept and _reaches(job)]
 
     async def _deleted(self, job: Job, beside: Beside, now: Instant, until: Instant) -> Change:
         beside.steps.append(Step("job", job.name, None, digest_of_job(job, None)))

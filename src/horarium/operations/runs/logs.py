@@ -188,7 +188,7 @@ class Logs:
             run = await run_of_id(self._store, run_id)
             page = await self._page(run, after, limit)
             left = deadline - elapsed()
-            if page.lines or page.next_line is None or left <= 0 or not self._may_wait():
+            if page.lines or page.next_line is None or left <= 0 or self._closed or self._readers >= READERS_MAX:
                 return page
             await self._wait(run_id, min(left, LOOK_SECONDS))
 
@@ -231,9 +231,6 @@ class Logs:
             lines = [line.text for line in _lines(texts[0])] + lines
         text = "\n".join(lines)
         return text if len(text) <= chars_max else text[-chars_max:].partition("\n")[2] or text[-chars_max:]
-
-    def _may_wait(self) -> bool:
-        return not self._closed and self._readers < READERS_MAX
 
     async def _wait(self, run_id: str, seconds: float) -> None:
         grown = asyncio.get_running_loop().create_future()

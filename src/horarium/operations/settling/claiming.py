@@ -92,7 +92,7 @@ class Claiming:
             apart = _tried_apart(claimed, together, now)
             claimed = await self._put_back(claimed, apart, now, "that fell silent together")
         if asked := [run for run in claimed.runs if run.history and run.job_id in claimed.jobs and is_waiting(run)]:
-            over = [_expired(run, claimed.jobs, now) for run in asked]
+            over = [RunChange(expired(run, claimed.jobs[run.job_id or ""], now), run.token, run.state) for run in asked]
             claimed = await self._put_back(claimed, over, now, "that were not approved")
         unwanted = _unwanted(claimed.runs, claimed.jobs) if claimed.jobs else []
         if unwanted:
@@ -196,8 +196,3 @@ def _unwanted(runs: Sequence[Run], jobs: Mapping[str, Job]) -> list[Run]:
     queues = {id: job.queue if job.enabled and job.deleted_at is None else None for id, job in jobs.items()}
     doubtful = [run for run in runs if queues.get(run.job_id or "", run.queue) != run.queue]
     return [run for run in doubtful if not belongs(run, jobs[run.job_id or ""])]
-
-
-def _expired(run: Run, jobs: Mapping[str, Job], now: Instant) -> RunChange:
-    """The end of the time for a decision about this run, or its begin."""
-    return RunChange(expired(run, jobs[run.job_id or ""], now), run.token, run.state)

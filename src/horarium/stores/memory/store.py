@@ -283,7 +283,7 @@ class MemoryStore:
 
     async def list_records(self, where: RecordFilter, after: str | None, limit: int) -> Page[Record]:
         records = (self._space.beside.records[name] for name in self._names(where, after))
-        found = list(islice((record for record in records if _labels_match(record, where)), limit + 1))
+        found = list(islice((record for record in records if where.labels.items() <= record.labels.items()), limit + 1))
         more = len(found) > limit > 0
         return Page(tuple(found[:limit]), found[limit - 1].name if more else None)
 
@@ -440,10 +440,6 @@ def _below(where: RecordFilter) -> str | None:
         return where.prefix + where.until
     shorter = where.prefix.rstrip(LAST)
     return shorter[:-1] + chr(ord(shorter[-1]) + 1) if shorter else None
-
-
-def _labels_match(record: Record, where: RecordFilter) -> bool:
-    return where.labels.items() <= record.labels.items()
 
 
 def _version_of(record: Record | None) -> int:

@@ -199,7 +199,9 @@ class SqliteStore:
         await self._writer.call(lambda session: _beat_node(session, node))
 
     async def list_nodes(self, since: Instant) -> list[Node]:
-        return await self._lister.call(lambda session: _list_nodes(session, since))
+        return await self._lister.call(
+            lambda session: _decode_nodes(session.one("list_nodes", session.namespace_id, since))
+        )
 
     async def stats(self, now: Instant) -> Stats:
         return await self._lister.call(lambda session: stats.count(session, now))
@@ -218,7 +220,3 @@ def _beat_node(session: Session, node: Node) -> None:
     session.change("forget_nodes", session.namespace_id, node.beat_at - NODES_KEPT)
     definition = msgspec.json.encode(node).decode()
     session.change("beat_node", session.namespace_id, node.name, node.beat_at, definition)
-
-
-def _list_nodes(session: Session, since: Instant) -> list[Node]:
-    return _decode_nodes(session.one("list_nodes", session.namespace_id, since))

@@ -11,7 +11,8 @@ import pytest
 from horarium.clock import HOUR, MINUTE, SECOND, Instant
 from horarium.dashboard.lanes import Axis, Bar, Piece, lane_of
 from horarium.dashboard.views.failures import key_of
-from horarium.model import Run, State, uuid7
+from horarium.library.one_offs import Wanted, one_offs
+from horarium.model import Node, Run, State, uuid7
 from tests.api.conftest import Api
 from tests.dashboard.visitor import Visitor
 from tests.waiting import until
@@ -185,9 +186,9 @@ def test_overlapping_bars_lie_in_rows_and_those_without_a_place_are_counted() ->
     one_by_one = [Bar("lane", "a", "a", (Piece("done", at, at + 5 * MINUTE),)) for at in range(0, HOUR, 10 * MINUTE)]
     lane = lane_of("lane", one_by_one, axis)
     assert len({bar.y for bar in lane.bars}) == 1
-    assert all(0 <= bar.x <= 100 and bar.width > 0 for bar in lane.bars)
+    assert all(0 <= piece.x <= 100 and piece.width > 0 for row in lane.bars for piece in row.pieces)
     short = lane_of("lane", [Bar("lane", "a", "a", (Piece("done", 0, SECOND // 1000),))], axis)
-    assert short.bars[0].width >= 0.25, "seen, however short"
+    assert short.bars[0].pieces[0].width >= 0.25, "seen, however short"
     assert lane_of("lane", [Bar("lane", "", "one-off", (Piece("done", 0, SECOND),))], axis).words == []
 
 
@@ -276,6 +277,45 @@ async def test_a_lane_says_how_many_places_are_used_as_far_as_that_is_known(api:
     assert "label%3Ateam" in visitor.page, "a lane for each value of the label that most jobs have"
     api.claims.close()
     await idle
+
+
+async def test_places_of_nodes_are_known_from_their_beats(api: Api, visitor: Visitor) -> None:
+    now = api.clock.now()
+    for name, places, beat in (
+        ("a", {"http": 4, "handler": 3}, now),
+        ("b", {"http": 8}, now),
+        ("lost", {"http": 50}, 0),
+    ):
+        node = Node(name=name, roles=("dispatcher",), started_at=0, beat_at=max(beat, now - HOUR), places=places)
+        await api.store.beat_node(node)
+    await api.add_job("call", target={"type": "http", "url": "https://example.com/"})
+    await api.post("/jobs/call/trigger")
+    (run,) = one_offs("charge", [b"{}"], Wanted(), now, b"0123456789", ())
+    await api.store.add_runs([run])
+    claimed = await api.store.claim_runs(
+        ["http", run.queue], 2, "a", api.clock.now(), api.clock.now(), api.clock.steady()
+    )
+    assert len(claimed.runs) == 2
+    await visitor.open("/timeline")
+    assert "http 1 of 12 places used" in visitor.text, visitor.text
+    assert "1 used of 3 places for all handlers" in visitor.text
+    (held,) = (one for one in claimed.runs if one.job)
+    assert (await api.post(f"/runs/{held.id}/complete", {"token": held.token})).status == 200
+    api.clock.advance(2)
+    await visitor.open("/timeline")
+    assert "http 0 of 12 places used" in visitor.text, visitor.text
+
+
+async def test_a_bar_leads_to_its_run_and_a_fire_time_to_its_job(api: Api, visitor: Visitor) -> None:
+    await api.add_job("hourly", trigger={"type": "interval", "every_seconds": 600})
+    run = await ended(api, "hourly", 1, api.clock.now() - 20 * MINUTE, error="KeyError: 'XDR'")
+    await visitor.open("/timeline")
+    bars = re.findall(r'<a class="mark" href="([^"]+)" tabindex="(-?[01])"><title>([^<]+)<', visitor.page)
+    assert [tab for _, tab, _ in bars].count("0") == 1, "one tab stop of a lane"
+    assert [to for to, _, said in bars if "failed in" in said] == [
+        f"/timeline?span=1h&amp;by=queue&amp;run={run.id}#chosen"
+    ]
+    assert {to for to, _, said in bars if "failed in" not in said} == {"/jobs/hourly"}
 
 
 async def test_the_chosen_run_has_what_ran_beside_it(api: Api, visitor: Visitor) -> None:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
+import msgspec
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 from playwright.async_api import Browser, Page, expect
 
+from horarium.clock import HOUR
+from horarium.library.one_offs import Wanted, one_offs
+from horarium.model.channels import UNTOLD, Untold
+from horarium.model.records import Record, RecordChange
+from horarium.node.backends import make_store
 from tests.dashboard.browsing import NARROW, PATIENCE_MS, WIDE, chromium
 from tests.dashboard.test_browser import add_job, call, complete_a_run, every_page, fail_a_run
 from tests.servers.live import LiveServer, live_server
@@ -220,13 +229,46 @@ async def test_no_page_scrolls_sideways_or_cuts_what_stands_on_it(browser: Brows
         await a_bad_day(page, server)
         await two_edit_one_job(page, server)
         wrong = []
-        for path in every_page(server, "a" * 180, "E" * 10_000):
+        for path in every_page(server, "a" * 180, "\u202e" + "E" * 5_000 + "\u05d0" * 5_000):
             await page.goto(path)
             for width in WIDTHS:
                 await page.set_viewport_size({"width": width, "height": 900})
                 wrong += [(path[:30], width, each) for each in await page.evaluate(BEYOND)]
         assert wrong == [], "\n".join(map(str, wrong))
         await page.context.close()
+
+
+async def test_three_hundred_queues_without_a_worker_and_a_dead_channel_are_few_lines(
+    browser: Browser, tmp_path: Path
+) -> None:
+    server = LiveServer(store=f"sqlite:///{tmp_path}/store.db", pages=True)
+    server.start()
+    try:
+        at = time.time_ns() // 1000 - HOUR
+        store = make_store(f"sqlite:///{tmp_path}/store.db")
+        await store.open()
+        target = Wanted()
+        runs = [one_offs(f"h{number}", [b"{}"], target, at, number.to_bytes(10, "big"))[0] for number in range(300)]
+        assert all(await store.add_runs([replace(run, queue=f"pull/q-{run.queue}") for run in runs]))
+        untold = Untold(runs[0].id, at, at, "connection refused by 10.0.0.1")
+        await store.put_records([RecordChange(Record(name=UNTOLD + "pager", body=msgspec.json.encode(untold)))])
+        await store.close()
+        add_job(server, "well")
+        page = await opened(browser, server.url)
+        for width in WIDTHS:
+            await page.set_viewport_size({"width": width, "height": 900})
+            await page.goto("/")
+            await expect(page.get_by_role("heading", name="301 things need attention")).to_be_visible()
+            rows = page.get_by_role("region", name="What needs attention").get_by_role("listitem")
+            await expect(rows).to_have_count(12)
+            await expect(rows.first.get_by_role("link", name="Alerts to pager", exact=True)).to_be_visible()
+            await expect(rows.last).to_contain_text("290 more queues have no worker")
+            charts = await page.get_by_role("heading", name="Runs by minute").bounding_box()
+            assert charts is not None
+            assert charts["y"] < (1_400 if width > 1_000 else 2_600), "below the few lines, not below hundreds"
+        await page.context.close()
+    finally:
+        server.stop()
 
 
 async def a_bad_day(page: Page, server: LiveServer) -> None:

@@ -3,6 +3,8 @@ while, to those who may see their runs."""
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 from tests.api.conftest import Api, a_definition
@@ -80,3 +82,37 @@ async def test_decisions_that_nobody_made_are_among_those_of_lately() -> None:
     for said in ("rejected by", "because: frozen", "not approved in time", "no decision until"):
         assert said in lately
     assert lately.index("no decision until") < lately.index("because: frozen"), "the newest first"
+
+
+async def test_a_plan_is_approved_for_operators_who_apply_it_and_discarded() -> None:
+    api = Api(api_keys=["first-key-1234"], pages=True)
+    admin, operator = await signed_in(api, ADMIN), await signed_in(api, await keyed(api, "ben", "operator"))
+    plans = []
+    for _ in range(2):
+        await admin.open("/plans")
+        reply = await admin.post("/plans", documents=json.dumps([a_definition("comes")]))
+        plans.append(reply.headers["location"])
+    await operator.open(plans[0])
+    assert f'action="{plans[0]}/apply"' not in operator.page
+    assert "Applying it takes the scope jobs:write, or that someone who has it approves the plan." in operator.text
+    for act in ("apply", "approve", "discard"):
+        await operator.open("/plans")
+        assert (await operator.post(f"{plans[0]}/{act}")).status == 403, act
+    await admin.open(plans[0])
+    assert "Let operators apply it" in admin.text
+    assert (await admin.post(f"{plans[0]}/approve")).status == 303
+    await operator.open(plans[0])
+    assert re.search("Approved by .*: operators may apply it.", operator.text)
+    assert "Discard" not in operator.text
+    assert (await operator.post(f"{plans[0]}/apply")).status == 303
+    assert (await api.send("GET", "/jobs/comes", headers=ADMIN)).status == 200
+    await admin.open(plans[0])
+    assert "Nothing is left to do" in admin.text
+    await admin.open("/plans")
+    kept = admin.page.count('data-label="Applied"')
+    assert (await admin.post(f"{plans[1]}/discard")).headers["location"] == "/plans"
+    await admin.open("/plans")
+    assert admin.page.count('data-label="Applied"') == kept - 1
+    assert (await admin.open(plans[1])).status == 404
+    entries = (await api.send("GET", "/audit?action=plan.discard", headers=ADMIN)).json["items"]
+    assert [entry["object"] for entry in entries] == [plans[1].removeprefix("/").replace("plans", "plan")[:41]]

@@ -271,6 +271,7 @@ async def test_a_worker_is_drained_and_takes_up_again(api: Api, visitor: Visitor
     assert "new kernel" not in visitor.text, "it keeps no job from its runs"
     await visitor.open("/nodes")
     assert "Draining" in visitor.text
+    assert "1 run , oldest for 0 s, until when is not known" in visitor.text, visitor.text
     await api.post(f"/runs/{run['id']}/complete", {"token": run["lease"]["token"]})
     await api.post("/jobs/job/trigger")
     assert await api.claim() == []
@@ -280,3 +281,21 @@ async def test_a_worker_is_drained_and_takes_up_again(api: Api, visitor: Visitor
     assert lift is not None
     assert (await visitor.post(lift[1])).status == 303
     assert len(await api.claim()) == 1
+
+
+async def test_what_a_worker_holds_says_when_it_is_done(api: Api, visitor: Visitor) -> None:
+    await api.add_job("job")
+    for _ in range(2):
+        await api.post("/jobs/job/trigger")
+        (run,) = await api.claim()
+        await visitor.open("/nodes")
+        api.clock.advance(90)
+        await api.post(f"/runs/{run['id']}/complete", {"token": run["lease"]["token"]})
+    assert "until when is not known" not in visitor.text
+    assert "done in about 1 m 30 s" in visitor.text, visitor.text
+    await api.post("/jobs/job/trigger")
+    await api.claim()
+    api.clock.advance(100)
+    await visitor.open("/nodes")
+    assert "oldest for 1 m 40 s, longer than usual" in visitor.text, visitor.text
+    assert re.search(r'aria-label="Drain w: 1 run of it would finish, longer than usual"', visitor.page)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
+from statistics import median
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from horarium.access.acting import who_reads
-from horarium.clock import Instant
+from horarium.clock import DAY, Instant
 from horarium.dashboard import causes
 from horarium.dashboard.formats import counted, duration
 from horarium.dashboard.marks import FAILED, LATE, Mark
@@ -35,7 +36,7 @@ from horarium.dashboard.troubles import (
     undelivered,
     unserved_queues,
 )
-from horarium.model import Health, Job, Node, Run
+from horarium.model import Health, Job, Node, Run, State
 from horarium.operations.deciding.acknowledging import Acknowledged
 from horarium.operations.facade import Operations
 from horarium.operations.looking.attending import (
@@ -49,6 +50,9 @@ from horarium.operations.looking.attending import (
 )
 from horarium.ports import PAGE_MAX, JobFilter, Page, Stats
 from horarium.rules.holds import InForce
+
+USUAL_OF = 20
+"""Of how many last runs the usual length is the median."""
 
 
 class Badge(Struct, frozen=True):
@@ -229,6 +233,15 @@ async def last_runs_of(
     end = operations.clock.now() + 1 if until is None else until
     found = await operations.store.last_runs(jobs, 0 if since is None else since, end, count) if jobs else {}
     return {job: tuple(runs) for job, runs in found.items()}
+
+
+async def usual_of(operations: Operations, jobs: Sequence[str], now: Instant) -> dict[str, Instant]:
+    """The median of how long the last completed runs of each of these jobs took; of those that have any."""
+    found, usual = await last_runs_of(operations, jobs, USUAL_OF, max(now - 30 * DAY, 0), now + 1), {}
+    for name, runs in found.items():
+        if took := [run.took for run in runs if run.state is State.COMPLETED and run.took is not None]:
+            usual[name] = int(median(took))
+    return usual
 
 
 def stands_above(each: InForce) -> bool:

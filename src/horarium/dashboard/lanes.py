@@ -14,6 +14,8 @@ ROWS_MAX = 6
 """Rows of one lane; what finds no place in them is counted, not drawn."""
 ROW, PAD, BAR = 22, 8, 16
 THIN = 0.25
+LINE, NOTE_LETTERS = 18, 19
+"""The height of a line below the name of a lane, and how many letters it has."""
 LETTER = 0.72
 """The width of a letter, in percent of a lane on a wide screen."""
 WORST = ("fail", "late", "lost", "run", "done", "exp", "unk")
@@ -29,8 +31,8 @@ class Piece(Struct, frozen=True):
 
 
 class Bar(Struct, frozen=True):
-    """One run, or one fire time ahead. `name`: of its job, if it has one. `due`: when it should have begun, where it
-    was late; `waits`: it has not."""
+    """One run (the id of which is `run`), or one fire time ahead. `name`: of its job, if it has one. `due`: when it
+    should have begun, where it was late; `waits`: it has not."""
 
     lane: str
     name: str
@@ -38,6 +40,7 @@ class Bar(Struct, frozen=True):
     pieces: tuple[Piece, ...]
     due: Instant | None = None
     waits: bool = False
+    run: str = ""
 
     @property
     def begin(self) -> Instant:
@@ -61,8 +64,14 @@ class Drawn(Struct, frozen=True):
     kind: str
     x: float
     width: float
+
+
+class Row(Struct, frozen=True):
+    """The pieces of one bar at their places, as one link."""
+
+    bar: Bar
     y: int
-    title: str
+    pieces: list[Drawn]
 
 
 class Word(Struct, frozen=True):
@@ -95,7 +104,7 @@ class Lane(Struct):
 
     name: str
     height: int
-    bars: list[Drawn]
+    bars: list[Row]
     words: list[Word]
     threads: list[tuple[float, float, int]]
     tails: list[tuple[float, float, int, bool]]
@@ -106,6 +115,11 @@ class Lane(Struct):
     bands: list[Band] = []
     note: str = ""
     bad: bool = False
+
+    def make_room(self) -> None:
+        """For what stands below its name, at its left."""
+        lines = 1 + -(-len(self.note) // NOTE_LETTERS) + (self.left_out > 0)
+        self.height = max(self.height, 2 * PAD + LINE * lines)
 
 
 class Axis(Struct, frozen=True):
@@ -138,10 +152,15 @@ def lane_of(name: str, bars: Iterable[Bar], axis: Axis) -> Lane:
         for number, (_, _, bar) in enumerate(row):
             free = axis.x(row[number + 1][0]) if number + 1 < len(row) else 100.0
             _draw(lane, bar, y, axis, free)
+    lane.bars.sort(key=_at)
     lane.left_out = len(left_out)
     lane.failed_left_out = sum(bar.worst == 0 for bar in left_out)
     lane.label = _label(name, [bar for row in rows for _, _, bar in row], lane)
     return lane
+
+
+def _at(row: Row) -> tuple[float, int]:
+    return row.pieces[0].x, row.y
 
 
 def _placed(row: list[tuple[Instant, Instant, Bar]], bar: Bar, gap: Instant) -> bool:
@@ -161,17 +180,19 @@ def _draw(lane: Lane, bar: Bar, y: int, axis: Axis, free: float) -> None:
         lane.tails.append((axis.x(bar.due), axis.x(end), middle, bar.waits))
     widest, end_x = (0.0, 0.0, ""), 0.0
     before: Piece | None = None
+    drawn: list[Drawn] = []
     for piece in bar.pieces:
         x = axis.x(piece.begin)
         width = max(round(axis.x(piece.end) - x, 2), THIN)
         if before is not None and before.kind not in ("run",) and piece.begin > before.end:
             lane.threads.append((axis.x(before.end), x, middle))
-        lane.bars.append(Drawn(piece.kind, min(x, 100 - THIN), width, y, bar.title))
+        drawn.append(Drawn(piece.kind, min(x, 100 - THIN), width))
         if piece.kind == "fail" and width > 1:
             lane.crosses.append((round(x + width / 2, 2), y + 3))
         if piece.kind not in ("exp", "unk", "fail"):
             widest = max(widest, (width, x, piece.kind))
         end_x, before = max(end_x, x + width), piece
+    lane.bars.append(Row(bar, y, drawn))
     length = len(bar.name) * LETTER
     if not bar.name:
         return

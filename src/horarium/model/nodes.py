@@ -12,7 +12,8 @@ NODES_KEPT = 7 * DAY
 
 
 class Node(Struct, frozen=True, kw_only=True):
-    """One process of ours. `beat_at` is its last sign of life."""
+    """One process of ours. `beat_at` is its last sign of life. `places`: how many runs it performs at one time, of
+    `http` and of `handler` (all handlers together)."""
 
     name: str
     roles: tuple[str, ...]
@@ -22,6 +23,7 @@ class Node(Struct, frozen=True, kw_only=True):
     pid: int = 0
     version: str = ""
     stopped_at: Instant | None = None
+    places: dict[str, int] = {}
 
     def is_alive(self, now: Instant, silent_after: int) -> bool:
         """Whether it is taken to be at work: it has not said that it stops, and gave a sign of life within

@@ -109,7 +109,9 @@ class Assembly:
         self.deliveries: list[Delivery] = []
         self.dispatchers: list[Dispatcher] = []
         self.http_cancels: HttpCancels | None = None
-        self.beat = NodeBeat(shared.store, self._node(), shared.scale)
+        places = {"http": options.http_concurrency} if dispatching else {}
+        places |= {"handler": options.handler_concurrency} if handlers else {}
+        self.beat = NodeBeat(shared.store, self._node(places), shared.scale)
         self.reports: dict[str, Reports] = {}
         self.handing_over: list[HandingOver] = []
         believed = shared.pruner.believed if "pruner" in options.roles else None
@@ -147,7 +149,7 @@ class Assembly:
             frozenset(self._shared.operations.settling.astray),
         )
 
-    def _node(self) -> Node:
+    def _node(self, places: dict[str, int]) -> Node:
         now = self._shared.clock.now()
         return Node(
             name=self._options.name,
@@ -157,6 +159,7 @@ class Assembly:
             host=socket.gethostname(),
             pid=os.getpid(),
             version=version(),
+            places=places,
         )
 
     def _by_role(self) -> list[Service]:

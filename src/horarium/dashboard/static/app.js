@@ -635,7 +635,7 @@ function along(strip, event) {
   const marks = [...strip.querySelectorAll(".mark")];
   const at = marks.indexOf(document.activeElement);
   const line = [...strip.children].findIndex((one) => one.matches("[data-nowline]"));
-  const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: marks.length - 1, n: Math.max(line - 1, 0) }[event.key];
+  const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: marks.length - 1, n: line < 0 ? undefined : Math.max(line - 1, 0) }[event.key];
   if (to === undefined || !marks[to]) return false;
   marks.forEach((mark, place) => { mark.tabIndex = place === to ? 0 : -1; });
   marks[to].focus();

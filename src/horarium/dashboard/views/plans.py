@@ -72,12 +72,20 @@ class Plans:
     def pages(self) -> list[Page]:
         """The table."""
         place, write = "plans", Scope.JOBS_WRITE
+        acts = (
+            ("apply", self.apply, Scope.RUNS_WRITE),
+            ("approve", self.approve, write),
+            ("discard", self.discard, write),
+        )
         return [
             Page(path="/plans", name="plans", handle=self.show_all, place=place),
             Page(path="/plans", name="plan-made", handle=self.make, method="POST", place=place),
             Page(path="/plans/{id}", name="plan", handle=self.show, place=place),
-            Page(
-                path="/plans/{id}/apply", name="plan-apply", handle=self.apply, method="POST", scope=write, place=place
+            *(
+                Page(
+                    path=f"/plans/{{id}}/{act}", name=f"plan-{act}", handle=do, method="POST", scope=scope, place=place
+                )
+                for act, do, scope in acts
             ),
         ]
 
@@ -111,6 +119,7 @@ class Plans:
             visit.principal.require(Scope.ADMIN)
         values = _shown(looked.plan, looked.stale, visit)
         values["since"] = await self._since(looked.plan, looked.stale[:STALE_SHOWN])
+        values.update(by=looked.by, approved_by=looked.approved_by)
         return Shown("plan.html", values)
 
     async def _since(self, plan: Plan, stale: Sequence[str]) -> list[tuple[str, Version | None]]:
@@ -134,6 +143,18 @@ class Plans:
             return Went(f"/plans/{plan_id}", "Nothing was applied: the plan is stale.")
         left = f" {counted(applied.left, 'change')} of it wait: apply it again." if applied.left else ""
         return Went(f"/plans/{plan_id}", f"{counted(done, 'change')} applied.{left}")
+
+    async def approve(self, visit: Visit) -> Answer:
+        plan_id = _id(visit)
+        try:
+            await self._operations.applying.approve(plan_id)
+        except PlanStale:
+            return Went(f"/plans/{plan_id}", "It was not approved: the plan is stale.")
+        return Went(f"/plans/{plan_id}", "It is approved: operators may apply it.")
+
+    async def discard(self, visit: Visit) -> Answer:
+        await self._operations.planned_changes.discard(_id(visit))
+        return Went("/plans", "The plan is discarded.")
 
 
 def _id(visit: Visit) -> str:
@@ -189,6 +210,8 @@ def _shown(plan: Plan, stale: Sequence[str], visit: Visit) -> dict[str, Any]:
         "warnings": [(one, *_mending(one, visit)) for one in plan.warnings],
         "warnings_words": f"{in_words(len(plan.warnings))} {'warning' if len(plan.warnings) == 1 else 'warnings'}",
         "since": [],
+        "by": "",
+        "approved_by": "",
     }
 
 

@@ -15,7 +15,7 @@ from horarium.access.audit import AuditFilter
 from horarium.access.roles import Scope
 from horarium.api.reading import read_cursor, write_cursor
 from horarium.clock import HOUR, Instant
-from horarium.dashboard.attention import Watching
+from horarium.dashboard.attention import Watching, usual_of
 from horarium.dashboard.differences import differences
 from horarium.dashboard.formats import counted
 from horarium.dashboard.site import Answer, Page, Shown, Visit
@@ -35,16 +35,22 @@ OURS = frozenset({"version", "updated_at", "next_fire_at"})
 
 
 class Held(Struct):
-    """The claimed runs of one worker. `queues`: of these; `oldest`: since when."""
+    """The claimed runs of one worker. `queues`: of these; `oldest`: since when. `done_at`: when they usually end;
+    None: not known of all."""
 
     worker: str
     runs: int = 0
     queues: set[str] = set()
     oldest: Instant | None = None
+    done_at: Instant | None = 0
 
-    def add(self, run: Run) -> None:
-        """Count a run."""
+    def add(self, run: Run, usual: Instant | None) -> None:
+        """Count a run, which usually takes that long."""
         self.runs += 1
+        if usual is None or run.started_at is None:
+            self.done_at = None
+        elif self.done_at is not None:
+            self.done_at = max(self.done_at, run.started_at + usual)
         self.queues.add(run.queue)
         if run.started_at is not None and (self.oldest is None or run.started_at < self.oldest):
             self.oldest = run.started_at
@@ -74,9 +80,11 @@ class SystemPages:
         """Claimed runs by worker; whether there are more than were read."""
         page = await self._operations.store.list_runs(RunFilter(states=CLAIMED), None, PAGE_MAX)
         held: dict[str, Held] = {}
+        names = list(dict.fromkeys(run.job for run in page.items if run.job))
+        usual = await usual_of(self._operations, names, self._operations.clock.now())
         for run in page.items:
             if run.worker is not None:
-                held.setdefault(run.worker, Held(run.worker, queues=set())).add(run)
+                held.setdefault(run.worker, Held(run.worker, queues=set())).add(run, usual.get(run.job or ""))
         return held, page.next_after is not None
 
     # ---- queues

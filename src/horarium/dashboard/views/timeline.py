@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
 from typing import Any
 from urllib.parse import urlencode
 
 from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, MINUTE, Instant
-from horarium.dashboard.attention import Watching, last_runs_of
+from horarium.dashboard.attention import Attention, Watching, usual_of
 from horarium.dashboard.formats import (
     clock_text,
     counted,
@@ -32,7 +31,7 @@ from horarium.model import Job, Run, State, timeline
 from horarium.model.holds import Hold
 from horarium.operations.bounds.listing import Slices
 from horarium.operations.facade import Operations
-from horarium.operations.looking.attending import LATE_AFTER
+from horarium.operations.looking.attending import LATE_AFTER, is_lost
 from horarium.operations.looking.upcoming import upcoming
 from horarium.ports import PAGE_MAX, QueueStats, RunFilter
 from horarium.rules.approving import is_waiting
@@ -46,9 +45,8 @@ READ_MAX = 1_000
 BEFORE = 6 * HOUR
 """How long before the span a run that reaches into it may have been due, unless it goes on still."""
 AHEAD_MAX, AHEAD_JOBS = 150, 60
-USUAL_OF = 20
 LANES_SHOWN = 12
-LISTED_MAX = 20
+LISTED_MAX, FAILED_SHOWN = 20, 8
 TICKS = 6
 WORDS_HEIGHT = 14
 """The line below the bars of a lane for the words of its bands."""
@@ -90,7 +88,7 @@ class Timeline:
         coming = () if ahead is None else ahead.items
         names = list(dict.fromkeys([run.job for run in runs if run.job] + [one.job for one in coming]))
         jobs = {job.name: job for job in await self._operations.store.get_jobs(names[:PAGE_MAX]) if job is not None}
-        usual = await self._usual(names[:PAGE_MAX], now)
+        usual = await usual_of(self._operations, names[:PAGE_MAX], now)
         bars, slices = list[Bar](), Slices()
         for run in runs:
             bar = _bar(run, jobs.get(run.job or ""), by, usual, now)
@@ -101,10 +99,14 @@ class Timeline:
             job = jobs.get(one.job)
             if job is not None:
                 bars.append(_coming(job, one.fire_at, by, usual, now, visit.zone))
-        queues = (await self._watching.look()).stats.queues
+        attention = await self._watching.look()
+        queues = attention.stats.queues
         lanes, hidden = _lanes(bars, axis)
         if by == "queue":
-            await self._at_queues(lanes, axis, queues, going, visit)
+            await self._at_queues(lanes, axis, attention, going, visit)
+        for lane in lanes:
+            lane.make_room()
+        failed = [run for run in runs if run.state is State.FAILED and run.fire_at >= axis.since]
         left_out = [bar for of in hidden.values() for bar in of]
         return Shown(
             "timeline.html",
@@ -119,7 +121,8 @@ class Timeline:
                 "hidden": len(hidden),
                 "cut": cut or more or (ahead is not None and ahead.truncated),
                 "until": _until(going, usual, now),
-                "failed": [run for run in runs if run.state is State.FAILED and run.fire_at >= axis.since][:LISTED_MAX],
+                "failed": failed[:FAILED_SHOWN],
+                "failed_more": len(failed) - FAILED_SHOWN,
                 "error_line": error_line,
                 "chosen": _chosen(visit.text("run"), runs, jobs, visit),
                 **_links(name, by, axis, given, _label_of(jobs.values())),
@@ -128,16 +131,21 @@ class Timeline:
         )
 
     async def _at_queues(
-        self, lanes: Sequence[Lane], axis: Axis, queues: Sequence[QueueStats], going: Sequence[Run], visit: Visit
+        self, lanes: Sequence[Lane], axis: Axis, attention: Attention, going: Sequence[Run], visit: Visit
     ) -> None:
         """The lanes, with the places and workers of their queues. A bound visitor does not see the workers."""
         holds = await self._operations.reconciler.holding.look()
         free = {} if visit.principal.bound else (await self._claims.waiting_everywhere()).places
-        known = {queue_name(one.queue): one for one in queues}
+        known = {queue_name(one.queue): one for one in attention.stats.queues}
+        ours = Counter[str]()
+        for node in attention.nodes:
+            if node.stopped_at is None and not is_lost(node, visit.now):
+                ours.update(node.places)
         for lane in lanes:
             queue = known.get(lane.name)
-            places = "" if queue is None else _places(queue, going, free.get(queue.queue, 0))
-            _at_queue(lane, axis, holds, queue, places, visit)
+            idle = QueueStats(lane.name, 0, 0, 0, None)
+            lane.note = _places(queue or idle, going, free.get(lane.name if queue is None else queue.queue, 0), ours)
+            _at_queue(lane, axis, holds, queue, visit)
 
     async def _past(self, axis: Axis, now: Instant) -> tuple[list[Run], bool]:
         """Runs that reach into the span, the newest first; and whether there are more than are read."""
@@ -156,15 +164,6 @@ class Timeline:
         where = RunFilter(states=GOING | {State.PENDING}, until=now + 1)
         page = await self._operations.store.list_runs(where, None, PAGE_MAX)
         return list(page.items), page.next_after is not None
-
-    async def _usual(self, names: Sequence[str], now: Instant) -> dict[str, Instant]:
-        """The median of how long the last completed runs of each job took."""
-        found = await last_runs_of(self._operations, names, USUAL_OF, max(now - 30 * DAY, 0), now + 1)
-        usual = {}
-        for name, runs in found.items():
-            if took := [run.took for run in runs if run.state is State.COMPLETED and run.took is not None]:
-                usual[name] = int(median(took))
-        return usual
 
 
 def _lane_name(run_queue: str, job: Job | None, name: str | None, worker: str | None, by: str) -> str:
@@ -190,7 +189,7 @@ def _bar(run: Run, job: Job | None, by: str, usual: dict[str, Instant], now: Ins
         late = now - run.due_at
         words = f"{name}: due {duration(late)} ago, waits"
         waits = Piece("unk", now, now + (usually or UNKNOWN))
-        return Bar(lane, run.job or "", words, (waits,), run.due_at, waits=late > LATE_AFTER)
+        return Bar(lane, run.job or "", words, (waits,), run.due_at, waits=late > LATE_AFTER, run=run.id)
     attempts = attempts_of(run, timeline(run), now)
     if not attempts:
         return None
@@ -206,7 +205,7 @@ def _bar(run: Run, job: Job | None, by: str, usual: dict[str, Instant], now: Ins
     went = now - pieces[0].begin if run.state in GOING else took
     tried = f", attempt {run.attempt}" if run.attempt > 1 else ""
     due = run.due_at if len(attempts) == 1 and pieces[0].begin - run.due_at > LATE_AFTER else None
-    return Bar(lane, run.job or "", f"{name} {word} {duration(went)}{tried}", pieces, due)
+    return Bar(lane, run.job or "", f"{name} {word} {duration(went)}{tried}", pieces, due, run=run.id)
 
 
 def _coming(job: Job, at: Instant, by: str, usual: dict[str, Instant], now: Instant, zone: str) -> Bar:
@@ -230,9 +229,12 @@ def _lanes(bars: Sequence[Bar], axis: Axis) -> tuple[list[Lane], dict[str, list[
     return lanes, {name: found[name] for name in names[LANES_SHOWN:]}
 
 
-def _places(queue: QueueStats, going: Sequence[Run], free: int) -> str:
-    """How many places are used of those that there are: those of workers that wait are free; runs under way that share
-    a concurrency key are limited by it. Else it is not known."""
+def _places(queue: QueueStats, going: Sequence[Run], free: int, ours: Mapping[str, int]) -> str:
+    """How many places are used of those that there are: `ours` are those of nodes; those of workers that wait are free;
+    runs under way that share a concurrency key are limited by it. Else it is not known."""
+    if (places := ours.get(queue.queue.partition("/")[0], 0)) and queue.queue != "handler":
+        shared = f"{queue.running:,} used of {places:,} places for all handlers"
+        return f"{queue.running:,} of {places:,} places used" if queue.queue == "http" else shared
     used, here = queue.running, [run for run in going if run.queue == queue.queue and run.state in GOING]
     limits = {(run.concurrency_key, run.concurrency_max) for run in here}
     most = used + free if free else 0
@@ -273,9 +275,7 @@ def _chosen(run_id: str, runs: Sequence[Run], jobs: Mapping[str, Job], visit: Vi
     }
 
 
-def _at_queue(
-    lane: Lane, axis: Axis, holds: Iterable[Hold], queue: QueueStats | None, places: str, visit: Visit
-) -> None:
+def _at_queue(lane: Lane, axis: Axis, holds: Iterable[Hold], queue: QueueStats | None, visit: Visit) -> None:
     """The lane of a queue with its holds, how many runs go on, and since when a run waits that no worker takes."""
     for hold in holds:
         if any(is_held(hold.scope, name) for name in (lane.name, f"pull/{lane.name}")):
@@ -283,7 +283,6 @@ def _at_queue(
     lane.height += WORDS_HEIGHT * any(band.has_room for band in lane.bands)
     if queue is None:
         return
-    lane.note = places
     if queue.unserved:
         since = visit.now if queue.oldest_due_at is None else queue.oldest_due_at
         lane.bad, lane.note = True, f"no worker; a run waits since {clock_text(since, visit.zone, visit.now)}"

@@ -106,10 +106,13 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 class Looked(Struct, frozen=True):
-    """A stored plan as it is now; of what was unchanged, nothing is kept. `stale`: what was changed since by others."""
+    """A stored plan as it is now; of what was unchanged, nothing is kept. `stale`: what was changed since by others.
+    `by`: who made it; `approved_by`: who lets callers apply it that may not write jobs."""
 
     plan: Plan
     stale: list[str]
+    by: str
+    approved_by: str
 
 
 class Beside(Struct):
@@ -203,7 +206,15 @@ class PlanMaking:
             plan = await self._worked_out(plan_id, documents, jobs, beside, now, until)
         read = {(step.kind, step.name): step.before for step in steps}
         stale = [step.name for step in beside.steps if read.get((step.kind, step.name)) != step.before]
-        return Looked(replace(plan, expires_at=stored.expires_at), stale)
+        return Looked(replace(plan, expires_at=stored.expires_at), stale, stored.by, stored.approved_by)
+
+    async def discard(self, plan_id: str) -> None:
+        """Forget a plan. Raises NotFound."""
+        now = self._clock.now()
+        await self.look(plan_id)
+        record, _ = await read_plan(self._store, plan_id, now)
+        line = told("plan.discard", record.name, now)
+        await self._store.put_records([RecordChange(record, record.version, deleted=True, records=line)])
 
     async def _worked_out(
         self, plan_id: str, documents: Documents, gone: Sequence[Job], beside: Beside, now: Instant, until: Instant

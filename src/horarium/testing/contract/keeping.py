@@ -18,7 +18,9 @@ JOB = a_job()
 
 
 def a_node(name: str = "node", **changes: Any) -> Node:
-    return replace(Node(name=name, roles=("api", "planner"), started_at=NOW, beat_at=NOW), **changes)
+    return replace(
+        Node(name=name, roles=("api", "planner"), started_at=NOW, beat_at=NOW, places={"http": 4}), **changes
+    )
 
 
 async def kept(store: Store, runs: list[Run]) -> list[str]:

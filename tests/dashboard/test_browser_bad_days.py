@@ -263,9 +263,7 @@ async def test_three_hundred_queues_without_a_worker_and_a_dead_channel_are_few_
             await expect(rows).to_have_count(12)
             await expect(rows.first.get_by_role("link", name="Alerts to pager", exact=True)).to_be_visible()
             await expect(rows.last).to_contain_text("290 more queues have no worker")
-            charts = await page.get_by_role("heading", name="Runs by minute").bounding_box()
-            assert charts is not None
-            assert charts["y"] < (1_400 if width > 1_000 else 2_600), "below the few lines, not below hundreds"
+            assert await page.evaluate("document.documentElement.scrollHeight") < (2_500 if width > 1_000 else 4_500)
         await page.context.close()
     finally:
         server.stop()

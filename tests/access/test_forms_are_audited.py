@@ -23,8 +23,9 @@ READING_PAGES = {
     "POST /preview-job", "POST /sign-out", "POST /failures", "POST /acknowledge", "POST /acknowledge/undo",
     "POST /access/end", "POST /bulk-jobs/chosen", "POST /bulk-runs/chosen", "POST /approvals/{id}/missed",
     "POST /jobs/{name}/backfill", "POST /batches/{id}/close", "POST /batches/{id}/cancel", "POST /batches/{id}/retry",
+    "POST /plans/{id}/discard",
 }  # fmt: skip
-"""Or (failures, acknowledged causes, ended sessions, what was missed, backfills, batches) seen in `tests.dashboard`."""
+"""Or (failures, acknowledged causes, ended sessions, discarded plans, what was missed, backfills, batches) seen in `tests.dashboard`."""
 
 FORM = {**NEW, "name": "b", "kind": "cron", "rule": "0 3 * * *", "target": "queue", "queue": "work"}
 PLANNED = msgspec.json.encode(a_definition("planned", **RULE)).decode()
@@ -38,6 +39,7 @@ PAGES = [
     Case("POST /jobs/{name}/edit", "job.update", "job/a", before=True, form={**FORM, "name": "a", "attempts": "7"}),
     Case("POST /forecast", "plan.create", "plan/{plan}", form={"at": f"{to_datetime(NOW + DAY):%Y-%m-%d}T03:00:00Z"}),
     Case("POST /plans", "plan.create", "plan/{plan}", form={"documents": PLANNED}),
+    Case("POST /plans/{id}/approve", "plan.approve", "plan/{plan}"),
     Case("POST /plans/{id}/apply", "job.create", "job/planned"),
     Case("POST /jobs/{name}/pause", "job.pause", "job/a", before=True, form={"reason": "moving"}),
     Case("POST /jobs/{name}/resume", "job.resume", "job/a", before=True),

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import sys
 import threading
+from bisect import bisect_right
 from collections import Counter
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -23,7 +26,7 @@ from horarium.operations.settling.holding import Holding
 from horarium.operations.writing.context import Context
 from horarium.ports import JobFilter, Page
 from horarium.rules.compiled import trigger_of
-from horarium.rules.forecasting import Bucket, Every, Span, alike, interval_starts, peaks, quiet
+from horarium.rules.forecasting import Bucket, Every, Span, alike, interval_crossing, interval_starts, peaks, quiet
 from horarium.rules.planning import due_of
 from horarium.rules.windows import fires_in_window
 from horarium.stores.memory import MemoryStore
@@ -207,3 +210,59 @@ def test_intervals_that_begin_within_one_bucket_are_counted_once_also_those_that
     for start in (5 * MINUTE, 3 * DAY):
         assert alike(Every(DAY, start + 1), span) == alike(Every(DAY, start + 59 * SECOND), span)
         assert alike(Every(DAY, start), span) != alike(Every(DAY, start + MINUTE), span)
+
+
+@given(
+    st.integers(1, 4_000), st.integers(-5_000, 9_000), st.integers(1, 900), st.integers(1, 8_000), st.integers(1, 2_000)
+)
+def test_fire_times_that_a_jitter_may_carry_into_another_bucket_are_all_found(
+    every: int, start: int, bucket: int, length: int, jitter: int
+) -> None:
+    edges = [*range(0, length, bucket), length]
+    near = [at for at in range(start, length, every) if edges[bisect_right(edges, at)] <= at + jitter]
+    assert interval_crossing(Every(every, start), jitter, Span(0, length, bucket)) == near
+
+
+def test_of_an_interval_with_a_jitter_each_fire_is_looked_at_not_each_bucket() -> None:
+    steps = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal steps
+        steps += 1
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        found = interval_crossing(Every(DAY, HOUR), MINUTE, Span(NOW, NOW + 7 * DAY, MINUTE))
+    finally:
+        sys.settrace(before)
+    assert len(found) == 7
+    assert steps < 100, "of 10,080 buckets"
+
+
+def test_intervals_of_their_own_begin_take_no_room() -> None:
+    span = Span(SPRING, SPRING + 300 * DAY, HOUR)
+    counts = StartCounts(span)
+    jobs = [
+        a_job(f"job-{number}", trigger={"type": "interval", "every_seconds": 9_000}, anchor_at=SPRING + number * SECOND,
+              planned_until=SPRING)
+        for number in range(300)
+    ]  # fmt: skip
+    counts.weigh(jobs, "host")
+    assert counts.kept == 0
+    weights = Counter(job.key for job in counts.jobs)
+    assert len(weights) == 300
+    assert sum(counts.total(weights)) == sum(counts.size(job.key) for job in counts.jobs) == 300 * 2_879
+
+
+def test_jobs_whose_patterns_have_no_room_are_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horarium.operations.looking.forecasting.KEPT_MAX", 20)
+    counts = StartCounts(Span(SPRING, SPRING + 7 * DAY, HOUR))
+    jobs = [
+        a_job(f"job-{number}", trigger={"type": "cron", "expression": f"{number} 3 * * *"}, planned_until=SPRING)
+        for number in range(4)
+    ]
+    counts.weigh(jobs, "host")
+    assert [job.name for job in counts.jobs] == ["job-0", "job-1"]
+    assert counts.left_out == ["job-2", "job-3"]

@@ -67,3 +67,9 @@ def test_threads_share_their_parts_of_memory(environment: dict[str, str], shared
     )
     arenas = ran.stdout.decode().strip()
     assert arenas == "-" or (int(arenas) <= ARENAS) is shared  # "-": another C library
+
+
+async def test_threads_of_a_server_hand_the_interpreter_over_soon() -> None:
+    program = "import sys; from horarium.server.process import *; take_short_turns(); print(sys.getswitchinterval())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert float(done.stdout) <= 0.001

@@ -43,9 +43,10 @@ def main(arguments: list[str]) -> int:
     configure_logging(settings.log_format, settings.log_level, node=name)
     try:
         tls_context(settings.tls_cert, settings.tls_key)
-        from horarium.server.process import allow_open_files, loop_factory
+        from horarium.server.process import allow_open_files, loop_factory, take_short_turns
 
         share_arenas()
+        take_short_turns()
         allow_open_files()
         with asyncio.Runner(loop_factory=loop_factory(settings.uvloop)) as runner:
             runner.run(_serve(settings, line.dup(), *_shared(*map(int, rest))))

@@ -24,7 +24,7 @@ from horarium.server.turns import Turns
 HTTP_GRACE_SECONDS = 5
 SWEEP_SECONDS = 0.5
 """Between two looks at the deadlines."""
-GIVE_BACK_SWEEPS = 120
+GIVE_BACK_SWEEPS = 40
 """After how many of them freed memory goes back to the system."""
 FILES_WITHOUT_LIMIT = 1_000_000
 ACCEPT_AGAIN_SECONDS = 1.0

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from horarium.doors.web import Door
 
 STORE_WAIT_SECONDS = 60.0
+TURN_SECONDS = 0.0005
 """How long a starting server waits for a store that does not answer yet."""
 OPEN_FILES = 20_000
 """Enough for as many waiting workers as the API takes, and for the rest."""
@@ -51,6 +52,7 @@ def run_server(settings: Settings) -> int:
     2 if a setting is wrong."""
     configure_logging(settings.log_format, settings.log_level)
     share_arenas()
+    take_short_turns()
     allow_open_files()
     try:
         with asyncio.Runner(loop_factory=loop_factory(settings.uvloop)) as runner:
@@ -233,6 +235,12 @@ def _keep_what_stays() -> None:
     gc.freeze()
     gc.enable()
     give_back()
+
+
+def take_short_turns() -> None:
+    """Threads that work beside the event loop (forecasts, rules that cost much) hand the interpreter over sooner than
+    after Python's 5 ms: an answer needs it a dozen times, and waited for each."""
+    sys.setswitchinterval(TURN_SECONDS)
 
 
 def allow_open_files() -> None:

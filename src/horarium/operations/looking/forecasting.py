@@ -27,6 +27,7 @@ from horarium.rules.forecasting import (
     Bucket,
     Every,
     Lying,
+    Pattern,
     Rule,
     Span,
     Starts,
@@ -34,6 +35,7 @@ from horarium.rules.forecasting import (
     add_starts,
     ahead,
     alike,
+    interval_count,
     interval_crossing,
     interval_of,
     interval_starts,
@@ -42,6 +44,7 @@ from horarium.rules.forecasting import (
     moved_by_jitter,
     never_starts,
     overridden,
+    packed,
     peaks,
     quiet,
     rule_of,
@@ -68,6 +71,8 @@ LEFT_OUT_MAX = 20
 LEAST = 1e-9
 """A load below this is none, but for sums that were rounded."""
 FREED_AT_ONCE = 1_000
+KEPT_MAX = 5_000_000
+"""Buckets with starts in all patterns together: 40 MB. Jobs that have no room are left out, and named."""
 
 T = TypeVar("T")
 
@@ -100,7 +105,9 @@ class StartCounts:
 
     def __init__(self, span: Span, holds: Sequence[Hold] = ()) -> None:
         self.span = span
-        self.patterns: dict[Hashable, Starts] = {}
+        self.patterns: dict[Hashable, Pattern] = {}
+        """Those of plain intervals, which are worked out when they are asked for, are not among them."""
+        self.kept = 0
         self.left_out: list[str] = []
         self.jobs: list[Weighed] = []
         self._once: dict[Any, Any] = {}
@@ -149,8 +156,6 @@ class StartCounts:
         jitter = to_micros(job.jitter_seconds)
         if (interval := interval_of(job, self.span)) is not None:
             shared = alike(interval, self.span)
-            if shared not in self.patterns:
-                self.patterns[shared] = interval_starts(shared, self.span)
             crossing = interval_crossing(interval, jitter, self.span) if jitter else []
             return self._moved(job, shared, crossing)
         spec = spec_key(job)
@@ -158,7 +163,8 @@ class StartCounts:
             return self._own(job)
         if (spec, jitter) not in self._crossing:
             rule = jittered(self._list(job), jitter, self.span)
-            self.patterns[spec, jitter], self._crossing[spec, jitter] = rule
+            self._keep((spec, jitter), rule.base)
+            self._crossing[spec, jitter] = rule.crossing
         return self._moved(job, (spec, jitter), self._crossing[spec, jitter])
 
     def _own(self, job: Job) -> Hashable:
@@ -166,13 +172,11 @@ class StartCounts:
         if interval is not None:
             wanted = self._ahead(job)
             begins = Every(interval.every, (wanted.trigger.next_fire(wanted.after) or INSTANT_MAX) - self.span.since)
-            self.patterns[job.id, job.version] = interval_starts(begins, self.span, _last(wanted, interval.every))
-            return job.id, job.version
+            return self._keep_own(job, interval_starts(begins, self.span, _last(wanted, interval.every)))
         fires = self._list(job)
         rule = jittered(fires, to_micros(job.jitter_seconds), self.span)
         starts = together(rule.base, moved_by_jitter(job, rule.crossing, self.span))
-        self.patterns[job.id, job.version] = overridden(job, fires, starts, self.span) if job.overrides else starts
-        return job.id, job.version
+        return self._keep_own(job, overridden(job, fires, starts, self.span) if job.overrides else starts)
 
     def _held(self, job: Job, over: Sequence[Lying]) -> Hashable:
         """One by one: what a hold does with a fire time depends on those beside it."""
@@ -182,15 +186,35 @@ class StartCounts:
         left = None if wanted.left is None else wanted.left - _counted(wanted)
         gone = {each.fire_at for each in job.overrides}
         fires = [fire for fire in _fires(wanted._replace(left=None)) if fire not in gone]
-        self.patterns[job.id, job.version] = self.span.starts(under_holds(job, fires, over, left))
-        return job.id, job.version
+        return self._keep_own(job, self.span.starts(under_holds(job, fires, over, left)))
 
     def _moved(self, job: Job, base: Hashable, crossing: Sequence[Instant]) -> Hashable:
         if not crossing:
             return base
-        key = (job.id, job.version)
-        self.patterns[key], self.moved[key] = moved_by_jitter(job, crossing, self.span), base
+        key = self._keep_own(job, moved_by_jitter(job, crossing, self.span))
+        self.moved[key] = base
         return key
+
+    def _keep_own(self, job: Job, starts: Starts) -> Hashable:
+        """The pattern of this job alone."""
+        key = (job.id, job.version)
+        self._keep(key, starts)
+        return key
+
+    def _keep(self, key: Hashable, starts: Starts) -> None:
+        """Raises TooExpensive where there is no room for it."""
+        self.kept += len(starts)
+        if self.kept > KEPT_MAX:
+            raise TooExpensive("there are too many patterns of starts in too many buckets", field="bucket_seconds")
+        self.patterns[key] = packed(starts)
+
+    def _pattern(self, key: Hashable) -> Starts | Pattern:
+        return interval_starts(key, self.span) if isinstance(key, Every) else self.patterns[key]
+
+    def size(self, key: Hashable) -> int:
+        """How many starts a job of this pattern has."""
+        base = self.size(self.moved[key]) if key in self.moved else 0
+        return base + (interval_count(key, self.span) if isinstance(key, Every) else sum(self.patterns[key].counts))
 
     def _rule(self, job: Job, spec: bytes) -> Rule:
         if spec not in self._rules:
@@ -208,22 +232,22 @@ class StartCounts:
         """How many starts there are in each bucket."""
         total, bases = [0.0] * self.span.buckets, Counter[Hashable]()
         for key, weight in weights.items():
-            add_starts(total, self.patterns[key], weight)
+            add_starts(total, self._pattern(key), weight)
             if key in self.moved:
                 bases[self.moved[key]] += weight  # type: ignore[assignment]
         for key, weight in bases.items():
-            add_starts(total, self.patterns[key], weight)
+            add_starts(total, self._pattern(key), weight)
         return total
 
     def load(self, weights: Mapping[Hashable, float], seconds: Mapping[Hashable, float]) -> list[float]:
         """How many run at once on average in each bucket. `seconds`: of all jobs of a pattern together."""
         load, bases = [0.0] * self.span.buckets, Counter[tuple[Hashable, float]]()
         for key, weight in weights.items():
-            add_running(load, self.patterns[key], weight, seconds[key], self.span)
+            add_running(load, self._pattern(key), weight, seconds[key], self.span)
             if key in self.moved:
                 bases[self.moved[key], seconds[key] / weight] += weight  # type: ignore[assignment]
         for (key, each), weight in bases.items():
-            add_running(load, self.patterns[key], weight, each * weight, self.span)
+            add_running(load, self._pattern(key), weight, each * weight, self.span)
         return load
 
 
@@ -347,8 +371,7 @@ class Forecasting:
 
 def _labelled(counts: StartCounts) -> tuple[list[str], list[str]]:
     """The label of each of these jobs, and the names of those with the most starts."""
-    sizes = {key: sum(pattern.values()) for key, pattern in counts.patterns.items()}
-    sizes |= {key: sizes[key] + sizes[base] for key, base in counts.moved.items()}
+    sizes = {key: counts.size(key) for key in {job.key for job in counts.jobs}}
     labels = [job.label for job in counts.jobs]
     totals: Counter[str] = Counter()
     for job in counts.jobs:

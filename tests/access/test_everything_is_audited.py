@@ -223,7 +223,7 @@ async def the_plan(store: Store) -> str:
 
 async def the_run(store: Store, case: Case) -> str:
     """The run, or the plan, that a case is about."""
-    if case.what.startswith("POST /plans/"):
+    if "apply" in case.what or case.what == "POST /plans/{id}/approve":
         return PLANS_MADE[-1]
     if case.what == "POST /holds/{id}/lift":
         return await the_hold(store)

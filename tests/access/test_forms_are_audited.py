@@ -25,7 +25,8 @@ READING_PAGES = {
     "POST /jobs/{name}/backfill", "POST /batches/{id}/close", "POST /batches/{id}/cancel", "POST /batches/{id}/retry",
     "POST /plans/{id}/discard",
 }  # fmt: skip
-"""Or (failures, acknowledged causes, ended sessions, discarded plans, what was missed, backfills, batches) seen in `tests.dashboard`."""
+"""Or (failures, acknowledged causes, ended sessions, discarded plans, what was missed, backfills, batches) seen in
+`tests.dashboard`."""
 
 FORM = {**NEW, "name": "b", "kind": "cron", "rule": "0 3 * * *", "target": "queue", "queue": "work"}
 PLANNED = msgspec.json.encode(a_definition("planned", **RULE)).decode()

@@ -40,6 +40,20 @@ async def test_a_feed_shows_what_ran_and_what_will(api: Api) -> None:
     assert len({str(event["UID"]) for event in events}) == 60
 
 
+async def test_fire_times_under_a_hold_are_shown_as_held(api: Api) -> None:
+    for name in ("held", "free"):
+        await api.post("/jobs", a_definition(name, trigger=DAILY))
+    hold = {"scope": {"job": "held"}, "until": "2027-01-17T00:00:00Z", "reason": "move, to the new hall"}
+    assert (await api.post("/holds", hold)).status == 201
+    _, events = await read(api, await create(api))
+    of_held = [event for event in events if str(event["SUMMARY"]).startswith("held")]
+    assert [(str(event["SUMMARY"]), str(event["STATUS"])) for event in of_held[:3]] == [
+        ("held (held)", "TENTATIVE"), ("held (held)", "TENTATIVE"), ("held", "CONFIRMED"),
+    ]  # fmt: skip
+    assert "move, to the new hall" in str(of_held[0]["DESCRIPTION"])
+    assert {str(event["STATUS"]) for event in events if str(event["SUMMARY"]) == "free"} == {"CONFIRMED"}
+
+
 async def test_an_event_keeps_its_identity_when_its_run_ends(api: Api) -> None:
     await api.post("/jobs", a_definition("daily", trigger=DAILY))
     path = await create(api, jobs=["daily"])

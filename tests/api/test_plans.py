@@ -7,15 +7,19 @@ import threading
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from horarium.clock import DAY
 from horarium.model import Plan as JobPlan
 from horarium.model.plans import PLAN
 from horarium.model.records import RecordFilter
 from horarium.operations.looking.forecasting import Forecast
 from horarium.operations.plans import applying
+from horarium.operations.plans.fires import fire_differences
 from horarium.operations.plans.shown import forecast_shown
 from horarium.ports import JobFilter
-from horarium.testing.values import NOW
+from horarium.testing.values import NOW, a_job
+from horarium.triggers.budget import LIST_STEPS, limited
 
 from .conftest import Api, a_definition
 
@@ -129,6 +133,16 @@ async def test_jobs_of_another_team_are_not_pruned(api: Api) -> None:
     assert actions(made) == {"ours": "create"}
 
 
+async def test_a_job_of_another_team_is_not_taken_over_beside_a_label_to_prune(api: Api) -> None:
+    await api.post("/jobs", daily("theirs", labels={"team": "b"}))
+    ours = [daily("theirs", 10, labels={"team": "a"}), daily("bare")]
+    made = await plan(api, *ours, prune={"labels": {"team": "a"}})
+    assert actions(made) == {"theirs": "invalid", "bare": "create"}
+    assert "a job of team=b" in made["changes"][0]["problem"]["detail"]
+    assert {"job": "bare", "text": "it has no label team=a, so --prune team=a will never delete it"} in made["warnings"]
+    assert actions(await plan(api, *ours)) == {"theirs": "update", "bare": "create"}, "said openly, it may be"
+
+
 async def test_a_stale_plan_writes_nothing_and_says_what_changed(api: Api) -> None:
     await api.post("/jobs", daily("a"))
     await api.post("/jobs", daily("b"))
@@ -207,11 +221,21 @@ async def test_what_fires_at_once_is_named(api: Api) -> None:
     assert (await plan(api, a_definition("soon", trigger=soon), daily("later")))["fires_at_once"] == ["soon"]
 
 
+def test_of_a_change_only_the_fire_times_of_the_horizon_are_worked_out() -> None:
+    """Thousands of jobs are compared in one plan."""
+    before = a_job("daily", trigger={"type": "cron", "expression": "0 9 * * *"})
+    after = replace(before, trigger={"type": "cron", "expression": "30 9 * * *"})
+    with limited(LIST_STEPS) as budget:
+        found = fire_differences(before, after, NOW, NOW + 14 * DAY)
+    assert len(found.moved) == 14
+    assert budget.spent < 3 * 14
+
+
 async def test_of_many_editors_one_plan_is_applied(api: Api) -> None:
     await api.post("/jobs", daily("a"))
-    plans = [await plan(api, daily("a", priority=n + 1)) for n in range(16)]
+    plans = [await plan(api, daily("a", priority=n + 1)) for n in range(64)]
     replies = await asyncio.gather(*(api.post(f"/plans/{made['id']}/apply", {}) for made in plans))
-    assert sorted(reply.status for reply in replies) == [200] + [409] * 15
+    assert sorted(reply.status for reply in replies) == [200] + [409] * 63
     assert {reply.code for reply in replies if reply.status == 409} == {"plan_stale"}
 
 
@@ -347,5 +371,8 @@ async def test_a_plan_drops_what_was_moved_of_a_rule_that_goes(api: Api) -> None
     made = await plan(api, daily("moved", 10), horizon_seconds=3 * 86_400)
     fires = made["changes"][0]["fires"]
     assert moved_to in [*fires["removed"], *(move["from"] for move in fires["moved"])]
+    lost = f"its fire time of 2027-01-16T08:00:00Z, moved by hand to {moved_to}, is none of the new rule: that is lost"
+    assert {"job": "moved", "text": lost} in made["warnings"]
+    assert not [each for each in (await plan(api, daily("moved", priority=3)))["warnings"] if "by hand" in each["text"]]
     await apply(api, made)
     assert (await api.get("/jobs/moved/overrides")).json["items"] == []

@@ -323,6 +323,12 @@ def test_a_preview_needs_no_server(call: Call) -> None:
     assert as_json(call(*quartz))["warnings"][0].startswith("day 2 of the week is Tuesday here")
     translated = as_json(call(*quartz, "--dialect", "quartz"))
     assert (translated["fires"][0], "warnings" in translated) == ("2027-01-01T03:00:00Z", False)
+    plain = as_json(call("preview", "0 0 3 ? * 2-6", "--dialect", "quartz", *quartz[3:]))
+    assert plain == translated, "what the warning says to add is added to that very command"
+    aws = "cron(0 3 ? * 2-6 *)"
+    assert f"--cron '{aws}' --dialect eventbridge" in call("preview", aws, status=2).stderr
+    assert as_json(call("preview", "--cron", aws, "--dialect", "eventbridge", *quartz[3:]))["fires"] == plain["fires"]
+    assert "give --every 5m" in call("preview", "rate(5 minutes)", status=2).stderr
     assert "--dialect belongs to --cron" in call("preview", "--every", "5m", "--dialect", "quartz", status=2).stderr
 
 

@@ -78,6 +78,17 @@ def test_schedules_come_in_lists_and_one_after_the_other(tmp_path: Path) -> None
     assert third.name == "aws-c"
 
 
+def test_what_a_schedule_does_not_say_or_aws_fills_in_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    path = tmp_path / "list.json"
+    path.write_text(json.dumps({"Schedules": [{"Name": "listed", "State": "ENABLED"}]}))
+    (listed,) = read_entries(str(path), "eventbridge")
+    assert "aws scheduler get-schedule" in str(listed.error)
+    filled = {"ScheduleExpression": "rate(1 hour)", "Target": {"Input": '{"at": "<aws.scheduler.scheduled-time>"}'}}
+    path.write_text(json.dumps({"Name": "filled", **filled}))
+    (entry,) = read_entries(str(path), "eventbridge")
+    assert "read `fire_at` of the run" in str(entry.error)
+
+
 @pytest.mark.parametrize(
     ("aws", "ours"),
     [

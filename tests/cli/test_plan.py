@@ -107,7 +107,15 @@ def test_plans_are_listed(call: Call, tmp_path: Path) -> None:
     ref = json.loads(call("plan", "--list", "--json").output)[0]["ref"]
     assert json.loads(kept.read_text())["id"].startswith(f"{ref}-")
     assert f"{ref}  2 to create" in call("plan", "--list").output
-    assert "--list alone" in call("plan", "--list", str(file), status=2).stderr
+    assert "--list alone" in call("plan", "--list", str(file), status=1).stderr
+
+
+@pytest.mark.parametrize("wrong", [(), ("--nosuch",), ("--days", "soon"), ("--prune", "team")])
+def test_a_wrong_use_does_not_end_as_a_plan_with_changes(call: Call, tmp_path: Path, wrong: tuple[str, ...]) -> None:
+    """A pipeline lets status 2 pass."""
+    file = tmp_path / "jobs.yaml"
+    file.write_text(JOBS)
+    assert call("plan", *([str(file)] if wrong else ()), *wrong, status=1).stderr.startswith("Error: ")
 
 
 def test_a_plan_that_is_stale_is_refused(call: Call, url: str, tmp_path: Path) -> None:

@@ -117,7 +117,10 @@ def _cron_job(item: Mapping[str, Any], queue: str) -> dict[str, Any]:
 def _command(pod: Mapping[str, Any], queue: str) -> dict[str, Any]:
     containers = pod["containers"]
     if len(containers) != 1:
-        raise InvalidJob(f"it has {len(containers)} containers; a command target starts one program")
+        raise InvalidJob(
+            f"it has {len(containers)} containers; a command target starts one program: leave one in the file, or make "
+            "a job of each"
+        )
     (container,) = containers
     if not container.get("command"):
         raise InvalidJob(
@@ -162,6 +165,12 @@ def eventbridge_entries(text: str, common: Common) -> Iterator[Entry]:
 
 def _schedule(item: Mapping[str, Any], queue: str) -> dict[str, Any]:
     target = item.get("Target", {})
+    if "ScheduleExpression" not in item:
+        raise InvalidJob(
+            "a list of schedules does not say when they run; give what `aws scheduler get-schedule` prints of each"
+        )
+    if found := re.search(r"<aws\.scheduler\.[a-z-]+>", str(target.get("Input", ""))):
+        raise InvalidJob(f"{found[0]} in its Input is not filled in; leave it out, and read `fire_at` of the run")
     definition: dict[str, Any] = {
         "name": item["Name"],
         "trigger": aws_trigger(item["ScheduleExpression"], item.get("ScheduleExpressionTimezone", "UTC")),

@@ -202,6 +202,9 @@ def guess_trigger(text: str, timezone: str | None) -> dict[str, Any]:
     text = text.strip()
     if text.startswith("{"):
         return trigger_json(text)
+    if wrapped := re.fullmatch(r"(cron|rate|at)\((.*)\)", text):
+        flag = {"cron": f"--cron {text!r} --dialect eventbridge", "rate": "--every 5m", "at": f"--at {wrapped[2]}"}
+        raise click.UsageError(f"{text!r} is of EventBridge; give {flag[wrapped[1]]}")
     if _RULE.match(text) or "FREQ=" in text.upper():
         return trigger_of({"rrule": text, "timezone": timezone}) or {}
     if is_cron(text):

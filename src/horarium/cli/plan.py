@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +39,29 @@ PRUNE = click.option(
 )  # fmt: skip
 
 
+class Planned(click.Command):
+    """`plan`: its status 2 says that something would change, so a wrong use of it ends as any other error."""
+
+    def make_context(self, *given: Any, **how: Any) -> click.Context:
+        with _no_usage():
+            return super().make_context(*given, **how)
+
+    def invoke(self, context: click.Context) -> Any:
+        with _no_usage():
+            return super().invoke(context)
+
+
+@contextmanager
+def _no_usage() -> Iterator[None]:
+    try:
+        yield
+    except click.UsageError as error:
+        hint = "" if error.ctx is None else f". Try: {error.ctx.command_path} --help"
+        raise HorariumError(error.format_message().rstrip(".") + hint) from None
+
+
 @click.command(
+    cls=Planned,
     help="""Show what the definitions in files or folders would change: jobs, their fire times, calendars, channels.
 
 Writes nothing. The exit status is 0 where nothing would change, 2 where something would, 1 for an error.
@@ -154,8 +179,8 @@ def _make(
     server: Server, paths: tuple[str, ...], labels: tuple[str, ...], days: int, allow_empty: bool
 ) -> dict[str, Any]:
     """The plan of these files. What is wrong with them is no wrong use of the command, whose status 2 has a meaning."""
-    prune = pairs("--prune", labels, "=") or None
     try:
+        prune = pairs("--prune", labels, "=") or None
         documents = read_folders(paths)
         if prune and not documents["jobs"] and not allow_empty:
             said = ", ".join(labels)

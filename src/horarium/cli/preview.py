@@ -92,6 +92,8 @@ def preview(server: Server, trigger: str | None, count: int, after: str | None, 
 
 
 def _spec(trigger: str | None, flags: dict[str, Any]) -> dict[str, Any]:
+    if trigger is not None and flags.get("dialect") and flags.get("cron") is None:
+        return _spec(None, {**flags, "cron": trigger})
     if trigger is not None:
         timezone = flags.pop("timezone")
         if any(value is not None for value in flags.values()):

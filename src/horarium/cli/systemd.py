@@ -137,7 +137,9 @@ def _target(service: Mapping[str, list[str]], queue: str) -> dict[str, Any]:
         raise InvalidJob(f"{len(commands)} lines ExecStart=; a command target starts one program")
     line = commands[0].lstrip("-@:+!")
     if "%" in line.replace("%%", "") or "$" in line:
-        raise InvalidJob(f"ExecStart={line}: specifiers (%) and variables ($) are not translated")
+        raise InvalidJob(
+            f"ExecStart={line}: specifiers (%) and variables ($) are not translated; write their values there"
+        )
     target: dict[str, Any] = {"type": "command", "queue": queue, "command": shlex.split(line.replace("%%", "%"))}
     pairs = [pair for value in service.get("Environment", ()) for pair in shlex.split(value)]
     if pairs:

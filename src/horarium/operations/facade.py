@@ -147,7 +147,7 @@ class Operations:
 
     @property
     def feeds(self) -> Feeds:
-        return Feeds(self.context)
+        return Feeds(self.context, self.reconciler.holding)
 
     @cached_property
     def forecasting(self) -> Forecasting:

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from horarium.clock import SECOND, Instant, to_datetime
 from horarium.model import Job, Run, State, run_id
+from horarium.rules.holds import InForce, reason_of
 
 LINE_OCTETS_MAX = 75
 """RFC 5545 section 3.1: longer lines are folded."""
@@ -32,8 +33,12 @@ class Event(Struct, frozen=True):
     changed_at: Instant | None = None
 
 
-def event_ahead(job: Job, fire_at: Instant, words: str) -> Event:
-    return Event(_uid(run_id(job.id, fire_at)), fire_at, job.title or job.name, words)
+def event_ahead(job: Job, fire_at: Instant, words: str, held: InForce | None = None) -> Event:
+    """A fire time that lies ahead. `held`: the hold over it."""
+    uid, summary = _uid(run_id(job.id, fire_at)), job.title or job.name
+    if held is None:
+        return Event(uid, fire_at, summary, words)
+    return Event(uid, fire_at, f"{summary} (held)", f"{words}\n{reason_of(held.hold)}", "TENTATIVE")
 
 
 def event_of(job: Job, run: Run) -> Event:

@@ -116,18 +116,21 @@ def next_fire(job: Job, after: Instant) -> Instant | None:
     return min((at for at in (*own, missed.over_at(job)) if at is not None), default=None)
 
 
-def job_fires(job: Job, after: Instant, count: int) -> list[Instant]:
-    """The next instants at which a job runs, `count` at most; none of one that is deleted or past its last run, nor
-    while it is paused."""
+def job_fires(job: Job, after: Instant, count: int, until: Instant = INSTANT_MAX - 1) -> list[Instant]:
+    """The next instants up to `until` at which a job runs, `count` at most; none of one that is deleted or past its
+    last run, nor while it is paused."""
     if job.deleted_at is not None or exhausted(job):
         return []
     if not job.enabled:
-        return [] if job.paused_until is None else job_fires(_resumed(job), max(after, job.paused_until - 1), count)
+        if job.paused_until is None:
+            return []
+        return job_fires(_resumed(job), max(after, job.paused_until - 1), count, until)
     if after_end(job) is not None and job.next_fire_at is not None and job.next_fire_at > after and count:
         first = job.next_fire_at
-        return [first, *fires_in_window(replace(job, anchor_at=first), first, INSTANT_MAX - 1, count - 1)]
-    fires = fires_in_window(job, after, INSTANT_MAX - 1, count)
-    return sorted({*fires, *moves(job, after, INSTANT_MAX)})[:count] if job.overrides else fires
+        later = fires_in_window(replace(job, anchor_at=first), first, until, count - 1)
+        return [first, *later] if first <= until else []
+    fires = fires_in_window(job, after, until, count)
+    return sorted({*fires, *moves(job, after, until)})[:count] if job.overrides else fires
 
 
 def next_run_at(job: Job) -> Instant | None:

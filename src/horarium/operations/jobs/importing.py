@@ -140,7 +140,7 @@ class Importing:
                     todo.new[index] = beside[new.name] = new
                     continue
                 require_reach(job)
-                _require_owned(job, owned_by)
+                require_owned(job, owned_by, "say that it is to be taken over (--take-over)")
                 wanted = await self._jobs.wanted(job, definition, now)
                 require_reach(wanted)
                 await require_followed(self._store, wanted, job, beside)
@@ -209,13 +209,12 @@ class Importing:
         return dict(zip(plans, kept, strict=True))
 
 
-def _require_owned(job: Job, owned_by: Mapping[str, str]) -> None:
-    """Raises InvalidJob for a job of another owner."""
+def require_owned(job: Job, owned_by: Mapping[str, str], way: str) -> None:
+    """Raises InvalidJob for a job of another owner. `way`: how it is taken over all the same."""
     others = [f"{name}={job.labels[name]}" for name, text in owned_by.items() if job.labels.get(name, text) != text]
     if others:
         raise InvalidJob(
-            f"name: {job.name!r} is a job of {', '.join(others)}; import it under another name, or say that it is to "
-            "be taken over (--take-over)",
+            f"name: {job.name!r} is a job of {', '.join(others)}; give it another name, or {way}",
             field="name",
         )
 

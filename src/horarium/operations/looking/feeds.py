@@ -15,16 +15,19 @@ from horarium.clock import DAY, Instant
 from horarium.errors import AlreadyExists, InvalidRequest, NotFound, TooExpensive
 from horarium.model import Job
 from horarium.model.feeds import FEED, KEY_LABEL, Feed
+from horarium.model.holds import Hold
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.bounds.listing import Slices
 from horarium.operations.bounds.reaching import may_reach_job
+from horarium.operations.settling.holding import PLANNED_SECONDS, Holding
 from horarium.operations.writing.auditing import told
 from horarium.operations.writing.contention import RACES_MAX, contended
 from horarium.operations.writing.context import Context
 from horarium.ports import PAGE_MAX, JobFilter, Page
 from horarium.rules.compiled import words_of
 from horarium.rules.feeding import Event, event_ahead, event_of, feed_text
+from horarium.rules.holds import covers_job, hold_at
 from horarium.rules.planning import job_fires
 from horarium.triggers.budget import LIST_STEPS
 
@@ -44,7 +47,8 @@ _decode = msgspec.json.Decoder(Feed).decode
 class Feeds:
     """Feeds of one namespace."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, holding: Holding) -> None:
+        self._holding = holding
         self._store, self._clock, _, self._entropy = context
 
     async def create(self, name: str, labels: Mapping[str, str], jobs: Sequence[str]) -> tuple[Feed, str]:
@@ -92,10 +96,10 @@ class Feeds:
         feed, now = _decode(found[0].body), self._clock.now()
         jobs = await self._jobs(feed)
         events = await self._behind(jobs, now)
-        slices = Slices()
+        slices, holds = Slices(), await self._holding.look(PLANNED_SECONDS)
         for job in jobs:
             await slices.give_way()
-            events += await _ahead(job, now)
+            events += await _ahead(job, now, holds)
         unique = {event.uid: event for event in reversed(events)}
         kept = sorted(unique.values(), key=lambda event: (abs(event.at - now), event.uid))[:EVENTS_MAX]
         return feed_text(feed.name, sorted(kept, key=lambda event: (event.at, event.uid)), now)
@@ -125,10 +129,12 @@ class Feeds:
         ]
 
 
-async def _ahead(job: Job, now: Instant) -> list[Event]:
+async def _ahead(job: Job, now: Instant, holds: Sequence[Hold]) -> list[Event]:
+    over = [hold for hold in holds if covers_job(hold.scope, job)]
+
     def ask() -> list[Event]:
-        words = words_of(job)
-        return [event_ahead(job, fire, words) for fire in job_fires(job, now, FIRES_EACH) if fire <= now + AHEAD]
+        words, fires = words_of(job), job_fires(job, now, FIRES_EACH, now + AHEAD)
+        return [event_ahead(job, fire, words, hold_at(over, job, fire)) for fire in fires]
 
     try:
         return await evaluate(ask, LIST_STEPS)

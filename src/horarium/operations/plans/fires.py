@@ -47,14 +47,12 @@ def fire_differences(before: Job | None, after: Job | None, now: Instant, until:
     """Both are looked at as far as each of them is known."""
     if before is not None and after is not None and _fires_alike(before, after):
         return FireDifferences()
-    lists = [
-        [] if job is None else job_fires(job, now, FIRES_COMPARED if before and after else FIRES_SHOWN + 1)
-        for job in (before, after)
-    ]
-    full = [fires[-1] for fires in lists if len(fires) == (FIRES_COMPARED if before and after else FIRES_SHOWN + 1)]
-    end = min((until, *full))
+    most = FIRES_COMPARED if before and after else FIRES_SHOWN + 1
+    lists = [[] if job is None else job_fires(job, now, most, until) for job in (before, after)]
+    end = min((until, *(fires[-1] for fires in lists if len(fires) == most)))
     old, new = ([fire for fire in fires if fire <= end] for fires in lists)
-    if before and after and not new and lists[1] and (first := lists[1][0]) <= until:
+    if before and after and not new and lists[1]:
+        first = lists[1][0]
         new = [first]  # the next one is told, however far beyond the old ones
         old += [fire for fire in job_fires(before, first - 1, 1) if fire == first]
     added, removed, moved = fires_compared(old, new, NEAR).texts()

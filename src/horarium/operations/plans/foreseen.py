@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -43,11 +43,13 @@ async def foreseen(
     channels: Collection[str],
     peak: tuple[Instant, int] | None,
     now: Instant,
+    owner: Mapping[str, str],
 ) -> list[Foreseen]:
     """Of the jobs that are made or changed. `calendars` and `channels`: those that the same plan brings. `peak`: the
-    busiest minute, where it gets busier."""
+    busiest minute, where it gets busier. `owner`: the labels by which it prunes."""
     jobs = [after for _, after in pairs if after is not None]
-    found = await _of_rules(jobs, now)
+    found = [*_of_overrides(pairs), *_of_labels(jobs, owner)]
+    found += await _of_rules(jobs, now)
     found += await _of_channels(store, jobs, channels)
     found += await _of_calendars(store, jobs, calendars, now)
     found += await _of_queues(store, jobs)
@@ -55,6 +57,25 @@ async def foreseen(
         text = f"{peak[1]:,} runs start in the minute of {to_text(peak[0])}; jitter_seconds spreads them, and so does H"
         found.append(Foreseen(None, text))
     return found[:WARNINGS_MAX]
+
+
+def _of_overrides(pairs: Pairs) -> Iterator[Foreseen]:
+    for before, after in pairs:
+        if before is None or after is None:
+            continue
+        for each in before.overrides:
+            if not each.done and each not in after.overrides:
+                by_hand = "skipped by hand" if each.to is None else f"moved by hand to {to_text(each.to)}"
+                text = f"its fire time of {to_text(each.fire_at)}, {by_hand}, is none of the new rule: that is lost"
+                yield Foreseen(after.name, text)
+
+
+def _of_labels(jobs: Sequence[Job], owner: Mapping[str, str]) -> Iterator[Foreseen]:
+    for job in jobs:
+        for name, text in owner.items():
+            if job.labels.get(name) != text:
+                label = f"{name}={text}"
+                yield Foreseen(job.name, f"it has no label {label}, so --prune {label} will never delete it")
 
 
 async def _of_rules(jobs: Sequence[Job], now: Instant) -> list[Foreseen]:

@@ -28,6 +28,7 @@ from horarium.operations.bounds.reaching import may_reach_job, require_followed
 from horarium.operations.calendars import PREFIX as CALENDAR
 from horarium.operations.calendars import CalendarOperations, decode_calendar
 from horarium.operations.channels import ChannelOperations, decode_channel
+from horarium.operations.jobs.importing import require_owned
 from horarium.operations.jobs.jobs import EDIT_STEPS, JobOperations
 from horarium.operations.looking.forecasting import FORECAST_STEPS, StartCounts, weighed
 from horarium.operations.plans.fires import (
@@ -116,12 +117,14 @@ class Looked(Struct, frozen=True):
 
 
 class Beside(Struct):
-    """What is worked out along the way: the steps of the plan, jobs before and after, calendars that are to come."""
+    """What is worked out along the way: the steps of the plan, jobs before and after, calendars that are to come.
+    `owner`: the labels of those whose plan it is, if it prunes."""
 
     steps: list[Step] = []
     pairs: list[Pair] = []
     contents: dict[str, Content] = {}
     calendars: dict[str, Calendar] = {}
+    owner: Mapping[str, str] = {}
 
 
 def digest_of_job(job: Job, document: JobDefinition | None) -> str:
@@ -179,7 +182,7 @@ class PlanMaking:
             raise InvalidRequest("prune: name the labels that all jobs of these documents have", field="prune.labels")
         if not 0 < horizon_seconds <= HORIZON_SECONDS_MAX:
             raise InvalidRequest(f"horizon_seconds: from 1 to {HORIZON_SECONDS_MAX:,}", field="horizon_seconds")
-        now, beside = self._clock.now(), Beside()
+        now, beside = self._clock.now(), Beside(owner=prune or {})
         until = now + horizon_seconds * SECOND
         with apart(FORECAST_STEPS):
             gone = [] if prune is None else await self._pruned(prune, {name for name, _ in documents.jobs})
@@ -233,7 +236,7 @@ class PlanMaking:
         channels = {name for name, _ in documents.channels}
         herd = None if before is not None and after is not None and before.starts >= after.starts else after
         peak = None if herd is None else (herd.at, herd.starts)
-        warnings = await foreseen(self._store, beside.pairs, beside.calendars, channels, peak, now)
+        warnings = await foreseen(self._store, beside.pairs, beside.calendars, channels, peak, now, beside.owner)
         return Plan(
             id=plan_id,
             changes=changes,
@@ -342,6 +345,7 @@ class PlanMaking:
             wanted = await self._jobs.job_from(definition, now, beside.contents)
         else:
             require_reach(job)
+            require_owned(job, beside.owner, "plan it once without --prune")
             wanted = await self._jobs.wanted(job, definition, now, beside.contents)
         require_reach(wanted)
         jobs = {each.name: each for _, each in beside.pairs if each is not None} if is_join(wanted) else {}

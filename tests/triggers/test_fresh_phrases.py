@@ -128,6 +128,16 @@ ASKED = {
     "biweekly on monday at 9am": ("every second week", "twice a week"),
     "end of the month at 5pm": ("each month", "this one"),
     "every weekday at 9": ("9am", "9pm"),
+    "every friday except the last of the month at 5pm": ("the last monday of the month", "last day"),
+    "mondays except the first of the month at 9am": ("the first monday of the month", "first day"),
+    "every weekday at 9am except the 1st of the month": ("the 1st monday of the month", "1st day"),
+    "semi-monthly at 9am": ("1st and 15th",),
+    "every even hour": ("every 2 hours starting at 0:00",),
+    "every two hours on the odd hours": ("every 2 hours starting at 1:00",),
+    "every leap day at noon": ("february 29",),
+    "at the beginning of each month at 8am": ("first day of every month",),
+    "start of the month at 8am": ("first day of every month",),
+    "every quarter of an hour": ("every 15 minutes",),
 }
 MISSPELT = {
     "evry monday at 9am": "every",

@@ -169,6 +169,8 @@ class DayReader(TimeReader):
             step = self._bounded(number, self._number(number) or 0)
         noun = self._take()
         if UNITS.get(noun.text) not in ("month", "quarter", "year"):
+            if noun.text == "an":
+                self._refuse(noun, "of an hour? write 'every 15 minutes'")
             self._fail(noun, "expected month, quarter, year or the name of a month")
         if self.parts.unit is None:
             self.parts.unit, self.parts.step = UNITS[noun.text], step

@@ -30,10 +30,15 @@ class ExceptionReader(RhythmReader):
 
     def _except_days(self) -> None:
         """`the first monday of the month`, read as a rule of its own."""
-        parts, seen = self.parts, self._seen
+        parts, seen, begin = self.parts, self._seen, self._at
         self.parts, self._seen = Parts(), set()
         self._ordinals(self._peek())
         parts.except_days.append(self.parts)
+        day = any(each.text in ("day", "days") for each in self._tokens[begin : self._at])
+        if parts.weekdays and self.parts.month_days and not day:
+            token = self._tokens[begin + (self._tokens[begin].text == "the")]
+            which = "of these weekdays, or of all days? write e.g. 'except the {0} monday of the month' or '{0} day'"
+            self._refuse(token, which.format(token.given))
         self.parts, self._seen = parts, seen
 
     def _except_date(self) -> None:

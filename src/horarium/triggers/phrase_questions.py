@@ -17,6 +17,8 @@ _TWICE = "on which {0}? write e.g. '{1}'"
 _COUNT = "how many? write the number"
 _WHEN = "at what time? write e.g. 6:30am"
 _MONTHS = "which months? write e.g. 'in june, july and august'"
+_HOURS = "which ones? write e.g. 'every 2 hours starting at {0}'"
+_FIRST = "which day is that? write e.g. 'on the first day of every month'"
 _WEEKLY = _either("weeks", "every second week", "twice a week")
 _MONTHLY = _either("months", "every second month", "twice a month")
 _YEARLY = _either("years", "every second year", "twice a year")
@@ -32,6 +34,13 @@ QUESTIONS = {
     "semimonthly": _TWICE.format("days", "on the 1st and 15th of the month"),
     "semiannually": _TWICE.format("days", "on january 1 and july 1"),
     "semiannual": _TWICE.format("days", "on january 1 and july 1"),
+    "semi": "is it every half, or twice in each? write e.g. 'on the 1st and 15th of the month'",
+    "even": _HOURS.format("0:00"),
+    "odd": _HOURS.format("1:00"),
+    "payday": "on which days? write e.g. 'on the last business day of the month'",
+    "leap": "on which day? write 'on february 29'",
+    "start": _FIRST,
+    "beginning": _FIRST,
     "few": _COUNT,
     "several": _COUNT,
     "couple": _COUNT,

@@ -132,7 +132,11 @@ def test_status_of_no_server_fails_with_a_sentence(call: Call, monkeypatch: pyte
     assert "127.0.0.1:9" in call("status", status=1).stderr
 
 
-def test_help_and_json_may_come_first(call: Call) -> None:
+def test_help_and_the_flags_of_each_command_may_come_first(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horarium.cli.shell.START_SECONDS", 0.0)
+    for flags in (["--url", "http://127.0.0.1:9"], ["--url=http://127.0.0.1:9", "--json", "--api-key", "k"]):
+        refused = call(*flags, "job", "list", status=1).stderr
+        assert "no answer from http://127.0.0.1:9" in refused
     assert call("help", "job", "add").stdout == call("job", "add", "--help").stdout
     assert call("--json", "job", "list").stdout == call("job", "list", "--json").stdout
 

@@ -28,6 +28,8 @@ T = TypeVar("T")
 START_SECONDS, START_PAUSE = 3.0, 0.1
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 KEY_HINT = " Here: --api-key KEY, HORARIUM_API_KEY, or `horarium login`"
+COME_FIRST = ("--json", "--url", "--api-key")
+"""Flags that may stand before the command."""
 
 
 class Lazy(click.Group):
@@ -82,13 +84,16 @@ class Lazy(click.Group):
 
 
 def _in_order(args: list[str]) -> list[str]:
-    """`horarium help job add` as `horarium job add --help`, and `horarium --json job list` with its flag at the end."""
+    """`horarium help job add` as `horarium job add --help`, and `horarium --url URL job list` with its flags at the
+    end."""
     if args[:1] == ["help"]:
         return [*args[1:], "--help"]
-    if args[:1] == ["--json"] and len(args) > 1:
-        at = args.index("--") if "--" in args else len(args)
-        return [*args[1:at], "--json", *args[at:]]
-    return args
+    begin = 0
+    while begin < len(args) and (name := args[begin].partition("=")[0]) in COME_FIRST:
+        begin += 1 if name == "--json" or "=" in args[begin] else 2
+    flags, rest = args[:begin], args[begin:]
+    at = rest.index("--") if "--" in rest else len(rest)
+    return [*rest[:at], *flags, *rest[at:]] if rest else args
 
 
 def _status(command: Callable[[], Any], as_json: bool) -> int:

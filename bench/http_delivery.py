@@ -43,6 +43,9 @@ class Uncancelled:
     async def heartbeat(self, progress: bytes | None = None) -> None:
         """Nothing is kept."""
 
+    def done(self) -> None:
+        """Nothing ends it."""
+
     def goes_on(self, over: asyncio.Future[Any]) -> None:
         raise AssertionError("a request can always be stopped")
 

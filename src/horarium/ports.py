@@ -355,6 +355,10 @@ class Control(Protocol):
     async def heartbeat(self, progress: bytes | None = None) -> None:
         """Keep `progress` (JSON text) with the run and renew the lease. Raises LeaseLost."""
 
+    def done(self) -> None:
+        """Called by a delivery once the outcome is known, though it has not returned yet: nothing ends the
+        attempt early any more, and its lease is renewed no more."""
+
     def goes_on(self, over: asyncio.Future[Any]) -> None:
         """Called by a delivery that was cancelled and can't stop (a thread): the attempt is over, but its work keeps
         its place until `over` is done."""

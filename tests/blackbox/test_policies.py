@@ -261,7 +261,7 @@ def test_silence_costs_the_attempt_and_the_run_goes_to_another(server: Server, n
     server.add(name, 3600, timeouts={"heartbeat_seconds": 9}, retry={"attempts_max": 2, "backoff_seconds": 0})
     server("POST", f"/jobs/{name}/trigger")
     first, old = server.claim_one(name)
-    (again,) = server.claim(name, wait=30, worker="other")
+    (again,) = eventually(lambda: server.claim(name, wait=30, worker="other"))
     assert (again["id"], again["attempt"]) == (first, 2)
     assert again["lease"]["token"] > old
     for path, body in (("heartbeat", {}), ("complete", {"result": 1}), ("fail", {"error": "x"})):

@@ -35,7 +35,7 @@ def test_the_rest_goes_on_with_the_runs_of_a_scheduler_that_was_killed(
 ) -> None:
     with World(postgres.url) as world:
         fleet = Fleet(world, rabbitmq, tmp_path, seed=1)
-        fleet.start(nodes=3, workers=2, seconds=SECONDS)
+        fleet.start(nodes=3, workers=2, seconds=SECONDS, ahead_seconds=20)
         fleet.kill_a_node()
         fleet.kill_a_node_that_holds_runs()
         fleet.kill_a_worker()

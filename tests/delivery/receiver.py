@@ -65,6 +65,9 @@ class Asked:
         if self.beat_fails is not None:
             raise self.beat_fails
 
+    def done(self) -> None:
+        """Nothing ends it."""
+
     def goes_on(self, over: asyncio.Future[Any]) -> None:
         raise AssertionError("a request can always be stopped")
 

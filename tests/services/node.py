@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from horarium.model import Outcome, Run, RunChange, State, Succeeded
-from horarium.ports import Assignment, Control
+from horarium.ports import Assignment, Control, Delivery
 from horarium.services.leases.leases import Leases
 from horarium.services.leases.own import Own
 from horarium.services.loop.service import Wake
@@ -44,7 +44,7 @@ class Work:
 class Node:
     """A dispatcher with its keeper and collector."""
 
-    def __init__(self, setting: Setting, work: Work, **options: Any) -> None:
+    def __init__(self, setting: Setting, work: Delivery, **options: Any) -> None:
         self.setting = setting
         self.collector = a_collector(setting)
         self.leases = Leases(setting.store, setting.clock)

@@ -45,10 +45,13 @@ class Hosts:
             limits,
         )
 
+    def heard(self, node: Breaker, host: str, outcome: Outcome) -> None:
+        self.setting.clock.advance(0.01)
+        node.heard(Run(id="r", queue="http", fire_at=0, due_at=0, created_at=0), self.jobs[host], outcome)
+
     async def asked(self, node: Breaker, host: str, outcome: Outcome, count: int = 1) -> None:
         for _ in range(count):
-            self.setting.clock.advance(0.01)
-            node.heard(Run(id="r", queue="http", fire_at=0, due_at=0, created_at=0), self.jobs[host], outcome)
+            self.heard(node, host, outcome)
         await node._holding.look(0)
         await node.step(self.setting.now)
         assert await node.step(self.setting.now) is None, "nothing is left to do"

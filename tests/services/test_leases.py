@@ -6,14 +6,18 @@ import asyncio
 
 import pytest
 
+from horarium.buses.memory import MemoryBroker, MemoryBus
 from horarium.clock import SECOND
+from horarium.delivery.bus import BusDelivery
+from horarium.delivery.context import RunContext
+from horarium.delivery.handler import Handler, HandlerDelivery
 from horarium.errors import LeaseLost
-from horarium.model import Outcome, State, Succeeded
+from horarium.model import Outcome, Run, State, Succeeded
 from horarium.ports import Assignment, Control
 from horarium.services.leases.attempt import CANCEL_AGAIN_SECONDS, Stop
 from tests.services.conftest import START, Setting
 from tests.services.node import Node, Work, taken_away
-from tests.waiting import until
+from tests.waiting import PATIENCE, TURNS, until
 
 
 async def test_the_keeper_renews_a_lease_that_is_a_third_gone(setting: Setting) -> None:
@@ -152,3 +156,64 @@ async def test_the_next_attempt_may_begin_where_the_lost_one_is_still_ending(set
     work.go_on.set()
     await node.settle()
     assert await setting.state() is State.COMPLETED
+
+
+class SlowLogs:
+    """Of a store that takes its time with the last lines of a run."""
+
+    def __init__(self) -> None:
+        self.asked, self.go_on = asyncio.Event(), asyncio.Event()
+
+    def add(self, run: Run, stream: str, text: str) -> None:
+        """Kept elsewhere."""
+
+    async def written(self, run: Run) -> None:
+        self.asked.set()
+        await self.go_on.wait()
+
+
+@pytest.mark.parametrize("ends", ["its time limit", "its node"])
+async def test_work_that_is_done_is_not_undone_while_its_last_lines_are_written(setting: Setting, ends: str) -> None:
+    async def work(run: RunContext) -> str:
+        run.log("done")
+        return "done"
+
+    await setting.add_run(execution_seconds=5)
+    logs = SlowLogs()
+    delivery = HandlerDelivery({"pull/q": Handler("work", work)}, logs)
+    node = Node(setting, delivery)
+    await node.claim()
+    await logs.asked.wait()
+    if ends == "its time limit":
+        setting.clock.advance(5)
+        await node.keeper.step(setting.now)
+    ending = asyncio.ensure_future(node.performing.end(0.0 if ends == "its time limit" else PATIENCE))
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+    logs.go_on.set()
+    await ending
+    await node.settle()
+    assert await setting.state() is State.COMPLETED
+    await delivery.close()
+
+
+async def test_an_action_whose_sending_the_end_of_its_node_cuts_is_not_sent_again_at_once(setting: Setting) -> None:
+    """The broker may have it: a worker that is at work has the rest of the lease to say so."""
+
+    class HangingBus(MemoryBus):
+        async def publish(self, job: str, body: bytes, wait_seconds: float) -> None:
+            await super().publish(job, body, wait_seconds)
+            sent.set()
+            await asyncio.Event().wait()
+
+    sent = asyncio.Event()
+    bus = HangingBus(MemoryBroker())
+    bus.open(lambda: None)
+    await setting.add_run(job="job")
+    node = Node(setting, BusDelivery(bus, setting.clock, lambda run, at: None))
+    await node.claim()
+    await sent.wait()
+    await node.performing.end(PATIENCE)
+    assert node.performing.unoccupied
+    assert node.collector.waiting == 0
+    await bus.close()

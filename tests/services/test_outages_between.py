@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -13,9 +15,10 @@ from horarium.buses.memory import MemoryBroker, MemoryBus
 from horarium.clock import DAY, MINUTE, SECOND
 from horarium.delivery.bus import ONE_OFF
 from horarium.errors import BusUnavailable, Outage
-from horarium.model import BusTarget, Cause, Node, Run, RunChange
+from horarium.model import BusTarget, Cause, Failed, Node, Run, RunChange, Succeeded
 from horarium.model.channels import WebhookChannel
 from horarium.model.records import RecordChange, RecordFilter
+from horarium.operations.facade import Operations
 from horarium.policies import CatchUp, CatchUpPolicy
 from horarium.ports import Report, queue_topic
 from horarium.rules.applying import owed_by
@@ -29,11 +32,15 @@ from horarium.services.buses.reports import Reports
 from horarium.services.loop.believed import BelievedClock
 from horarium.services.metrics.tallies import PREFIX as TALLIES
 from horarium.services.metrics.tallies import Tallies, Tally, decode_minute
+from horarium.services.metrics.telemetry import Telemetry
+from horarium.services.performing.collector import Collector
 from horarium.services.polling.claims import AT_ONCE_MAX, Claims
 from horarium.services.upkeep.applier import Applier
 from horarium.services.upkeep.rates import RateApplier
+from horarium.stores.wakeups import LocalSignal
 from horarium.testing import Fault, FaultyStore, by_script
 from tests.services.conftest import START, Setting
+from tests.services.test_breaker import DEAD, NO_ANSWER, Hosts
 from tests.services.test_planner import TEN_YEARS, a_planner, runs
 from tests.services.test_rates import World
 from tests.waiting import until
@@ -227,3 +234,45 @@ async def test_a_worker_that_goes_on_is_told_to_stop_once_the_bus_is_back(settin
         await cancels.step(setting.now)
     await cancels.step(setting.now)
     assert sorted(sent) == ["one", "two"]
+
+
+@pytest.mark.parametrize("when", [Fault.BEFORE, Fault.AFTER])
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("call", ["add_runs", "put_records"])
+async def test_that_a_host_does_not_answer_and_answers_again_is_told_once(
+    setting: Setting, store: FaultyStore, call: str, number: int, when: Fault
+) -> None:
+    """Whichever of the writes meets the outage."""
+    hosts = Hosts(setting)
+    await hosts.set_up()
+    await setting.operations.channels.put("ops", WebhookChannel(url="https://example.org/", system=True))
+    node = hosts.node("a", failures=1)
+    for outcome, said in ((NO_ANSWER, ["breaker_open"]), (Succeeded(), ["breaker_closed", "breaker_open"])):
+        await node._holding.look(0)
+        hosts.heard(node, DEAD, outcome)
+        calls = iter([None] * number + [when])
+        store.plan = lambda made, calls=calls: next(calls, None) if made == call else None  # type: ignore[misc]
+        with suppress(Outage):
+            await node.step(setting.now)
+        store.plan = by_script()
+        for _ in range(3):
+            setting.clock.advance(0.2)
+            await node.step(setting.now)
+        told = [msgspec.json.decode(run.payload or b"")["event"]["event"] for run in await runs(setting)]
+        assert sorted(told) == said
+
+
+async def test_a_pause_that_a_target_asked_for_shuts_its_keys_although_the_store_was_away() -> None:
+    world = World()
+    rate = [{"key": "api", "max": 100, "per_seconds": 60}]
+    await world.add(1, rate=rate)
+    (run,) = (await world.claim()).runs
+    store = FaultyStore(world.store, by_script())
+    operations = Operations(store, world.clock, LocalSignal(), os.urandom, lambda target: None)
+    collector = Collector(operations.settling, world.clock, Telemetry())
+    collector.add(run, None, Failed("answered 429", retry_after_seconds=30.0, throttled=True))
+    await fails(store, collector.step(world.clock.now()), "get_records")
+    await collector.step(world.clock.now())
+    assert (await world.stored(run)).due_at == world.clock.now() + 30 * SECOND
+    (late,) = await world.add(1, rate=rate)
+    assert late.due_at >= world.clock.now() + 30 * SECOND

@@ -114,6 +114,7 @@ async def test_a_pause_that_a_target_asks_for_shuts_its_keys_for_everybody_and_c
     outcome = Failed("answered 429", retry_after_seconds=30.0, throttled=True)
     after = await world.operations.settling.settle_one(Settlement(first.id, first.token, outcome))
     assert (after.state, after.attempt, waits_for(after)) == (State.PENDING, 0, "api")
+    assert await world.operations.settling.settle_one(Settlement(first.id, first.token, outcome)) == after, "repeated"
     (late,) = await world.add(1, rate=[{**RATE, "max": 100}])
     assert late.due_at >= world.clock.now() + 30 * SECOND
     assert not (await world.claim(1)).runs

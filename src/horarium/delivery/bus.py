@@ -8,6 +8,7 @@ elsewhere: `deliver` returns None once the broker has the message, and the worke
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from functools import lru_cache
@@ -112,6 +113,10 @@ class BusDelivery:
             # A worker may have it and be at work: to send it again now would have it done twice. If none reports, the
             # lease of the claim ends.
             log.warning("run %s: not known to be delivered (%s); its lease tells", run.id, unknown)
+        except asyncio.CancelledError:
+            if not control.cancelled:
+                raise
+            log.warning("run %s: its node ended while it was delivered; its lease tells", run.id)  # as above
         except BusUnavailable as down:
             pause = PUT_OFF_SECONDS * (1 + 0.5 * fraction(run.id, run.token))
             return Deferred(self._clock.now() + to_micros(pause), f"not delivered: {down}")

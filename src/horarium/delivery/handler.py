@@ -227,6 +227,7 @@ class HandlerDelivery:
             if leave is not None:
                 leave()
         if context._spoke:
+            control.done()
             await self._logs.written(run)  # a reader of its end finds all that it said
         return outcome
 

@@ -178,8 +178,8 @@ def was_left_by(run: Run, token: int, outcome: Outcome) -> bool:
         return False
     if run.state is State.PENDING:
         put_back = _last_put_back(run)
-        same = not isinstance(outcome, Failed) or run.error == clipped(outcome.error)
-        return same and put_back is not None and put_back.kind is _PUT_BACK_BY.get(type(outcome))
+        same = not isinstance(outcome, Failed) or outcome.throttled or run.error == clipped(outcome.error)
+        return same and put_back is not None and put_back.kind in _PUT_BACK_BY.get(type(outcome), ())
     match outcome:
         case Succeeded(result=result):
             return run.state is State.COMPLETED and run.result == result
@@ -191,9 +191,9 @@ def was_left_by(run: Run, token: int, outcome: Outcome) -> bool:
             return run.state is State.CANCELLED and run.error == STOPPED
 
 
-_PUT_BACK_BY: dict[type, EventKind] = {
-    Failed: EventKind.FAILED, Deferred: EventKind.DEFERRED, Released: EventKind.RELEASED, Refused: EventKind.REFUSED,
-}  # fmt: skip
+_PUT_BACK_BY: dict[type, set[EventKind]] = {
+    Failed: {EventKind.FAILED, EventKind.THROTTLED}, Deferred: {EventKind.DEFERRED}, Released: {EventKind.RELEASED},
+    Refused: {EventKind.REFUSED}}  # fmt: skip
 
 
 def _again(run: Run, job: Job | None, due_at: Instant, error: str, now: Instant, kind: EventKind) -> Run:

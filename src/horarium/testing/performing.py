@@ -42,6 +42,9 @@ class _Control:
     async def heartbeat(self, progress: bytes | None = None) -> None:
         """Nothing is kept."""
 
+    def done(self) -> None:
+        """Nothing ends it."""
+
     def goes_on(self, over: asyncio.Future[Any]) -> None:
         """No attempt ends before its handler."""
 

@@ -104,10 +104,14 @@ class Settling:
             self._signal.publish(BATCHES)
         if members is not None and members.known.intersection([run.job for run in done]):
             self._signal.publish(JOIN_ENDS)
-        if room:
-            await self._rating.shut(room)
-            await self._reconciler.after_put_back(room)
+        await self._after_room(room)
         return written
+
+    async def _after_room(self, runs: Sequence[Run]) -> None:
+        """What follows where these have left their places, and perhaps wait again: the same, if it is done twice."""
+        if runs:
+            await self._rating.shut(runs)
+            await self._reconciler.after_put_back(runs)
 
     async def give_turns(self, runs: Sequence[Run], jobs: Mapping[str, Job], now: Instant) -> None:
         """Give these runs, which wait and have fallen due, the turns of their keys."""
@@ -180,15 +184,18 @@ class Settling:
         runs = await self._store.get_runs([settlement.run_id for settlement in todo.values()])
         jobs = await jobs_of(self._store, (run for run in runs if run is not None))
         now = self._clock.now()
-        changes: dict[int, RunChange] = {}
+        changes, again = dict[int, RunChange](), list[Run]()
         for (index, settlement), run in zip(list(todo.items()), runs, strict=True):
             job = None if run is None else jobs.get(run.job_id or "")
             claimed = None if run is None else claim_of(run, settlement.token, job)
             if run is None or claimed is None:
                 answers[index] = answer_to(settlement, run)
+                if run is not None and run.token == settlement.token and run.state is State.PENDING:
+                    again.append(run)
                 del todo[index]
                 continue
             changes[index] = RunChange(settle(claimed, job, settlement.outcome, now), run.token, run.state)
+        await self._after_room(again)  # what followed from the first report may have met an outage
         written = await self.write(list(changes.values()), jobs, now)
         for (index, change), done in zip(changes.items(), written, strict=True):
             if done:

@@ -71,6 +71,7 @@ class Breaker(Service):
         self._limits = limits
         self._streaks: dict[str, Streak] = {}
         self._news: dict[str, str] = {}
+        self._opened: dict[str, Hold] = {}
 
     def looks(self) -> bool:
         return bool(self._news)
@@ -114,18 +115,22 @@ class Breaker(Service):
         if failures < self._limits.failures and not self._is_held(host):
             return
         stored, hold = await self._stored(host)
-        if hold is not None and end_of(hold) > now:
+        made = self._opened.get(host)
+        if hold is None or end_of(hold) <= now:
+            if failures < self._limits.failures:
+                return
+            made = self._opened[host] = opened(host, failures, why, self._limits.seconds, now)
+            if not await self._holds.write(stored, made, "hold.create"):
+                return
+        elif made is None or made.begins_at != hold.begins_at:
             if stored is not None and (sooner := probe_failed(hold, now)) is not None:
                 await self._holds.write(stored, sooner, "hold.update")
             return
-        if failures < self._limits.failures:
-            return
-        made = opened(host, failures, why, self._limits.seconds, now)
-        if await self._holds.write(stored, made, "hold.create"):
-            if self._streaks.get(host) == streak:
-                del self._streaks[host]
-            await self._forget([*shared.values(), mine])
-            await self._tell("breaker_open", host, made.reason, now)
+        await self._tell("breaker_open", host, made.reason, made.begins_at)
+        await self._forget([*shared.values(), mine])
+        del self._opened[host]
+        if self._streaks.get(host) == streak:
+            del self._streaks[host]
 
     async def _answered(self, host: str, streak: Streak, shared: dict[str, Record], now: Instant) -> None:
         if any(other.failures for other in self._others(shared)):
@@ -135,8 +140,8 @@ class Breaker(Service):
             await self._forget(list(shared.values()))
         _, hold = await self._stored(host)
         if hold is not None and end_of(hold) > now:
-            await self._holds.lift(hold.id)
             await self._tell("breaker_closed", host, f"{host} answers again", hold.begins_at)
+            await self._holds.lift(hold.id)
 
     # ---- what nodes share
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from horarium.clock import SECOND, Instant, to_micros
+from horarium.clock import DAY, SECOND, Instant, to_micros
 from horarium.errors import LeaseLost
 from horarium.model import Job, Run
 
@@ -55,6 +55,7 @@ class Attempt(Struct, eq=False):
     cancel_again_at: Instant = 0
     given_back: bool = False
     ended: bool = False
+    is_done: bool = False
     _asked: asyncio.Event | bool = False
     _cancels: int = 0
 
@@ -81,6 +82,9 @@ class Attempt(Struct, eq=False):
         if progress is not None:
             self.run = replace(self.run, progress=progress)  # what settles the run later writes all of it
 
+    def done(self) -> None:
+        self.is_done, self.deadline, self.renew_at = True, None, self.renew_at + DAY
+
     def goes_on(self, over: asyncio.Future[Any]) -> None:
         if self.stop is not None:
             self._goes_on(self, over)
@@ -98,7 +102,7 @@ class Attempt(Struct, eq=False):
 
     def end(self, reason: Stop, steady: Instant) -> None:
         """End it now, for this reason."""
-        if self.stop is None:
+        if self.stop is None and not self.is_done:
             self.stop = reason
             self.ask_to_stop()
             self.cancel(steady)

@@ -208,8 +208,7 @@ class Store(Protocol):
         """For each job its runs that are not finished, by fire_at then id. Every asked id is a key of the answer."""
 
     async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
-        """Runs by id, descending (newest fire time first), beginning after (below) the id `after`, which need not be a
-        run's."""
+        """Runs by id, descending (newest fire time first), beginning after (below) `after`, which need be no run's."""
 
     async def last_runs(self, jobs: Sequence[str], since: Instant, until: Instant, limit: int) -> dict[str, list[Run]]:
         """Of each job of these names its newest runs with a fire time in [since, until), to the millisecond; at most
@@ -273,8 +272,7 @@ class Store(Protocol):
         not, and nothing of the change is written."""
 
     async def prune_records(self, prefix: str, until: str, limit: int) -> int:
-        """Delete records whose name begins with `prefix` and goes on below `until`, the lowest first, at most `limit`.
-        How many."""
+        """Delete records whose name begins with `prefix` and goes on below `until`, the lowest first. How many."""
 
     # -- the rest
 
@@ -308,8 +306,7 @@ class TransactionalStore(Protocol):
 Topic = NewType("Topic", str)
 """What a wake-up is about: one of those below."""
 JOBS, CANCEL, APPLY, HOLDS = Topic("jobs"), Topic("cancel"), Topic("apply"), Topic("holds")
-"""There is something to plan; a cancel was asked, of any run; a change is still to be applied to runs or jobs; a hold
-was changed."""
+"""There is something to plan; a cancel was asked, of any run; a change is still to be applied; a hold was changed."""
 WRITTEN = Topic("written")
 """It was seen that something was written to the store, by any process: said within a process only, never published."""
 REPEATED = "!"  # how topics end that are published again and again while they hold
@@ -356,8 +353,7 @@ class Control(Protocol):
         """Keep `progress` (JSON text) with the run and renew the lease. Raises LeaseLost."""
 
     def done(self) -> None:
-        """Called by a delivery once the outcome is known, though it has not returned yet: nothing ends the
-        attempt early any more, and its lease is renewed no more."""
+        """Called by a delivery whose outcome is known, before it returns: nothing ends the attempt early any more."""
 
     def goes_on(self, over: asyncio.Future[Any]) -> None:
         """Called by a delivery that was cancelled and can't stop (a thread): the attempt is over, but its work keeps

@@ -58,7 +58,7 @@ def test_every_pattern_has_words() -> None:
 def _hints(struct: type) -> list[tuple[str, Any]]:
     try:
         return list(typing.get_type_hints(struct, include_extras=True).items())
-    except NameError:  # one that is for type checkers alone
+    except (NameError, TypeError):  # one that is for type checkers alone
         return []
 
 

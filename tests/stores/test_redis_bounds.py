@@ -14,9 +14,9 @@ from horarium.model import Event, HandlerTarget, HttpTarget, Job, Plan, Run, Run
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.policies import Retention
 from horarium.ports import JobFilter, RunFilter
+from horarium.stores.batches import CALL_BYTES_MAX
 from horarium.stores.memory import MemoryStore
 from horarium.stores.redis import RedisStore
-from horarium.stores.redis.parts import CALL_BYTES_MAX
 from horarium.stores.redis.server import Server
 from horarium.stores.redis.store import PRUNED_AT_ONCE
 from horarium.stores.redis.unfinished import RUNS_AT_ONCE

@@ -16,11 +16,11 @@ from horarium import Scheduler
 from horarium.clock import DAY, SECOND
 from horarium.delivery.context import RunContext
 from horarium.errors import InvalidSetting, StoreUnavailable
-from horarium.model import PAYLOAD_BYTES_MAX, Plan, State
+from horarium.model import PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX, Plan, QueueTarget, State
 from horarium.ports import Beat, Store
+from horarium.stores.batches import CALL_BYTES_MAX
 from horarium.stores.redis import RedisStore
 from horarium.stores.redis.location import parse_url
-from horarium.stores.redis.parts import CALL_BYTES_MAX
 from horarium.stores.redis.server import Server
 from horarium.stores.redis.store import LAYOUT
 from horarium.testing.contract.base import ids, run_of, take, take_one
@@ -204,6 +204,29 @@ async def test_large_payloads_are_moved_a_few_at_a_time(durable: Redis) -> None:
             ]
             assert all(await store.settle_runs(done, NOW))
         assert [run and run.payload for run in await store.get_runs(ids(runs))] == [payload] * 50
+
+
+async def test_large_jobs_and_progress_are_written_a_few_at_a_time(
+    durable: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    write = RedisStore._write
+
+    async def weighed(self: RedisStore, name: str, *values: Any) -> Any:
+        sizes.append(sum(len(value) for value in values if isinstance(value, bytes)))
+        return await write(self, name, *values)
+
+    monkeypatch.setattr(RedisStore, "_write", weighed)
+    large = b'"' + b"x" * (PAYLOAD_BYTES_MAX - 2) + b'"'
+    jobs = [a_job(f"job-{number}", target=QueueTarget("q", "x" * (PAYLOAD_BYTES_MAX - 2))) for number in range(30)]
+    async with opened(durable.url, "large-jobs") as store:
+        assert await store.add_jobs(jobs) == [True] * 30
+        assert await store.add_runs([a_run(number) for number in range(100)]) == [True] * 100
+        claimed = (await take(store)).runs
+        beats = [Beat(run.id, run.token, large[:RESULT_BYTES_MAX]) for run in claimed]
+        assert None not in await store.heartbeat_runs(beats, NOW)
+        assert await store.get_jobs([job.name for job in jobs]) == jobs
+    assert max(sizes) < CALL_BYTES_MAX + PAYLOAD_BYTES_MAX
 
 
 # ---- what the server refuses ------------------------------------------------------------------------------------

@@ -7,8 +7,27 @@ from typing import TypeVar
 
 from horarium.model import Job, Run
 from horarium.model.records import Record, RecordChange
+from horarium.ports import BATCH_MAX
 
 T = TypeVar("T")
+
+CALL_BYTES_MAX = 4 * 1024 * 1024
+"""Payloads, results and progress that one call writes, and that a claim brings: beyond this another call is made. (One
+item, or one plan, is never divided.)"""
+
+
+def weighed_parts(items: Sequence[T], weigh: Callable[[T], tuple[int, int]]) -> Iterator[Sequence[T]]:
+    """Items together as long as they move no more rows and bytes than a call may; `weigh` says what an item moves."""
+    first = rows = size = 0
+    for place, item in enumerate(items):
+        its_rows, its_size = weigh(item)
+        if place > first and (rows + its_rows > BATCH_MAX or size + its_size > CALL_BYTES_MAX):
+            yield items[first:place]
+            first, rows, size = place, 0, 0
+        rows += its_rows
+        size += its_size
+    if items:
+        yield items[first:]
 
 
 def parts(items: Sequence[T], key: Callable[[T], str], alone: Callable[[T], bool]) -> Iterator[list[T]]:

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from horarium.model import UNFINISHED, Job, Run
-from horarium.stores.batches import job_identities, run_identities, unlike
-from horarium.stores.encoding import label_text
+from horarium.stores.batches import job_identities, run_identities, unlike, weighed_parts
+from horarium.stores.encoding import encode_json, label_text
 from horarium.stores.postgres.connect import Connection
 from horarium.stores.postgres.rows import job_columns, run_columns
 from horarium.stores.postgres.session import Memory, Session
 from horarium.stores.queries import Queries, read_queries
+
+T = TypeVar("T")
 
 PATIENCE = "SET LOCAL lock_timeout = '2s'"
 """A unique key may be held by a transaction of a caller's own, which is open for as long as the caller likes."""
@@ -83,7 +85,7 @@ class CockroachSession(Session):
         """In a transaction."""
         numbers = await self._owner_numbers([job.id for job in jobs], [job.name for job in jobs])
         added: set[str] = set()
-        for part in unlike(jobs, job_identities):
+        for part in _parts(jobs, job_identities, lambda job: (1, len(encode_json(job)))):
             columns = job_columns(part, [0] * len(part), self.labels)
             nums, ids, names = [numbers[job.id] for job in part], [job.id for job in part], [job.name for job in part]
             rows = await self.rows("add_jobs", self.namespace_id, nums, ids, names, *columns)
@@ -98,7 +100,7 @@ class CockroachSession(Session):
         queues = self._known_queues or await self.queue_numbers(queue_names)
         owners = await self._owner_numbers(job_ids, job_names) if job_ids else {}
         added: set[bytes] = set()
-        for part in unlike(runs, run_identities):
+        for part in _parts(runs, run_identities, lambda run: (1, len(run.payload or b""))):
             columns = run_columns(self.namespace_id, part)[4:]
             columns[1] = [queues[run.queue] for run in part]
             columns[6] = [None if run.job_id is None else owners[run.job_id] for run in part]
@@ -141,6 +143,13 @@ class CockroachSession(Session):
             await self.change("intern_owners", self.namespace_id, job_ids, names)
             found = await self.rows("owners_of", self.namespace_id, job_ids)
         return {row[0]: row[1] for row in found}
+
+
+def _parts(
+    items: Sequence[T], identities: Callable[[T], Sequence[Hashable]], weigh: Callable[[T], tuple[int, int]]
+) -> Iterator[Sequence[T]]:
+    """What one statement may insert: a connection that sends a message of more than 16 MiB is closed."""
+    return (part for alike in unlike(items, identities) for part in weighed_parts(alike, weigh))
 
 
 def _whole_columns(text: str, values: Sequence[Any]) -> Sequence[Any]:

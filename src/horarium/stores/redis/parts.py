@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from horarium.model import Plan, Run, RunChange
 from horarium.model.records import Record, RecordChange
-from horarium.ports import BATCH_MAX
+from horarium.ports import BATCH_MAX, Beat
+from horarium.stores.batches import CALL_BYTES_MAX
 from horarium.stores.encoding import are_alike, comes_alone, kinds_of_end
 
 T = TypeVar("T")
 
-CALL_BYTES_MAX = 4 * 1024 * 1024
-"""Payloads, results and progress that one call writes, and that a claim brings: beyond this another call is made. (One
-item, or one plan, is never divided.)"""
-
 
 def parts(items: Sequence[T], size: int = BATCH_MAX) -> Iterator[Sequence[T]]:
     return (items[first : first + size] for first in range(0, len(items), size))
-
-
-def weighed_parts(items: Sequence[T], weigh: Callable[[T], tuple[int, int]]) -> Iterator[Sequence[T]]:
-    """Items together as long as they move no more rows and bytes than a call may; `weigh` says what an item moves."""
-    first = rows = size = 0
-    for place, item in enumerate(items):
-        its_rows, its_size = weigh(item)
-        if place > first and (rows + its_rows > BATCH_MAX or size + its_size > CALL_BYTES_MAX):
-            yield items[first:place]
-            first, rows, size = place, 0, 0
-        rows += its_rows
-        size += its_size
-    if items:
-        yield items[first:]
 
 
 def rows_of(run: Run) -> int:
@@ -72,6 +55,10 @@ def weight_of_change(change: RunChange) -> tuple[int, int]:
         return 1, size_of_end(run)
     along = [*map(weight_of_run, change.follow_ups), *map(weight_of_record, change.records)]
     return 1 + len(along), size_of_end(run) + sum(size for _, size in along)
+
+
+def weight_of_beat(beat: Beat) -> tuple[int, int]:
+    return 1, len(beat.progress or b"")
 
 
 def weight_of_record(record: Record) -> tuple[int, int]:

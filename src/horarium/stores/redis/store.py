@@ -35,6 +35,7 @@ from horarium.ports import (
     RunFilter,
     Stats,
 )
+from horarium.stores.batches import CALL_BYTES_MAX, weighed_parts
 from horarium.stores.counting import counted
 from horarium.stores.encoding import STATE_NUMBERS, as_written, record_bounds
 from horarium.stores.listing import ahead_after, ahead_cursor, id_bounds, newest_of
@@ -44,11 +45,10 @@ from horarium.stores.redis.listing import SCAN_STRETCH, list_jobs
 from horarium.stores.redis.loading import decode_jobs, due_of, found_all, jobs_of, runs_of
 from horarium.stores.redis.location import parse_url
 from horarium.stores.redis.parts import (
-    CALL_BYTES_MAX,
     ends_of_call,
     kinds_of_call,
     parts,
-    weighed_parts,
+    weight_of_beat,
     weight_of_change,
     weight_of_plan,
     weight_of_record_change,
@@ -163,11 +163,12 @@ class RedisStore:
 
     async def add_jobs(self, jobs: Sequence[Job], along: Along = NOTHING_ALONG) -> list[bool]:
         answers: list[bool] = []
-        for part in parts(jobs):
+        rows = [(job, encode_job(job, job.version)) for job in jobs]
+        for part in weighed_parts(rows, lambda pair: (1, len(pair[1]))):
             arguments = Arguments(before=2)
             batch: list[Any] = []
-            for job in part:
-                row = arguments.place(encode_job(job, job.version))
+            for job, text in part:
+                row = arguments.place(text)
                 batch += (job.id, row, come_along((), along.get(job.id, ()), arguments), *swept_by(job))
             answers.extend(map(bool, await self._write("add_jobs", len(part), pack_all(batch), *arguments.values)))
         return answers
@@ -322,7 +323,7 @@ class RedisStore:
 
     async def heartbeat_runs(self, beats: Sequence[Beat], steady: Instant) -> list[Pulse | None]:
         pulses: list[Pulse | None] = []
-        for part in parts(beats):
+        for part in weighed_parts(beats, weight_of_beat):
             arguments = Arguments(before=3)
             batch = [value for beat in part for value in (beat.token, arguments.place_or_none(beat.progress))]
             ids = pack_all([beat.run_id for beat in part])

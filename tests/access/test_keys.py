@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from horarium.access.audit import AuditFilter, Origin, entry, page
-from horarium.access.keys import PREFIX, REMEMBERED_MAX, REMEMBERED_SECONDS, Key, Keys, digest_of, new_token
+from horarium.access.keys import PREFIX, Key, Keys, digest_of, new_token
+from horarium.access.remembered import REMEMBERED_MAX, REMEMBERED_SECONDS
 from horarium.access.roles import LOCAL, SCOPES, Role, Scope
+from horarium.access.sessions import Sessions
 from horarium.clock import DAY, MINUTE
 from horarium.errors import AlreadyExists, InvalidRequest, NotFound
-from horarium.model.records import RecordFilter
+from horarium.model.records import Record, RecordFilter
+from horarium.ports import Page
 from horarium.stores.memory import MemoryDatabase, MemoryStore
 from horarium.testing.clock import ManualClock
 from horarium.testing.faults import Fault, FaultyStore
@@ -136,7 +140,44 @@ async def test_what_was_asked_is_remembered_within_bounds(nodes: list[Node]) -> 
     assert node.calls == ["list_records"]
     for number in range(REMEMBERED_MAX + 10):
         await node.keys.find(f"hk_{number}")
-    assert len(node.keys._remembered) == REMEMBERED_MAX
+    assert len(node.keys._remembered._kept) == REMEMBERED_MAX
+
+
+class Slow(MemoryStore):
+    """The first list of records that is asked for is as old as the question, and comes late."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def list_records(self, *given: Any) -> Page[Record]:
+        found = await super().list_records(*given)
+        if not self.read.is_set():
+            self.read.set()
+            await self.go_on.wait()
+        return found
+
+
+async def test_what_was_read_before_its_end_is_not_remembered_after_it(clock: ManualClock) -> None:
+    store = Slow()
+    keys = Keys(store, clock)
+    await keys.add(a_key(last_used_at=NOW))
+    asking = asyncio.ensure_future(keys.find(TOKEN))
+    await store.read.wait()
+    await keys.revoke("ci")
+    store.go_on.set()
+    await asking
+    assert await keys.find(TOKEN) is None
+
+    store = Slow()
+    sessions = Sessions(store, clock, bytes)
+    token = await sessions.begin("server-key", "digest")
+    asked = asyncio.ensure_future(sessions.find(token))
+    await store.read.wait()
+    await sessions.end(token)
+    store.go_on.set()
+    await asked
+    assert await sessions.find(token) is None
 
 
 async def test_a_name_is_given_once_and_again_after_it_was_revoked(nodes: list[Node]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from horarium.access.keys import REMEMBERED_SECONDS
+from horarium.access.remembered import REMEMBERED_SECONDS
 from horarium.testing.values import NOW
 
 from .conftest import Api, a_definition

@@ -15,6 +15,8 @@ import pytest
 
 from horarium import Defer, Discard, Retry, errors
 from horarium.client import ClaimedRun, Client, Failure, Worker
+from horarium.client.held import Held
+from horarium.client.lines import Lines
 from horarium.model import RESULT_BYTES_MAX
 from horarium.wire.views import RunView
 from tests.client.scripted import SILENCE, problem, scripted
@@ -254,6 +256,29 @@ def test_work_that_outlives_the_grace_is_asked_to_stop(client: Client) -> None:
     left = client.get_run(run.id)
     assert (left.state, left.result) == ("pending", None), "nobody can tell how much of the work it has left out"
     assert left.history[-1].message == "attempt 1 failed: its worker stopped: it returned"
+
+
+def test_work_that_was_done_within_the_grace_is_done_though_its_last_lines_are_still_sent(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sending, given_up = threading.Event(), threading.Event()
+
+    def slowly(self: Lines, run: Any) -> None:
+        sending.set()
+        assert given_up.wait(PATIENCE)
+
+    def abandon(self: Held) -> None:
+        abandoned(self)
+        given_up.set()
+
+    abandoned = Held.abandon_running
+    monkeypatch.setattr(Lines, "sent", slowly)
+    monkeypatch.setattr(Held, "abandon_running", abandon)
+    run = triggered(client, "said")
+    with working(client, "said", lambda run: "done", grace_seconds=0.01, cancel_grace_seconds=0.01):
+        assert sending.wait(PATIENCE)
+    done = client.get_run(run.id)
+    assert (done.state, done.result) == ("completed", "done")
 
 
 def test_outcomes_are_settled_in_groups(client: Client) -> None:

@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from horarium import clock
-from horarium.access import keys, sessions, tokens
+from horarium.access import keys, remembered, sessions, tokens
 from horarium.access.roles import Role, principal
 from horarium.api import refused, sign_ins
 from horarium.clock import SECOND, SystemClock
@@ -148,8 +148,8 @@ def asked_keys() -> tuple[Any, Keep]:
 
     def keep(number: int) -> None:
         key = keys.Key(name=f"key-{number}", digest=keys.digest_of(str(number)), roles=(Role.VIEWER,), created_at=NOW)
-        body = msgspec.json.encode(key)
-        kept._remember(key.digest, 0.0, Record(name=f"key/{number}", body=body, version=1))
+        record = Record(name=f"key/{number}", body=msgspec.json.encode(key), version=1)
+        kept._remembered.keep(key.digest, keys._known(record), 0.0)
 
     return kept, keep
 
@@ -163,7 +163,7 @@ def asked_sessions() -> tuple[Any, Keep]:
         found = sessions.SignInSession(
             digest=digest, id=digest[:16], credential="person", key="k" * 64, created_at=NOW, ends_at=NOW, person=bearer
         )
-        kept._remember(digest, (0.0, found))
+        kept._remembered.keep(digest, found, 0.0)
 
     return kept, keep
 
@@ -264,8 +264,8 @@ KEPT: dict[str, tuple[Callable[[], tuple[Any, Keep]], int, int]] = {
     "jobs that were read by name": (read_jobs, session.TEXTS_KEPT, SESSIONS),
     "jobs as they were shown": (shown, 1_000, 1),
     "metrics of jobs": (meters, JOBS_MAX_DEFAULT // PART, PART),
-    "API keys": (asked_keys, keys.REMEMBERED_MAX // PART, PART),
-    "sessions of the dashboard": (asked_sessions, sessions.REMEMBERED_MAX // PART, PART),
+    "API keys": (asked_keys, remembered.REMEMBERED_MAX // PART, PART),
+    "sessions of the dashboard": (asked_sessions, remembered.REMEMBERED_MAX // PART, PART),
     "tokens of an issuer": (judged_tokens, tokens.REMEMBERED_MAX // PART, PART),
     "addresses that sign in": (addresses_that_sign_in, sign_ins.ADDRESSES_MAX // PART, PART),
     "requests that were refused": (refusals, refused.REMEMBERED_MAX, 1),
@@ -328,7 +328,7 @@ def test_nothing_else_is_kept_by_key() -> None:
 
 
 IN_THE_TABLE = {
-    "access/keys.py", "access/sessions.py", "access/tokens.py", "api/refused.py", "clock.py",
+    "access/remembered.py", "access/tokens.py", "api/refused.py", "clock.py",
     "dashboard/foresight.py", "delivery/addresses.py",
     "delivery/message.py", "delivery/signing.py", "operations/runs/logs.py", "rules/compiled.py", "stores/encoding.py",
     "stores/lately.py", "stores/postgres/session.py", "stores/sqlite/session.py", "triggers/calendar.py",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64encode
-from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -19,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from horarium.access.budgets import What, forget, spend
+from horarium.access.remembered import Remembered
 from horarium.access.roles import DOOR, RESERVED, Principal, Role, principal
 from horarium.clock import MINUTE, Clock, Instant
 from horarium.errors import AlreadyExists, InvalidRequest, NotFound, StoreUnavailable
@@ -30,9 +30,6 @@ PREFIX = "key/"
 TOKEN_PREFIX = "hk_"
 ENTROPY_BYTES = 32
 QUEUES_MAX = 100
-REMEMBERED_SECONDS = 4.0
-"""A key that was revoked works on another node for at most this long."""
-REMEMBERED_MAX = 2_000
 TRIES_MAX = 5
 
 REVOKED = "key-revoked"
@@ -87,7 +84,7 @@ class Keys:
 
     def __init__(self, store: Store, clock: Clock, siblings: Siblings = ALONE) -> None:
         self._store, self._clock, self._siblings = store, clock, siblings
-        self._remembered: OrderedDict[str, tuple[float, Known | None]] = OrderedDict()
+        self._remembered: Remembered[Known | None] = Remembered(clock)
         siblings.hear(REVOKED, self._forget)
 
     # -- what an admin does
@@ -98,7 +95,7 @@ class Keys:
         (added,) = await self._store.put_records([RecordChange(_record(key), records=tuple(records))])
         if not added and await self._read(key.name) != key:
             raise AlreadyExists(f"there is a key {key.name!r}; revoke it first, or take another name", field="name")
-        self._remembered.pop(key.digest, None)
+        self._remembered.forget(key.digest)
 
     async def revoke(self, name: str, records: Sequence[Record] = ()) -> Key:
         """Remove a key, and keep `records` with that. Raises NotFound."""
@@ -109,7 +106,7 @@ class Keys:
             change = RecordChange(stored, stored.version, deleted=True, records=tuple(records))
             if (await self._store.put_records([change])) == [True]:
                 key = _decode(stored.body)
-                self._remembered.pop(key.digest, None)
+                self._remembered.forget(key.digest)
                 await self._siblings.ask(REVOKED, key.digest.encode())
                 await forget(self._store, name)
                 return key
@@ -122,7 +119,7 @@ class Keys:
         return Page(tuple(_decode(record.body) for record in page.items), next_after)
 
     async def name_of(self, digest: str) -> str | None:
-        known = await self._by_digest(digest)
+        known = await self._remembered.find(digest, self._by_digest)
         return None if known is None else known.key.name
 
     async def _read(self, name: str) -> Key | None:
@@ -131,7 +128,7 @@ class Keys:
 
     def _forget(self, digest: bytes) -> bytes:
         """Another process of this server revoked it."""
-        self._remembered.pop(digest.decode(), None)
+        self._remembered.forget(digest.decode())
         return b""
 
     # -- what a request needs
@@ -143,7 +140,7 @@ class Keys:
     async def find_digest(self, digest: str) -> Principal | None:
         """Who bears the token of this digest."""
         now = self._clock.now()
-        known = await self._by_digest(digest)
+        known = await self._remembered.find(digest, self._by_digest)
         if known is None:
             return None
         key = known.key
@@ -158,20 +155,8 @@ class Keys:
         await spend(self._store, self._clock, caller, what, count)
 
     async def _by_digest(self, digest: str) -> Known | None:
-        elapsed = self._clock.monotonic()
-        known = self._remembered.get(digest)
-        if known is not None and elapsed - known[0] < REMEMBERED_SECONDS:
-            return known[1]
         found = (await self._store.list_records(RecordFilter(PREFIX, labels={"digest": digest}), None, 1)).items
-        return self._remember(digest, elapsed, found[0] if found else None)
-
-    def _remember(self, digest: str, at: float, record: Record | None) -> Known | None:
-        known = None if record is None else _known(record)
-        self._remembered[digest] = at, known
-        self._remembered.move_to_end(digest)
-        if len(self._remembered) > REMEMBERED_MAX:
-            self._remembered.popitem(last=False)
-        return known
+        return _known(found[0]) if found else None
 
     async def _note_use(self, digest: str, known: Known, minute: Instant) -> None:
         """Once a minute for each node. Of several that note it at once one does; one that was revoked stays so. A store
@@ -179,9 +164,9 @@ class Keys:
         with suppress(StoreUnavailable):
             used = replace(_record(replace(known.key, last_used_at=minute)), version=known.version + 1)
             if await self._store.put_records([RecordChange(used, known.version)]) == [True]:
-                self._remember(digest, self._clock.monotonic(), used)
+                self._remembered.keep(digest, _known(used), self._clock.monotonic())
             else:
-                self._remembered.pop(digest, None)
+                self._remembered.forget(digest)
 
 
 def _known(record: Record) -> Known:

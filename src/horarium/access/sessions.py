@@ -9,7 +9,6 @@ ordered by when their session ends, so expired ones are deleted from below.
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -19,6 +18,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from horarium.access.remembered import Remembered
 from horarium.access.roles import Principal
 from horarium.clock import HOUR, MINUTE, Clock, Instant
 from horarium.errors import NotFound
@@ -33,8 +33,6 @@ ROTATED_AFTER = HOUR
 ID_CHARS = 16
 OVERLAP = MINUTE
 """How long a token that was rotated still works: for pages that were under way."""
-REMEMBERED_SECONDS = 4.0
-REMEMBERED_MAX = 2_000
 ENDED = "session-ended"
 
 Credential = Literal["server-key", "key", "person"]
@@ -68,7 +66,7 @@ class Sessions:
 
     def __init__(self, store: Store, clock: Clock, entropy: Callable[[int], bytes], siblings: Siblings = ALONE) -> None:
         self._store, self._clock, self._entropy, self._siblings = store, clock, entropy, siblings
-        self._remembered: OrderedDict[str, tuple[float, SignInSession | None]] = OrderedDict()
+        self._remembered: Remembered[SignInSession | None] = Remembered(clock)
         siblings.hear(ENDED, self._forget)
 
     async def begin(self, credential: Credential, key: str) -> str:
@@ -98,12 +96,7 @@ class Sessions:
 
     async def find(self, token: str) -> SignInSession | None:
         """The session of this token; None if there is none, or it is over."""
-        digest, elapsed = digest_of(token), self._clock.monotonic()
-        known = self._remembered.get(digest)
-        if known is None or elapsed - known[0] >= REMEMBERED_SECONDS:
-            known = elapsed, await self._read(digest)
-            self._remember(digest, known)
-        session = known[1]
+        session = await self._remembered.find(digest_of(token), self._read)
         return session if session is not None and session.ends_at > self._clock.now() else None
 
     async def rotate(self, session: SignInSession) -> str | None:
@@ -148,25 +141,19 @@ class Sessions:
         stored = _record(session)
         change = RecordChange(stored, stored.version, deleted=True, records=tuple(records))
         (ended,) = await self._store.put_records([change])
-        self._remembered.pop(session.digest, None)
+        self._remembered.forget(session.digest)
         await self._siblings.ask(ENDED, session.digest.encode())
         return ended
 
     def _forget(self, digest: bytes) -> bytes:
         """Another process of this server ended it."""
-        self._remembered.pop(digest.decode(), None)
+        self._remembered.forget(digest.decode())
         return b""
 
     async def _read(self, digest: str) -> SignInSession | None:
         where = RecordFilter(PREFIX, labels={"session": digest})
         found = (await self._store.list_records(where, None, 1)).items
         return _decode(found[0].body) if found else None
-
-    def _remember(self, digest: str, known: tuple[float, SignInSession | None]) -> None:
-        self._remembered[digest] = known
-        self._remembered.move_to_end(digest)
-        if len(self._remembered) > REMEMBERED_MAX:
-            self._remembered.popitem(last=False)
 
 
 async def prune(store: Store, until: Instant, limit: int) -> int:

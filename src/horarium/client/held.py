@@ -33,7 +33,7 @@ class Held:
         self._runs: dict[tuple[str, int], ClaimedRun] = {}
         self._todo: deque[ClaimedRun] = deque()
         self._done: deque[tuple[ClaimedRun, Report]] = deque()
-        self._running: set[ClaimedRun] = set()
+        self._running: dict[ClaimedRun, Report | None] = {}
 
     # ---- claimed
 
@@ -73,13 +73,18 @@ class Held:
             if self.over:
                 return None
             run = self._todo.popleft()
-            self._running.add(run)
+            self._running[run] = None
             return run
 
-    def performed(self, run: ClaimedRun, report: Report) -> None:
+    def ended(self, run: ClaimedRun, report: Report) -> None:
+        """Its work is done: this is to be reported, once its last lines are sent."""
         with self._changed:
             if run in self._running:
-                self._running.remove(run)
+                self._running[run] = report
+
+    def performed(self, run: ClaimedRun) -> None:
+        with self._changed:
+            if (report := self._running.pop(run, None)) is not None:
                 self._done.append((run, report))
             self._changed.notify_all()
 
@@ -131,9 +136,9 @@ class Held:
     def abandon_running(self) -> None:
         """Runs that did not end are reported as failed."""
         with self._changed:
-            for run in self._running:
+            for run, report in self._running.items():
                 error = "its worker stopped, and it did not end within the grace"
-                self._done.append((run, report_of(run, "failed", error=error)))
+                self._done.append((run, report or report_of(run, "failed", error=error)))
             self._running.clear()
             self._changed.notify_all()
 

@@ -161,9 +161,9 @@ class Worker:
 
     def _perform_loop(self) -> None:
         while (run := self._held.next()) is not None:
-            report = self._attempt(run)
+            self._held.ended(run, self._attempt(run))
             self._lines.sent(run)
-            self._held.performed(run, report)
+            self._held.performed(run)
 
     def _attempt(self, run: ClaimedRun) -> Report:
         if run.stops:

@@ -97,9 +97,9 @@ class News:
 
     async def _watch(self) -> None:
         stop = self._signal.subscribe(JOBS, self._note_jobs)
-        seen, counts, looks = await self._seen_everywhere(), await self._counts(), 0
         again: set[str] = set()
         try:
+            seen, counts, looks = await self._seen_everywhere(), await self._counts(), 0
             while self._listeners and not self._closed:
                 await asyncio.sleep(LOOK_SECONDS)
                 looks += 1

@@ -9,6 +9,7 @@ from horarium.stores.mongo import MongoStore
 from horarium.testing.contract import StoreContract
 from horarium.testing.values import NOW, a_finished_run
 from tests.servers.mongo import Mongo
+from tests.stores import patience
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +22,7 @@ class TestMongoStore(StoreContract):
         self.url = mongo.url
 
     async def open_store(self, namespace: str) -> Store:
-        store = MongoStore(self.url, namespace)
+        store = MongoStore(self.url + patience.MONGO, namespace)
         await store.open()
         return store
 

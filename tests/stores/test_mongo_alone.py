@@ -26,6 +26,7 @@ from horarium.testing.contract import StoreContract
 from horarium.testing.contract.base import job_of, take
 from horarium.testing.values import NOW, QUEUE, a_change, a_job, a_run
 from tests.servers.mongo import Mongo, Standalone, let_the_hold_run_out
+from tests.stores import patience
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
@@ -39,7 +40,7 @@ class TestMongoStoreAlone(StoreContract):
         self.url = standalone.url
 
     async def open_store(self, namespace: str) -> Store:
-        store = MongoStore(self.url, namespace)
+        store = MongoStore(self.url + patience.MONGO, namespace)
         await store.open()
         return store
 

@@ -10,6 +10,7 @@ import pytest
 from horarium.ports import Store
 from horarium.stores.postgres import PostgresStore
 from horarium.testing.contract import StoreContract
+from tests.stores import patience
 from tests.stores.postgres_server import transaction_on
 
 pytestmark = pytest.mark.slow
@@ -21,7 +22,7 @@ class TestPostgresStore(StoreContract):
         self.url = postgres_url
 
     async def open_store(self, namespace: str) -> Store:
-        store = PostgresStore(self.url, namespace)
+        store = PostgresStore(self.url + patience.POSTGRES, namespace)
         await store.open()
         return store
 

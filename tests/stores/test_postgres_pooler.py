@@ -21,6 +21,7 @@ from horarium.testing.contract.races import RaceContract
 from horarium.testing.contract.settling import SettlingContract
 from horarium.testing.values import NOW, a_change, a_job, a_run, completed
 from tests.servers.pgbouncer import PgBouncer
+from tests.stores import patience
 
 pytestmark = pytest.mark.slow
 
@@ -83,7 +84,7 @@ class TestPostgresStoreThroughPgBouncer(
         self.url = default_pooler_url
 
     async def open_store(self, namespace: str) -> Store:
-        store = PostgresStore(self.url, namespace)
+        store = PostgresStore(self.url + patience.POSTGRES, namespace)
         await store.open()
         assert store.location.pooler
         return store

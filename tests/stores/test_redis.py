@@ -21,6 +21,7 @@ from horarium.testing.contract import StoreContract
 from horarium.testing.contract.base import take
 from horarium.testing.values import NOW, a_job, a_run, completed
 from tests.servers.redis import Redis
+from tests.stores import patience
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +69,7 @@ class TestRedisStore(StoreContract):
         self.url = server.url
 
     async def open_store(self, namespace: str) -> Store:
-        store = RedisStore(self.url, namespace=namespace)
+        store = RedisStore(self.url + patience.REDIS, namespace=namespace)
         await store.open()
         return store
 

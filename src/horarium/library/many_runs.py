@@ -21,11 +21,9 @@ from horarium.policies import Debounce, Unique
 from horarium.ports import BATCH_MAX, RunFilter
 
 if TYPE_CHECKING:
-    from horarium.wire.one_offs import RunDefinition
-
-if TYPE_CHECKING:
     from horarium.library.program import Program
     from horarium.operations.runs.bulk import Batch, Selection
+    from horarium.wire.one_offs import RunDefinition
 
 
 class RunArguments(TargetFields, RunFields, total=False):

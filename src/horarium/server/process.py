@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from horarium.doors.web import Door
 
 STORE_WAIT_SECONDS = 60.0
-TURN_SECONDS = 0.0005
 """How long a starting server waits for a store that does not answer yet."""
+TURN_SECONDS = 0.0005
+"""How long a thread keeps the interpreter at most while another one waits for it."""
 OPEN_FILES = 20_000
 """Enough for as many waiting workers as the API takes, and for the rest."""
 

@@ -14,6 +14,7 @@ from horarium.clock import HOUR, MINUTE, SECOND, Instant, to_text
 from horarium.model import Cause, Disposition, Job, Run, State
 from horarium.model import run_id as run_id_of
 from horarium.operations.looking.explaining import Explaining
+from horarium.operations.settling.holding import Holding
 from horarium.operations.writing.context import Context
 from horarium.rules.explaining import Explanation
 from horarium.stores.memory import MemoryStore
@@ -113,9 +114,8 @@ async def explaining(past: Past) -> Explaining:
         async def get_job(self, name: str) -> Job:
             return job
 
-    return Explaining(
-        Context(store, ManualClock(past.now), LocalSignal(), os.urandom), cast(Any, Jobs()), *cast(Any, (None, None))
-    )
+    context = Context(store, ManualClock(past.now), LocalSignal(), os.urandom)
+    return Explaining(context, cast(Any, Jobs()), cast(Any, None), Holding(context))
 
 
 def instants(random: Random, past: Past, count: int) -> list[Instant]:

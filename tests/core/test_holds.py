@@ -157,7 +157,7 @@ def test_a_run_comes_back_once_its_hold_is_lifted() -> None:
     waiting = kept_back(run, InForce(a_hold(), Stretch(NOW, NOW + HOUR)), NOW)
     back = brought_back(waiting, NOW + 60 * SECOND)
     assert back is not None
-    assert (back.due_at, back.start_by) == (NOW, NOW + 30 * SECOND)
+    assert (back.due_at, back.start_by) == (NOW, NOW + 90 * SECOND), "at its place, with all of its limit"
     assert brought_back(back, NOW + 61 * SECOND) is None
     assert brought_back(a_run(due_at=NOW + HOUR), NOW) is None, "it waits for no hold"
 

@@ -123,7 +123,8 @@ async def _decided(world: World, id: str, decision: Decision) -> bool:
 
 async def a_hold(world: World) -> None:
     """Of eight runs in a line most are held for twelve seconds, until that is lifted long before its end."""
-    await a_job(world, "held", NEVER, rate=[{"key": "held", "max": 1, "per_seconds": 2}])
+    limits = {"timeouts": {"start_seconds": 6}, "rate": [{"key": "held", "max": 1, "per_seconds": 2}]}
+    await a_job(world, "held", NEVER, **limits)
     await world.time.passes(3)
     await triggered(world, "held", 8)
     wanted = HoldDefinition(

@@ -15,7 +15,7 @@ from horarium.operations.settling.claiming import Claiming
 from horarium.operations.settling.holding import Holding
 from horarium.policies import CatchUpPolicy
 from horarium.ports import Claimed
-from horarium.rules import approving, missed, rates
+from horarium.rules import approving, holds, missed, rates
 from horarium.rules import overridden as overrides
 from horarium.testing.simulate import simulate
 from horarium.testing.simulate.workload import SHARES
@@ -58,6 +58,18 @@ def brings_nothing_back(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(f"horarium.{module}.brought_back", lambda run, now: None)
 
 
+def leaves_no_time_to_start(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("horarium.services.leases.rescuer._held", lambda *given: None)
+    for module in ("services.upkeep.holds", "rules.reconciling"):
+        patch.setattr(f"horarium.{module}.brought_back", _at_its_place)
+
+
+def _at_its_place(run: Run, now: Instant) -> Run | None:
+    back = holds.brought_back(run, now)
+    late = back is not None and back.start_by is not None
+    return replace(back, start_by=back.start_by - max(0, now - back.due_at)) if back and late else back
+
+
 def asks_and_goes_on(patch: pytest.MonkeyPatch) -> None:
     honest = approving.asked
     patch.setattr("horarium.rules.planning.asked", lambda job, run: replace(honest(job, run), due_at=run.due_at))
@@ -81,8 +93,8 @@ def lets_one_more_begin(patch: pytest.MonkeyPatch) -> None:
 def runs_what_was_skipped(patch: pytest.MonkeyPatch) -> None:
     honest = overrides.settled
 
-    def settled(job: Job, now: Instant, owed: Sequence[overrides.Owed]) -> overrides.Settled:
-        found = honest(job, now, owed)
+    def settled(job: Job, now: Instant, owed: Sequence[overrides.Owed], *held: Any) -> overrides.Settled:
+        found = honest(job, now, owed, *held)
         skipped = [overrides.Owed(each.first, Cause.SCHEDULE) for each in found.dropped]
         return overrides.Settled([*found.owed, *skipped], [], found.overrides, [])
 
@@ -124,6 +136,11 @@ MUTANTS: dict[str, tuple[Script, Patch, str]] = {
     "what is held is claimed": (a_day, claims_what_is_held, "begins under hold"),
     "a hold is heard of late": (a_day, hears_late, "begins under hold"),
     "a lifted hold brings nothing back": (a_day, brings_nothing_back, "never came to an end"),
+    "a lifted hold leaves no time to start": (
+        a_day,
+        leaves_no_time_to_start,
+        "given up as not started in time, for hold",
+    ),
     "nobody waits for a decision": (a_day, asks_and_goes_on, "begins though it waits for a decision"),
     "two decisions count": (a_day, decides_again, "was decided twice"),
     "a rate lets one more begin": (a_day, lets_one_more_begin, "begins as number"),

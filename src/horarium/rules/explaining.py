@@ -20,9 +20,9 @@ from horarium.model.holds import HeldMissed, Hold
 from horarium.rules.approving import is_waiting, last_word
 from horarium.rules.compiled import trigger_of
 from horarium.rules.foreseeing import gap_policy, with_gap
-from horarium.rules.holds import hold_at, words_of_hold
+from horarium.rules.holds import hold_at, hold_on, owed_at, reason_of, words_of_hold
 from horarium.rules.missed import as_run, waits
-from horarium.rules.overridden import moved_to, of_fire, run_moved_to, said
+from horarium.rules.overridden import moved_to, of_fire, said
 from horarium.triggers import Trigger, parse_trigger
 from horarium.triggers.budget import PLAN_STEPS, limited
 from horarium.triggers.business import BusinessDay
@@ -105,9 +105,18 @@ def _said_of_skipped(run: Run) -> str:
     return said if run.fires > 1 or not run.error else f"{run.disposition}: {run.error}"
 
 
-def explain_held(told: Explanation, job: Job, holds: Sequence[Hold]) -> Explanation:
-    """The explanation of an instant without a row, as a hold leaves it."""
-    held = hold_at(holds, job, told.at)
+def explain_held(
+    told: Explanation, job: Job, holds: Sequence[Hold], now: Instant, at: Instant | None = None
+) -> Explanation:
+    """The explanation as a hold leaves it. `at`: when it is owed, if that is another instant."""
+    if (run := told.run) is not None:
+        waits_for = hold_on(holds, run, job, now) if run.state is State.PENDING else None
+        if waits_for is None or reason_of(waits_for.hold) in told.reason:
+            return told
+        return told._replace(reason=f"{told.reason}; it {words_of_hold(waits_for)}")
+    override = of_fire(job, told.at)
+    moved = None if override is None else override.to
+    held = hold_at(holds, job, at or moved or told.at)
     if held is None:
         return told
     if not told.fires:
@@ -125,6 +134,8 @@ def _said_of_unfinished(run: Run, now: Instant) -> str:
     if is_waiting(run) and (asked := last_word(run)) is not None:
         return asked.message
     if run.due_at > now:
+        if run.history and run.history[-1].kind in (EventKind.HELD, EventKind.LIMITED):
+            return f"it {run.history[-1].message}"
         again = f" after attempt {run.attempt} failed: {run.error}" if run.attempt and run.error else ""
         return f"it waits until {to_text(run.due_at)}{again}"
     if run.fair is not None:
@@ -136,10 +147,9 @@ def _said_of_unfinished(run: Run, now: Instant) -> str:
 
 
 def _late(run: Run) -> str:
-    owed_at = run_moved_to(run) or run.fire_at
-    if run.started_at is None or run.started_at - owed_at < MINUTE or run.cause is not Cause.SCHEDULE:
+    if run.started_at is None or run.started_at - owed_at(run) < MINUTE or run.cause is not Cause.SCHEDULE:
         return ""
-    return f"; its last attempt began {timedelta(microseconds=run.started_at - owed_at)} after the fire time"
+    return f"; its last attempt began {timedelta(microseconds=run.started_at - owed_at(run))} after the fire time"
 
 
 # ---- from a person ----------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from horarium.model import Cause, Disposition, Job, Run
 from horarium.rules.compiled import after_end, trigger_of
 from horarium.rules.explaining import Explanation, excluded_by, from_run, refused
 from horarium.rules.joins import Window, is_owed, join_of, missing, said_of
+from horarium.rules.overridden import of_fire
 from horarium.rules.windows import next_in_window
 from horarium.triggers.budget import PLAN_STEPS, limited
 
@@ -123,6 +124,9 @@ def _explain_join(job: Job, at: Instant, now: Instant, run: Run | None, window: 
     if run is not None:
         return from_run(run, now)._replace(at=at, run=run)
     begins = f"of the window that begins at {to_text(start)}: {said_of(job, window)}"
+    whole = of_fire(job, start)
+    if whole is not None and not whole.done:
+        return Explanation(at, True, f"it is due, and is about to be planned; {begins}")
     told = refused(job, start, max(now, start))
     if told is None and not is_owed(job, start):
         told = Explanation(at, False, "the window lies before the one in which the job was defined")

@@ -15,12 +15,14 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from horarium.clock import DAY, INSTANT_MAX, SECOND, Instant, to_micros, to_text
-from horarium.model import EventKind, HttpTarget, Job, Run, State, own_labels
+from horarium.model import DEFAULT_RUN_POLICY, EventKind, HttpTarget, Job, Run, State, own_labels
 from horarium.model.holds import HeldMissed, Hold, HoldScope
 from horarium.model.states import Cause, Disposition
 from horarium.model.targets import FOLLOW_QUEUE, NOTIFY_QUEUE
+from horarium.policies import Timeouts
 from horarium.rules.compiled import trigger_for
-from horarium.rules.fairness import turn_later
+from horarium.rules.fairness import awaits_turn, turn_later
+from horarium.rules.overridden import run_moved_to
 from horarium.rules.settling import cancel, clipped, noted, retention_of
 from horarium.triggers import Trigger
 
@@ -265,7 +267,7 @@ def skipped_at_claim(run: Run, job: Job | None, holds: Iterable[Hold], now: Inst
         return None
     for hold in holds:
         if hold.missed is HeldMissed.SKIP and covers_job(hold.scope, job):
-            stretch = stretch_at(hold, run.fire_at)
+            stretch = stretch_at(hold, owed_at(run))
             if stretch is not None:
                 waiting = replace(run, state=State.PENDING, attempt=run.attempt - 1, started_at=None, worker=None)
                 ended = cancel(waiting, retention_of(run, job), now, reason_of(hold))
@@ -273,13 +275,43 @@ def skipped_at_claim(run: Run, job: Job | None, holds: Iterable[Hold], now: Inst
     return None
 
 
+def owed_at(run: Run) -> Instant:
+    """The instant at which its fire time is owed: its own, or the one to which it was moved."""
+    moved = run_moved_to(run)
+    return run.fire_at if moved is None else moved
+
+
+def in_time_again(run: Run, job: Job | None, holds: Iterable[Hold], now: Instant) -> Run | None:
+    """The pending run that is over its limit for starting, where a hold kept it from that: it waits for the end of the
+    hold, or has all of its limit from there on. None: no hold did."""
+    holds = list(holds)
+    held = hold_on(holds, run, job, now)
+    if held is not None:
+        return kept_back(run, held, now)
+    limit = None if awaits_turn(run) else _timeouts_of(run, job).start_seconds
+    if limit is None:
+        return None
+    since = now - to_micros(limit)
+    ends = [each.ends_at for hold in holds if covers_run(hold.scope, run, job) for each in stretches(hold, since, now)]
+    if not ends or max(ends) <= since:
+        return None
+    again = replace(run, start_by=max(ends) + to_micros(limit))
+    return noted(again, now, "the hold is over: its limit for starting counts from then", EventKind.RELEASED)
+
+
+def _timeouts_of(run: Run, job: Job | None) -> Timeouts:
+    return job.timeouts if job is not None else (run.policy or DEFAULT_RUN_POLICY).timeouts
+
+
 def brought_back(run: Run, now: Instant) -> Run | None:
-    """The pending run that waits for a hold, due as before; None: it waits for none."""
+    """The pending run that waits for a hold, due as before, with all of its limit for starting; None: it waits for
+    none."""
     last = run.history[-1] if run.history else None
     if last is None or last.kind is not EventKind.HELD or run.state is not State.PENDING or run.due_at <= now:
         return None
     due_at = last.at if last.at <= now + CLAIMED_AHEAD else now
-    start_by = None if run.start_by is None else run.start_by + due_at - run.due_at
+    begins_at = due_at if awaits_turn(run) else max(due_at, now)
+    start_by = None if run.start_by is None else run.start_by + begins_at - run.due_at
     return noted(replace(run, due_at=due_at, start_by=start_by), now, "the hold was lifted", EventKind.RELEASED)
 
 
@@ -369,7 +401,7 @@ def _stretches_of(holds: Iterable[Hold], missed: HeldMissed, job: Job, now: Inst
 def let_go(run: Run, over: Sequence[Skipped], now: Instant) -> Run:
     """The new run, which says so where a hold lay over its fire time."""
     for begins_at, ends_at, reason in over:
-        if begins_at <= run.fire_at < ends_at and run.state is State.PENDING:
+        if begins_at <= owed_at(run) < ends_at and run.state is State.PENDING:
             run = noted(run, begins_at, f"waited for the end of a hold: {reason}", EventKind.HELD)
             return noted(run, now, "the hold is over", EventKind.RELEASED)
     return run

@@ -78,21 +78,28 @@ def moves(job: Job, after: Instant, until: Instant) -> list[Instant]:
     )
 
 
-def settled(job: Job, now: Instant, owed: Iterable[Owed]) -> Settled:
-    """What becomes of the overrides that have fallen due. `owed`: what runs beside them. One that is late (nothing
-    planned at its instant) is caught up on as the policy says, as any other fire time."""
+def settled(
+    job: Job, now: Instant, owed: Iterable[Owed], skipped: Sequence[tuple[Instant, Instant, str]] = ()
+) -> Settled:
+    """What becomes of the overrides that have fallen due. `owed`: what runs beside them; `skipped`: stretches of holds
+    whose fire times do not run, and why. One that is late (nothing planned at its instant) is caught up on as the
+    policy says, as any other fire time."""
     if not job.overrides:
         return Settled([], [], [], [])
     due = sorted((each for each in job.overrides if not each.done and each.due_at <= now), key=lambda each: each.due_at)
+    held = {each.fire_at: why for each in due for begin, end, why in skipped if begin <= (each.to or -1) < end}
     if job.fires_max is not None:
         room = max(0, job.fires_max - job.fires_count)
-        beyond = {each.fire_at for each in [each for each in due if each.to is not None][room:]}
+        run = [each for each in due if each.to is not None and each.fire_at not in held]
+        beyond = {each.fire_at for each in run[room:]}
         due = [each for each in due if each.fire_at not in beyond]
     newest = max([*(each.due_at for each in owed), *(each.due_at for each in due)], default=now)
     found = Settled([], [], due, [])
     for each in due:
         if each.to is None:
             found.dropped.append(one(each.fire_at, Disposition.SKIPPED_OVERRIDE, said(each)))
+        elif each.fire_at in held:
+            found.dropped.append(one(each.fire_at, Disposition.HELD, f"{held[each.fire_at]}; {said(each)}"))
         elif each.to > now - MISFIRE_GRACE:
             found.owed.append(Owed(each.fire_at, Cause.SCHEDULE, each))
         elif _is_given_up(job, each.to, newest, now):

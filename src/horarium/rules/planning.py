@@ -232,7 +232,7 @@ def _plan(
 ) -> Plan:
     horizon = max(now + (0 if needs_unfinished(job) else ahead), job.planned_until)
     owed, dropped, asks = ([], [], []) if exhausted(job) else account(job, now, horizon, ran, skipped)
-    due = settled(job, now, owed)
+    due = settled(job, now, owed, skipped)
     job, given_up, question = missed.asked_more(job, [*asks, *due.asked], now)
     # After a clock went back a fire time may come again whose run waits: that run must not make way for itself.
     known = {run.fire_at for run in unfinished}.union(ran) if unfinished or ran else ()

@@ -29,6 +29,7 @@ from horarium.rules.compiled import after_end
 from horarium.rules.explaining import EXPLAIN_STEPS, Explanation, candidates, explain, explain_held
 from horarium.rules.explaining_ends import PLANNED, Beside, explain_from_end, explain_join, next_after_end
 from horarium.rules.joins import Window, decode_window, is_join, join_of, window_name
+from horarium.rules.overridden import of_fire
 
 VERSIONS_LOOKED_AT = 1_000
 RUNS_LOOKED_AT = 4_000
@@ -93,8 +94,7 @@ class Explaining:
     async def _explained(self, job: Job, at: Instant, now: Instant, run: Run | None) -> Explanation:
         then, known = await self._as_it_was(job, at)
         told = await evaluate(partial(explain, then, at, now, run), EXPLAIN_STEPS)
-        if run is None:
-            told = explain_held(told, then, await self._holding.look())
+        told = explain_held(told, then, await self._holding.look(), now)
         if known or run is not None:
             return told
         changed = to_text(job.updated_at)
@@ -110,7 +110,10 @@ class Explaining:
             (run,) = await self._store.get_runs([run_id_of(job.id, start)])
             run = run or _covering(await self._skipped(job, start, start + 1), start)
         (record,) = await self._store.get_records([window_name(job, start)])
-        return explain_join(job, at, now, run, Window() if record is None else decode_window(record.body))
+        told = explain_join(job, at, now, run, Window() if record is None else decode_window(record.body))
+        whole = of_fire(job, start)
+        owed_at = max(at, now) if whole is None else whole.due_at
+        return explain_held(told, job, await self._holding.look(), now, owed_at) if told.fires else told
 
     async def _between_windows(
         self, job: Job, after: Instant, until: Instant, now: Instant, limit: int
@@ -133,9 +136,9 @@ class Explaining:
         after = await self._planned(job, at, now, 1)
         judged = then if after else job
         before = await self._newest(job, at)
-        return explain_from_end(
-            judged, at, now, run, Beside(before, after[0] if after else None, await self._last(job))
-        )
+        beside = Beside(before, after[0] if after else None, await self._last(job))
+        told = explain_from_end(judged, at, now, run, beside)
+        return explain_held(told, job, await self._holding.look(), now, max(at, now)) if told.fires else told
 
     async def _between_ends(self, job: Job, start: Instant, until: Instant, now: Instant, limit: int) -> Explanations:
         runs = await self._planned(job, start, min(until - 1, now), limit + 1)

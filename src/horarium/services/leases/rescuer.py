@@ -15,7 +15,7 @@ from horarium.operations.settling.settling import Settling
 from horarium.operations.writing.named import jobs_of
 from horarium.ports import BATCH_MAX, Store, Topic
 from horarium.rules.fairness import awaits_turn
-from horarium.rules.holds import hold_on, kept_back
+from horarium.rules.holds import in_time_again
 from horarium.rules.settling import rescue
 from horarium.rules.unbegun import unbegun
 from horarium.services.leases.grace import Grace
@@ -106,11 +106,11 @@ class Rescuer(Service):
 
 
 def _held(run: Run, jobs: dict[str, Job], now: Instant, holds: Sequence[Hold]) -> RunChange | None:
-    """A run that was not started in time since a hold lies over it has time for that when it ends."""
+    """A run that was not started in time since a hold lay over it has time for that when it ends."""
     if run.state is not State.PENDING or not holds:
         return None
-    held = hold_on(holds, run, jobs.get(run.job_id or ""), now)
-    return None if held is None else RunChange(kept_back(run, held, now), run.token, run.state)
+    again = in_time_again(run, jobs.get(run.job_id or ""), holds, now)
+    return None if again is None else RunChange(again, run.token, run.state)
 
 
 def _change(run: Run, jobs: dict[str, Job], now: Instant, own: Own) -> RunChange:

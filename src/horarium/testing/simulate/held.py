@@ -85,6 +85,19 @@ class Held:
         for rate in () if self._trace.skewed else run.rates:
             self._count(run, rate.key, rate.max, to_micros(rate.per_seconds))
 
+    def given_up(self, run: Run) -> None:
+        """A run that nobody began ends as not started in time: its limit counts from the end of each hold over it."""
+        limits = [job.timeouts.start_seconds for job in self._versions.get(run.job_id or "", ())]
+        if self._trace.clock_stepped or self._trace.skewed or not limits:
+            return
+        since = self._trace.wall - to_micros(min(limit or 0 for limit in limits)) + SECOND
+        for hold_id, written in self._written.items():
+            hold = written[-1][1]
+            was_held = hold.repeat is None and hold.begins_at < since and self._covers(hold.scope, run)
+            lifted_lately = hold.lifted_at is not None and hold.lifted_at > since
+            if self._is_held(hold_id, run) or (was_held and lifted_lately and _is_in_force(hold, since)):
+                self._trace.fail(f"run {run.id} is given up as not started in time, for hold {hold_id}")
+
     # ---- each rule
 
     def _is_held(self, hold_id: str, run: Run) -> bool:

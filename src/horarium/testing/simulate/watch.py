@@ -126,6 +126,8 @@ class Books:
         self.jobs.run_changed(old, new)
         if new.disposition is Disposition.NOT_STARTED and old.disposition is None and _had_begun(old):
             self.trace.fail(f"run {new.id}: ends as never started, though work on this attempt had begun")
+        if new.disposition is Disposition.NOT_STARTED and old.state is State.PENDING:
+            self.gates.given_up(new)
         if awaits_worker(new) and old.token == new.token and old.state is State.RUNNING and not awaits_worker(old):
             self.trace.fail(f"run {new.id}: it was forgotten that its worker had begun")
         if new.token < self.tokens[new.id]:

@@ -1,0 +1,207 @@
+"""Holds beside the other rules that move a run in time: limits for its start, fire times that were moved, joins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from horarium.clock import DAY, HOUR, MINUTE, SECOND, to_datetime
+from horarium.model import Disposition, Job, QueueTarget, Run, State
+from horarium.model.holds import HeldMissed, HoldScope
+from horarium.policies import Timeouts
+from horarium.wire.definitions import read_definition
+from horarium.wire.holds import HoldDefinition
+from horarium.wire.one_offs import RunDefinition
+from tests.services.conftest import START, Setting, a_rescuer
+from tests.services.test_holds import a_planner, carried, claim, hold, rows
+from tests.services.test_joins import START as MONDAY
+from tests.services.test_joins import World, a_world
+
+QUEUE = HoldScope(queue="q")
+NIGHTLY = {"type": "cron", "expression": "0 0 * * *"}
+
+
+async def one_off(setting: Setting, **limits: Any) -> Run:
+    definition = RunDefinition(target=QueueTarget(queue="q"), timeouts=Timeouts(**limits))
+    return (await setting.operations.one_offs.add_run(definition)).run
+
+
+# ---- a limit for the start
+
+
+@pytest.mark.parametrize("scope", [QUEUE, HoldScope(all=True)])
+async def test_the_limit_for_starting_counts_from_the_instant_at_which_a_hold_is_lifted(
+    setting: Setting, scope: HoldScope
+) -> None:
+    made = await hold(setting, scope)
+    run = await one_off(setting, start_seconds=30)
+    setting.clock.advance(3_600)
+    await setting.operations.holds.lift(made.id)
+    await carried(setting)
+    await a_rescuer(setting).step(setting.now)
+    waiting = await setting.run(run.id)
+    assert (waiting.state, waiting.due_at) == (State.PENDING, START), "at its place in line"
+    assert waiting.start_by == setting.now + 30 * SECOND
+    setting.clock.advance(29)
+    assert [each.id for each in (await claim(setting)).runs] == [run.id]
+
+
+async def test_it_is_given_up_where_nobody_takes_it_after_that_either(setting: Setting) -> None:
+    made = await hold(setting, QUEUE)
+    run = await one_off(setting, start_seconds=30)
+    setting.clock.advance(3_600)
+    await setting.operations.holds.lift(made.id)
+    await carried(setting)
+    for _ in range(3):
+        setting.clock.advance(31)
+        await a_rescuer(setting).step(setting.now)
+    assert (await setting.run(run.id)).disposition is Disposition.NOT_STARTED
+
+
+@pytest.mark.parametrize("lifted_after", [20, 29, 45])
+async def test_a_run_that_was_due_before_a_hold_has_its_whole_limit_after_it(
+    setting: Setting, lifted_after: float
+) -> None:
+    """Nothing looked at it meanwhile: a claim does not ask for a queue that is held."""
+    run = await one_off(setting, start_seconds=30)
+    setting.clock.advance(10)
+    made = await hold(setting, QUEUE)
+    setting.clock.advance(lifted_after - 10)
+    await setting.operations.holds.lift(made.id)
+    ended = setting.now
+    setting.clock.advance(max(0, 31 - lifted_after))
+    rescuer = a_rescuer(setting)
+    await rescuer.step(setting.now)
+    assert (await setting.run(run.id)).start_by == ended + 30 * SECOND
+    setting.clock.advance((ended + 30 * SECOND - setting.now) / SECOND)
+    await rescuer.step(setting.now)
+    assert (await setting.run(run.id)).disposition is Disposition.NOT_STARTED, "no more than that"
+
+
+# ---- fire times that were moved
+
+
+async def move(setting: Setting, job: Job, fire: int, to: int) -> None:
+    instants = [to_datetime(START + seconds * SECOND) for seconds in (fire, to)]
+    await setting.operations.overriding.move(job.name, *instants)
+
+
+async def test_a_fire_time_that_is_moved_out_of_a_hold_that_skips_runs(setting: Setting) -> None:
+    job = await setting.add_job()
+    await hold(setting, HoldScope(job="job"), 15, missed=HeldMissed.SKIP)
+    await setting.operations.overriding.move(
+        job.name, to_datetime(START + 10 * SECOND), to_datetime(START + 17 * SECOND)
+    )
+    planner = a_planner(setting)
+    for _ in range(18):
+        await planner.step(setting.now)
+        setting.clock.advance(1)
+    (run,) = [each for each in await rows(setting) if each.fire_at == START + 10 * SECOND]
+    assert (run.state, run.due_at) == (State.PENDING, START + 17 * SECOND)
+    assert [each.id for each in (await claim(setting)).runs] == [run.id]
+
+
+async def test_a_fire_time_that_is_moved_into_a_hold_that_skips_is_held(setting: Setting) -> None:
+    job = await setting.add_job()
+    made = await hold(
+        setting, HoldScope(job="job"), 18, begins_at=to_datetime(START + 12 * SECOND), missed=HeldMissed.SKIP
+    )
+    await setting.operations.overriding.move(
+        job.name, to_datetime(START + 10 * SECOND), to_datetime(START + 14 * SECOND)
+    )
+    told = await setting.operations.explaining.at("job", START + 10 * SECOND)
+    assert (told.fires, told.disposition) == (False, Disposition.HELD)
+    planner = a_planner(setting)
+    for _ in range(20):
+        await planner.step(setting.now)
+        setting.clock.advance(1)
+    (run,) = [each for each in await rows(setting) if each.fire_at == START + 10 * SECOND]
+    assert (run.state, run.disposition) == (State.SKIPPED, Disposition.HELD)
+    assert f"held by {made.id}: moving" in (run.error or "")
+    assert (await claim(setting)).runs[0].fire_at == START + 20 * SECOND
+
+
+# ---- joins
+
+
+async def held_world() -> World:
+    world = await a_world()
+    nightly = {"repeat": {"trigger": NIGHTLY, "seconds": 7200}, "missed": "skip"}
+    await hold_load(world, **nightly)
+    return world
+
+
+async def hold_load(world: World, **how: Any) -> None:
+    definition = {"scope": {"job": "load"}, "reason": "dumps", **how}
+    await world.operations.holds.add(msgspec.convert(definition, HoldDefinition))
+
+
+async def test_a_hold_at_the_begin_of_its_window_does_not_skip_a_join() -> None:
+    """The window of a day begins at midnight, in the hold; it is whole at ten."""
+    world = await held_world()
+    world.clock.advance(DAY / SECOND)
+    for name in ("a", "b"):
+        await world.run(name)
+    await world.join()
+    (run,) = await world.rows()
+    now = world.clock.now()
+    claimed = await world.operations.claiming.claim([run.queue], 9, "w", now, now)
+    assert [(each.fire_at - MONDAY, each.state) for each in claimed.runs] == [(DAY, State.RUNNING)]
+
+
+async def test_a_join_whose_window_is_whole_in_a_hold_that_skips_is_held() -> None:
+    world = await held_world()
+    world.clock.advance((15 * HOUR) / SECOND)
+    for name in ("a", "b"):
+        await world.run(name)
+    await world.join()
+    told = await world.operations.explaining.at("load", None)
+    assert "dumps" in told.reason
+    world.clock.advance((2 * HOUR + MINUTE) / SECOND)
+    await world.join()
+    (run,) = await world.rows()
+    assert (run.state, run.disposition) == (State.SKIPPED, Disposition.HELD)
+
+
+async def test_explain_says_that_a_join_waits_for_the_end_of_a_hold() -> None:
+    world = await a_world()
+    await hold_load(world)
+    for name in ("a", "b"):
+        await world.run(name)
+    await world.join()
+    assert await world.rows() == []
+    told = await world.operations.explaining.at("load", None)
+    assert told.fires
+    assert "a completed" in told.reason
+    assert "dumps; then it is caught up" in told.reason
+
+
+# ---- runs that wait
+
+
+async def test_explain_names_the_hold_for_which_a_run_waits(setting: Setting) -> None:
+    await setting.add_job()
+    made = await hold(setting, HoldScope(job="job"))
+    run = await setting.operations.jobs.trigger_job("job")
+    told = await setting.operations.explaining.at("job", run.fire_at)
+    assert told.reason == f"it was asked for by hand; it waits until it is lifted: held by {made.id}: moving"
+
+
+async def test_explain_names_the_hold_for_which_a_run_waits_that_no_claim_has_met(setting: Setting) -> None:
+    await setting.add_job()
+    run = await setting.operations.jobs.trigger_job("job")
+    made = await hold(setting, QUEUE, 60)
+    told = await setting.operations.explaining.at("job", run.fire_at)
+    assert told.reason.endswith(f"; it waits until 2026-01-05T00:01:00Z: held by {made.id}: moving")
+
+
+async def test_explain_says_of_a_job_that_counts_from_ends_that_it_is_held(setting: Setting) -> None:
+    trigger = {"type": "interval", "every_seconds": 10, "from": "end"}
+    definition = {"name": "job", "trigger": trigger, "target": {"type": "queue", "queue": "q"}}
+    await setting.operations.jobs.put_job(read_definition(definition))
+    made = await hold(setting, QUEUE, 60)
+    told = await setting.operations.explaining.at("job", START + 10 * SECOND)
+    assert told.fires
+    assert f"held by {made.id}: moving; then it is caught up" in told.reason

@@ -97,3 +97,9 @@ async def test_a_job_that_counts_from_ends_has_nothing_to_ask(api: Api) -> None:
     trigger = {"type": "interval", "every_seconds": 60, "from": "end"}
     refused = await api.send("POST", "/jobs", a_definition("loop", trigger=trigger, catch_up={"policy": "ask"}))
     assert (refused.status, refused.json["field"]) == (422, "catch_up.policy")
+
+
+async def test_a_decision_that_there_is_not_is_told_with_those_that_there_are(api: Api) -> None:
+    reply = await api.post("/approvals/x", {"decision": "maybe"})
+    assert reply.status == 422
+    assert reply.json["detail"] == "decision: expected one of approve, reject, none, latest, all, not 'maybe'"

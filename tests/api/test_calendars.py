@@ -234,3 +234,25 @@ async def test_a_phrase_names_its_calendar(api: Api) -> None:
     assert fire not in (await api.get("/jobs/spoken/fires?count=5")).json["fires"]
     why = (await api.get(f"/jobs/spoken/explain?at={fire}")).json
     assert (why["disposition"], "calendar ours" in why["reason"]) == ("excluded", True), why
+
+
+async def test_days_come_in_pages_for_who_asks_for_pages(api: Api) -> None:
+    await put(api, "ours", YEAR)
+    span = "/calendars/ours/days?since=2027-01-01&until=2027-01-05"
+    whole = (await api.get(span)).json
+    found, cursor = [], ""
+    while cursor is not None:
+        page = (await api.get(f"{span}&limit=2{cursor}")).json
+        assert len(page["items"]) <= 2
+        found += page["items"]
+        cursor = page["next_cursor"] and f"&cursor={page['next_cursor']}"
+    assert (found, whole["next_cursor"]) == (whole["items"], None)
+    wrong = await api.get(f"{span}&cursor=x")
+    assert (wrong.status, wrong.json["code"]) == (400, "invalid_cursor")
+
+
+@pytest.mark.parametrize("rule", ["FREQ=DAILY", "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR", "FREQ=HOURLY"])
+async def test_a_rule_of_too_many_holidays_is_refused_by_its_field(api: Api, rule: str) -> None:
+    reply = await api.send("PUT", "/calendars/ours", {"holidays": ["2027-01-01", {"rrule": rule}]})
+    assert (reply.status, reply.json["field"]) == (422, "holidays")
+    assert "belongs in weekend" in reply.json["detail"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from horarium.clock import SECOND
@@ -98,3 +99,19 @@ async def test_what_comes_next_of_a_fixed_delay_is_as_its_job_says() -> None:
     coming = (await api.get("/upcoming?limit=2")).json["items"]
     assert [each["fire_at"] for each in coming] == (await api.get("/jobs/delay/fires?count=2")).json["fires"]
     assert coming[0]["fire_at"] == (await api.get("/jobs/delay")).json["next_fire_at"]
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [("API.Example.com", "api.example.com"), ("api.example.com:8443", "api.example.com:8443"),
+     ("127.0.0.1:80", "127.0.0.1:80"), ("[::1]:8080", "::1:8080"), ("[::1]", "::1")],
+)  # fmt: skip
+async def test_a_host_is_kept_as_requests_have_it(api: Api, said: str, kept: str) -> None:
+    reply = await api.post("/holds", {"scope": {"host": said}, "reason": "moving"})
+    assert (reply.status, reply.json["scope"]) == (201, {"host": kept})
+
+
+@pytest.mark.parametrize("said", ["http://x/", "https://x", "x/y", "x:99999", "x y", "a@x", ":80", "x:"])
+async def test_what_is_no_host_is_refused_since_it_would_hold_nothing(api: Api, said: str) -> None:
+    reply = await api.post("/holds", {"scope": {"host": said}, "reason": "moving"})
+    assert (reply.status, reply.json["field"]) == (422, "scope.host")

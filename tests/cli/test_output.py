@@ -69,6 +69,11 @@ def test_a_row_is_one_line_however_long_its_values_are(monkeypatch: pytest.Monke
     assert "in 3 min" in lines[1]
 
 
+def test_a_row_is_one_line_in_a_pipe_too(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(COLUMNS, [("a", None, "first\nsecond")], "none")
+    assert capsys.readouterr().out.splitlines()[1:] == ["a                 first second"]
+
+
 def test_elsewhere_than_in_utc_local_time_is_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with screen(monkeypatch, 100, "Asia/Kolkata") as shown:
         print_table(COLUMNS, rows(), "none")

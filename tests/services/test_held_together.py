@@ -84,8 +84,8 @@ async def test_a_run_that_was_due_before_a_hold_has_its_whole_limit_after_it(
 
 
 async def move(setting: Setting, job: Job, fire: int, to: int) -> None:
-    instants = [to_datetime(START + seconds * SECOND) for seconds in (fire, to)]
-    await setting.operations.overriding.move(job.name, *instants)
+    at, later = (to_datetime(START + seconds * SECOND) for seconds in (fire, to))
+    await setting.operations.overriding.move(job.name, at, later)
 
 
 async def test_a_fire_time_that_is_moved_out_of_a_hold_that_skips_runs(setting: Setting) -> None:

@@ -66,8 +66,9 @@ def leaves_no_time_to_start(patch: pytest.MonkeyPatch) -> None:
 
 def _at_its_place(run: Run, now: Instant) -> Run | None:
     back = holds.brought_back(run, now)
-    late = back is not None and back.start_by is not None
-    return replace(back, start_by=back.start_by - max(0, now - back.due_at)) if back and late else back
+    if back is None or back.start_by is None:
+        return back
+    return replace(back, start_by=back.start_by - max(0, now - back.due_at))
 
 
 def asks_and_goes_on(patch: pytest.MonkeyPatch) -> None:

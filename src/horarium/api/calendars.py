@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -9,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from horarium.access.roles import Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer, no_content
 from horarium.api.reading import BodyReader, is_name, job_name, new_name, read_cursor, write_cursor
-from horarium.api.schemas import PageQuery
+from horarium.api.schemas import Cursor, PageLimit, PageQuery
 from horarium.clock import DAY
 from horarium.errors import InvalidRequest
 from horarium.model.calendars import Calendar, DateText
@@ -20,6 +21,7 @@ from horarium.wire.calendars import shown_calendar
 SPAN_MAX = 3_700
 """Days that one question may span: ten years."""
 A_YEAR = 366
+_NUMBER = re.compile(r"[0-9]{1,5}")
 
 
 class CalendarView(Struct):
@@ -70,10 +72,13 @@ class PutQuery(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class DaysQuery(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Which days: from `since` (left out: today) to `until` (left out: a year on), both included."""
+    """Which days: from `since` (left out: today) to `until` (left out: a year on), both included; `limit` left out: all
+    of them."""
 
     since: DateText | UnsetType = UNSET
     until: DateText | UnsetType = UNSET
+    limit: PageLimit | UnsetType = UNSET
+    cursor: Cursor | UnsetType = UNSET
 
 
 EXAMPLES = (
@@ -124,11 +129,14 @@ class CalendarsApi(Handlers):
         until = min(since + A_YEAR - 1, LAST_DAY) if query.until is UNSET else _day(query.until, "until")
         if not since <= until < since + SPAN_MAX:
             raise InvalidRequest(f"until: lies before since, or {SPAN_MAX:,} days or more behind it", field="until")
-        days, names = days_of(content_of(calendar)), holiday_names(calendar, since, until)
+        after = read_cursor("days", query.cursor, lambda text: _NUMBER.fullmatch(text) is not None)
+        since = since if after is None else max(since, int(after) + 1)
+        last = until if query.limit is UNSET else min(until, since + query.limit - 1)
+        days, names = days_of(content_of(calendar)), holiday_names(calendar, since, last)
         items = [
-            DayView(text_of_day(day), days.is_business(day), names.get(day, UNSET)) for day in range(since, until + 1)
+            DayView(text_of_day(day), days.is_business(day), names.get(day, UNSET)) for day in range(since, last + 1)
         ]
-        return answer(DayPage(items))
+        return answer(DayPage(items, write_cursor("days", str(last) if last < until else None)))
 
     def endpoints(self) -> list[Endpoint]:
         read, write = Scope.JOBS_READ, Scope.JOBS_WRITE
@@ -164,7 +172,7 @@ class CalendarsApi(Handlers):
                 method="GET", path="/calendars/{name}/days", name="listCalendarDays", tag="calendars", bound=True,
                 handle=self.days, scope=read, costly=True, summary="The days of a calendar", query=DaysQuery,
                 description="Each day from `since` to `until`, both included: whether it is a business day.",
-                answers={200: (DayPage, "The days")}, problems=("not_found",),
+                answers={200: (DayPage, "The days")}, problems=("not_found", "invalid_cursor"),
             ),
         ]  # fmt: skip
 

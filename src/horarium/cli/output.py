@@ -172,8 +172,9 @@ _STYLES = {
 
 
 def _plain(value: Any) -> str:
-    """A cell of a table: instants to the second."""
-    return moment_text(value.replace(microsecond=0)) if isinstance(value, datetime) else cell(value)
+    """A cell of a table, on one line: instants to the second."""
+    text = moment_text(value.replace(microsecond=0)) if isinstance(value, datetime) else cell(value)
+    return text.replace("\n", " ")
 
 
 def print_fields(pairs: Iterable[tuple[str, Any]]) -> None:

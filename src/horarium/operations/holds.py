@@ -28,7 +28,7 @@ from horarium.rules.applying import Owed
 from horarium.rules.holds import PULLED, held_queues, stretch_at
 from horarium.triggers import parse_trigger
 from horarium.triggers.budget import LIST_STEPS, limited
-from horarium.wire.holds import HoldDefinition, HoldPatch, check_scope, checked_end, hold_from, hold_view, is_over
+from horarium.wire.holds import HoldDefinition, HoldPatch, checked_end, checked_scope, hold_from, hold_view, is_over
 
 CHANGED = "hold-change/"
 """Markers of changes that are still to be carried to jobs and runs."""
@@ -158,7 +158,7 @@ class HoldOperations:
         caller, labels = bound_caller(), definition.scope.labels
         if caller is not None and labels:
             definition = replace(definition, scope=replace(definition.scope, labels=dict(caller.marked(labels))))
-        check_scope(definition.scope)
+        definition = replace(definition, scope=checked_scope(definition.scope))
         if definition.scope.job is not None:
             (job,) = await self._store.get_jobs([definition.scope.job])
             if job is None:

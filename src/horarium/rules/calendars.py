@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from horarium.clock import DAY, Instant
-from horarium.errors import InvalidRequest, InvalidTrigger
+from horarium.errors import InvalidRequest, InvalidTrigger, TooExpensive
 from horarium.model import Job
 from horarium.model.calendars import RULES_MAX, Calendar
 from horarium.rules.compiled import trigger_of
@@ -58,7 +58,12 @@ def content_of(calendar: Calendar) -> Content:
         business_days=tuple(sorted(set(calendar.business_days))),
         ends_on=calendar.ends_on,
     )
-    if days_of(content).is_empty:
+    try:
+        is_empty = days_of(content).is_empty
+    except TooExpensive:
+        message = "holidays: the rules yield too many days; one that is free each week belongs in weekend"
+        raise InvalidRequest(message, field="holidays") from None
+    if is_empty:
         raise InvalidRequest("weekend: no day is left that is a business day", field="weekend")
     return content
 

@@ -182,6 +182,16 @@ def host_of(job: Job | None, run: Run | None = None) -> str | None:
     return host_in(target.url)
 
 
+def named_host(text: str) -> str | None:
+    """The host that people name, with its port if they name one, as `host_in` has it; None: it is none."""
+    found = host_in(f"http://{text}")
+    name, _, port = (found or "").rpartition(":")
+    written = f"[{name}]" if ":" in name else name
+    if not name or " " in name or text.lower() not in (written, f"{written}:{port}"):
+        return None
+    return name if text.lower() == written else found
+
+
 def host_in(url: str) -> str | None:
     """The host and port of a URL."""
     try:

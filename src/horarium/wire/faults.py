@@ -144,6 +144,7 @@ def _plain(text: str) -> str:
 
 def _choices(value: Any, kind: Any) -> str:
     """The allowed values, where that is a short list."""
+    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     tags = _tags(kind)
     if tags and isinstance(value, dict):
         field, names = next(iter(tags.values())).__struct_config__.tag_field, [str(tag) for tag in tags]

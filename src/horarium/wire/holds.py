@@ -6,11 +6,12 @@ from datetime import datetime
 from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec.structs import replace
 
 from horarium.clock import INSTANT_MAX, Instant, to_datetime, to_instant
 from horarium.errors import InvalidRequest
 from horarium.model.holds import HeldMissed, HeldRunning, Hold, HoldRepeat, HoldScope
-from horarium.rules.holds import FOREVER, end_of, stretch_at
+from horarium.rules.holds import FOREVER, end_of, named_host, stretch_at
 from horarium.wire.definitions import Moment
 
 REASON_CHARS_MAX = 500
@@ -88,13 +89,20 @@ def checked_end(until: datetime | None, begins_at: Instant, now: Instant) -> Ins
     return ends_at
 
 
-def check_scope(scope: HoldScope) -> None:
-    """Raises InvalidRequest unless it says exactly one thing."""
+def checked_scope(scope: HoldScope) -> HoldScope:
+    """The scope, its host as those of requests are compared. Raises InvalidRequest unless it says exactly one thing."""
     given = [name for name in HoldScope.__struct_fields__ if getattr(scope, name)]
     if len(given) != 1:
         said = "nothing" if not given else ", ".join(given)
         message = f"scope: give exactly one of all, job, labels, queue, host and worker, not {said}"
         raise InvalidRequest(message, field="scope")
+    if scope.host is None:
+        return scope
+    host = named_host(scope.host)
+    if host is None:
+        message = f"scope.host: {scope.host!r} is no host such as api.example.com or api.example.com:8443"
+        raise InvalidRequest(message, field="scope.host")
+    return replace(scope, host=host)
 
 
 def _instant(moment: datetime, field: str) -> Instant:

@@ -123,7 +123,7 @@ async def test_what_text_must_look_like_is_said_wherever_a_pattern_can_say_it(ap
         for each in operation["parameters"]
         if each["name"] in ("cursor", "after")
     ]
-    assert len(cursors) == 20
+    assert len(cursors) == 21
     assert {*cursors, schemas["BulkRequest"]["properties"]["cursor"]["anyOf"][0]["pattern"]} == {"^[A-Za-z0-9_-]+$"}
 
 

@@ -39,7 +39,7 @@ async def put(api: Api, name: str, calendar: dict[str, Any], status: int = 201) 
 
 def applier_of(api: Api) -> CalendarApplier:
     operations = api.operations
-    return CalendarApplier(api.store, api.clock, operations.reconciler, "n0", operations.importing)
+    return CalendarApplier(api.store, api.clock, operations.reconciler, "n0", operations.importing, operations.holds)
 
 
 async def carry(api: Api) -> None:

@@ -38,7 +38,9 @@ def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def an_applier(operations: Operations, node: str) -> CalendarApplier:
-    return CalendarApplier(operations.store, operations.clock, operations.reconciler, node, operations.importing)
+    return CalendarApplier(
+        operations.store, operations.clock, operations.reconciler, node, operations.importing, operations.holds
+    )
 
 
 def operations_on(store: MemoryStore | FaultyStore, clock: ManualClock) -> Operations:

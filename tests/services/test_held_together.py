@@ -8,11 +8,18 @@ import msgspec
 import pytest
 
 from horarium.clock import DAY, HOUR, MINUTE, SECOND, to_datetime
+from horarium.errors import CalendarInUse
 from horarium.model import Disposition, Job, QueueTarget, Run, State
-from horarium.model.holds import HeldMissed, HoldScope
+from horarium.model.calendars import Calendar
+from horarium.model.holds import HeldMissed, Hold, HoldRepeat, HoldScope
+from horarium.model.records import RecordFilter
+from horarium.operations.holds import CHANGED
 from horarium.policies import Timeouts
+from horarium.rules.holds import stretch_at
+from horarium.services.upkeep.calendars import CalendarApplier
+from horarium.triggers import business_day, cron
 from horarium.wire.definitions import read_definition
-from horarium.wire.holds import HoldDefinition
+from horarium.wire.holds import HoldDefinition, hold_view
 from horarium.wire.one_offs import RunDefinition
 from tests.services.conftest import START, Setting, a_rescuer
 from tests.services.test_holds import a_planner, carried, claim, hold, rows
@@ -176,6 +183,44 @@ async def test_explain_says_that_a_join_waits_for_the_end_of_a_hold() -> None:
     assert told.fires
     assert "a completed" in told.reason
     assert "dumps; then it is caught up" in told.reason
+
+
+# ---- calendars
+
+
+async def a_hold_by_calendar(setting: Setting) -> Hold:
+    """Each business day from eight to ten; the sixth is one."""
+    await setting.operations.calendars.put("ours", Calendar())
+    rule = business_day(cron("0 8 * * *"), "ours").spec()
+    return await hold(setting, QUEUE, repeat=HoldRepeat(rule, 7200))
+
+
+async def test_a_hold_that_repeats_by_a_calendar_follows_its_changes(setting: Setting) -> None:
+    made = await a_hold_by_calendar(setting)
+    tuesday_at_nine = START + DAY + 9 * HOUR
+    assert stretch_at(made, tuesday_at_nine) is not None
+    await setting.operations.calendars.put("ours", Calendar(holidays=("2026-01-06",)))
+    of = setting.operations
+    applier = CalendarApplier(setting.store, setting.clock, of.reconciler, "n", of.importing, of.holds)
+    for _ in range(5):
+        await applier.step(setting.now)
+    changed = await of.holds.get(made.id)
+    assert stretch_at(changed, tuesday_at_nine) is None
+    assert stretch_at(changed, tuesday_at_nine + DAY) is not None
+    assert (await setting.store.list_records(RecordFilter(CHANGED), None, 10)).items, "carried to what waits"
+
+
+async def test_a_calendar_that_a_hold_uses_stays(setting: Setting) -> None:
+    made = await a_hold_by_calendar(setting)
+    with pytest.raises(CalendarInUse, match=f"is used by hold {made.id}"):
+        await setting.operations.calendars.delete("ours")
+    await setting.operations.holds.lift(made.id)
+    await setting.operations.calendars.delete("ours")
+
+
+async def test_a_hold_shows_its_trigger_as_it_was_given(setting: Setting) -> None:
+    shown = hold_view(await a_hold_by_calendar(setting), setting.now)
+    assert shown.repeat == HoldRepeat(business_day(cron("0 8 * * *"), "ours").spec(), 7200)
 
 
 # ---- runs that wait

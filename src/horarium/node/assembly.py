@@ -181,7 +181,8 @@ class Assembly:
             )
             services += [planner, planner.costly]
         if "rescuer" in options.roles:
-            settling, reconciler = shared.operations.settling, shared.operations.reconciler
+            of = shared.operations
+            settling, reconciler = of.settling, of.reconciler
             rescuer = Rescuer(
                 shared.store, settling, reconciler, shared.telemetry, shared.clock, shared.scale, self._own
             )
@@ -189,7 +190,7 @@ class Assembly:
             applier = Applier(shared.store, shared.clock, reconciler, options.name)
             services += [
                 applier,
-                CalendarApplier(shared.store, shared.clock, reconciler, options.name, shared.operations.importing),
+                CalendarApplier(shared.store, shared.clock, reconciler, options.name, of.importing, of.holds),
                 HoldApplier(shared.store, shared.clock, reconciler, options.name, settling, shared.signal),
                 HoldCancels(shared.store, reconciler.holding, shared.operations.runs),
                 RateApplier(shared.operations.context, reconciler, settling, options.name),

@@ -16,14 +16,19 @@ from horarium.clock import Instant
 from horarium.errors import CalendarInUse, NotFound
 from horarium.model import Job
 from horarium.model.calendars import Calendar
+from horarium.model.holds import Hold
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.bounds.evaluating import evaluate
+from horarium.operations.bounds.listing import pages_of
+from horarium.operations.settling.holding import PREFIX as HOLDS
+from horarium.operations.settling.holding import decode_hold
 from horarium.operations.writing.auditing import require_unbound, told
 from horarium.operations.writing.contention import RACES_MAX, contended
 from horarium.operations.writing.context import Context
 from horarium.ports import APPLY, PAGE_MAX, JobFilter, Page, Store
 from horarium.rules.applying import Owed
 from horarium.rules.calendars import FireChange, calendars_in, compare, content_of, uses_days, with_days
+from horarium.rules.holds import end_of
 from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS
 from horarium.triggers.business_days import Content
 from horarium.wire.definitions import JobDefinition
@@ -124,6 +129,8 @@ class CalendarOperations:
             if stored is None:
                 raise NotFound(f"there is no calendar named {name!r}")
             users = [job.name async for job in self.users(name, SHOWN_MAX + 1)]
+            if not users and (hold := await self._hold_by(name)) is not None:
+                raise CalendarInUse(f"calendar {name!r} is used by hold {hold.id}: {hold.reason}; lift it first", [])
             if users:
                 more = "" if len(users) <= SHOWN_MAX else " and others"
                 raise CalendarInUse(
@@ -146,6 +153,16 @@ class CalendarOperations:
                     yield job
             if (after := page.next_after) is None:
                 return
+
+    async def _hold_by(self, name: str) -> Hold | None:
+        """A hold that repeats by it and has not ended."""
+        now = self._clock.now()
+        pages = pages_of(lambda after: self._store.list_records(RecordFilter(HOLDS), after, PAGE_MAX))
+        async for page in pages:
+            for hold in map(decode_hold, (record.body for record in page)):
+                if hold.repeat is not None and end_of(hold) > now and name in calendars_in(hold.repeat.trigger):
+                    return hold
+        return None
 
     async def compare(self, name: str, calendar: Calendar) -> tuple[list[FireChange], bool]:
         """How the fire times of jobs would change with these days; and whether there may be more than is told."""

@@ -7,6 +7,7 @@ that finds it looks at the jobs and runs that the hold covers, page by page (`se
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 import msgspec
 from msgspec.structs import replace
@@ -25,6 +26,7 @@ from horarium.operations.writing.contention import RACES_MAX, contended
 from horarium.operations.writing.context import Context
 from horarium.ports import APPLY, HOLDS, Page
 from horarium.rules.applying import Owed
+from horarium.rules.calendars import calendars_in
 from horarium.rules.holds import PULLED, held_queues, stretch_at
 from horarium.triggers import parse_trigger
 from horarium.triggers.budget import LIST_STEPS, limited
@@ -115,6 +117,17 @@ class HoldOperations:
             return hold if is_over(hold, now) else replace(hold, lifted_at=now)
 
         return await self._changed(id, lifted, "hold.lift")
+
+    async def renew(self, calendar: str) -> None:
+        """Bring those that repeat by this calendar to its days of now."""
+        now = self._clock.now()
+        for hold in await self._holding.look(0):
+            if is_over(hold, now) or hold.repeat is None or calendar not in calendars_in(hold.repeat.trigger):
+                continue
+            with suppress(InvalidTrigger):  # a calendar that is gone leaves its days
+                trigger = await known_days(self._store, hold.repeat.trigger)
+                repeat = HoldRepeat(trigger, hold.repeat.seconds)
+                await self._changed(hold.id, lambda hold, repeat=repeat: replace(hold, repeat=repeat), "hold.update")  # type: ignore[misc]
 
     # ---- writing
 

@@ -121,7 +121,7 @@ def hold_view(hold: Hold, now: Instant) -> HoldView:
         scope=hold.scope,
         begins_at=to_datetime(hold.begins_at),
         until=_moment(hold.ends_at),
-        repeat=hold.repeat,
+        repeat=None if hold.repeat is None else _as_given(hold.repeat),
         missed=hold.missed,
         running=hold.running,
         reason=hold.reason,
@@ -132,6 +132,12 @@ def hold_view(hold: Hold, now: Instant) -> HoldView:
         lifted_at=_moment(hold.lifted_at),
         breaker=hold.probing is not None,
     )
+
+
+def _as_given(repeat: HoldRepeat) -> HoldRepeat:
+    from horarium.rules.calendars import without_days  # as rarely as a hold repeats
+
+    return HoldRepeat(without_days(repeat.trigger), repeat.seconds)
 
 
 def is_over(hold: Hold, now: Instant) -> bool:

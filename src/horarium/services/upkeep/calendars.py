@@ -1,4 +1,4 @@
-"""Carries a change of a calendar to the jobs that use it: page by page, once the change is written.
+"""Carries a change of a calendar to the holds and jobs that use it: page by page, once the change is written.
 
 The work is in a marker record, as that of the applier is. Each job is brought to its own definition with the days of
 now, as though its owner had sent it again. A job that was being written with the old days while the change was made is
@@ -12,6 +12,7 @@ import logging
 from horarium.clock import SECOND, Clock
 from horarium.model.records import RecordChange
 from horarium.operations.calendars import CHANGED
+from horarium.operations.holds import HoldOperations
 from horarium.operations.jobs.importing import Importing
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.ports import JobFilter, Store
@@ -27,17 +28,21 @@ log = logging.getLogger("horarium")
 
 
 class CalendarApplier(Applier):
-    """Brings jobs up to date with their calendars."""
+    """Brings holds and jobs up to date with their calendars."""
 
     name = "calendars"
     prefix = CHANGED
 
-    def __init__(self, store: Store, clock: Clock, reconciler: Reconciler, node: str, importing: Importing) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, reconciler: Reconciler, node: str, importing: Importing, holds: HoldOperations
+    ) -> None:
         super().__init__(store, clock, reconciler, node)
-        self._importing = importing
+        self._importing, self._holds = importing, holds
 
     async def _page(self, work: Work) -> None:
         owed = owed_of(work.record)
+        if work.after is None:
+            await self._holds.renew(owed.job_id)
         page = await self._store.list_jobs(JobFilter(), work.after, PAGE)
         users = [job for job in page.items if owed.job_id in calendars_in(job.trigger)]
         for name, error in (await self._importing.renew(users)).items() if users else ():

@@ -86,7 +86,7 @@ class Held:
             self._count(run, rate.key, rate.max, to_micros(rate.per_seconds))
 
     def given_up(self, run: Run) -> None:
-        """A run that no worker began ends as not started in time: its limit counts from the end of each hold over it."""
+        """A run that no worker began ends as not started: its limit counts from the end of each hold over it."""
         limits = [job.timeouts.start_seconds for job in self._versions.get(run.job_id or "", ())]
         if self._trace.clock_stepped or self._trace.skewed or not limits:
             return

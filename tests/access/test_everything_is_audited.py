@@ -223,7 +223,7 @@ async def the_plan(store: Store) -> str:
 
 async def the_run(store: Store, case: Case) -> str:
     """The run, or the plan, that a case is about."""
-    if "apply" in case.what or case.what == "POST /plans/{id}/approve":
+    if "apply" in case.what or case.what in ("POST /plans/{id}/approve", "approve_plan"):
         return PLANS_MADE[-1]
     if case.what == "POST /holds/{id}/lift":
         return await the_hold(store)
@@ -319,6 +319,7 @@ LIBRARY: list[tuple[Case, Step]] = [
      lambda s, who, run: with_hold(s, lambda id: s.lift_hold(id, actor=who))),
     (Case("plan", "plan.create", "plan/{plan}"),
      lambda s, who, run: s.plan({"jobs": [a_definition("planned", **RULE)]}, actor=who)),
+    (Case("approve_plan", "plan.approve", "plan/{plan}"), lambda s, who, run: s.approve_plan(run, actor=who)),
     (Case("apply_plan", "job.create", "job/planned"), lambda s, who, run: s.apply_plan(run, actor=who)),
     (Case("create_feed", "feed.create", "feed/a"), lambda s, who, run: s.create_feed("a", actor=who)),
     (Case("revoke_feed", "feed.revoke", "feed/a", after=False), lambda s, who, run: s.revoke_feed("a", actor=who)),

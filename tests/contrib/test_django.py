@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from horarium.contrib.django.scheduling import database_url
+from horarium.stores.postgres.connect import parse_url
 from tests.blackbox.outside import environment
 from tests.servers.postgres import Postgres
 from tests.stores.conftest import postgres_server as postgres_server
@@ -151,6 +154,25 @@ def test_the_admin_leads_those_to_the_dashboard_who_may_view_it(tmp_path: Path) 
     (tmp_path / "db.sqlite3").unlink()
     done = python(ADMIN, "", tmp_path)
     assert done.stdout.splitlines()[-1:] == ["(False, None) (False, None) None"], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ({"HOST": "db", "PORT": 5433, "USER": "a@b", "PASSWORD": "p:/?"}, "postgresql://a%40b:p%3A%2F%3F@db:5433/shop"),
+        ({"HOST": "::1", "PORT": ""}, "postgresql://[::1]/shop"),
+        ({"HOST": "/run/postgresql", "NAME": "a/b"}, "postgresql:///a%2Fb?host=%2Frun%2Fpostgresql"),
+        (
+            {"HOST": "db", "OPTIONS": {"sslmode": "verify-full", "sslrootcert": "/ca.pem", "pool": True}},
+            "postgresql://db/shop?sslmode=verify-full&sslrootcert=%2Fca.pem",
+        ),
+        ({"NAME": "", "OPTIONS": {"service": "shop", "passfile": ".pgpass"}}, "postgresql:///?service=shop&passfile=.pgpass"),
+    ],
+)  # fmt: skip
+def test_a_database_of_the_project_is_reached_as_django_reaches_it(given: dict[str, Any], url: str) -> None:
+    database = {"ENGINE": "django.db.backends.postgresql", "NAME": "shop", **given}
+    assert database_url("default", database) == url
+    assert parse_url(url).dsn
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,12 @@ class PlanMethods(Part):
             if not done.left:
                 return applied
 
+    @in_name_of_actor
+    async def approve_plan(self, plan_id: str, *, actor: str | None = None) -> int:
+        """Let callers apply it that may write runs, but no jobs: an operator, an agent. How many changes it makes.
+        Raises NotFound, AlreadyDecided, PlanStale."""
+        return (await self._operations.applying.approve(plan_id)).left
+
     async def forecast(
         self,
         since: datetime | None = None,

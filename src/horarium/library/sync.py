@@ -303,6 +303,7 @@ class SyncScheduler:
 
     plan = blocking(Scheduler.plan)
     apply_plan = blocking(Scheduler.apply_plan)
+    approve_plan = blocking(Scheduler.approve_plan)
     forecast = blocking(Scheduler.forecast)
 
     # ---- feeds

@@ -24,6 +24,12 @@ T = TypeVar("T")
 KNOWN = {"STORE", "DATABASE", "NAMESPACE", "PROGRAM", "OPTIONS", "DASHBOARD"}
 EXAMPLE = 'HORARIUM = {"STORE": "sqlite:///horarium.db"}, or {"DATABASE": "default"} for a PostgreSQL of DATABASES'
 
+OF_CONNECTIONS = (
+    "service", "passfile", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslcrl", "sslnegotiation",
+    "ssl_min_protocol_version", "ssl_max_protocol_version", "target_session_attrs",
+)  # fmt: skip
+"""The OPTIONS of a database in DATABASES that say how it is reached: they hold for the store too."""
+
 
 class DjangoScheduler(SyncScheduler):
     """A `SyncScheduler`. In a test environment of Django's it is on a store in memory, for the whole of the tests."""
@@ -88,8 +94,11 @@ def database_url(alias: str, database: Mapping[str, Any]) -> str:
     if not str(database.get("ENGINE", "")).endswith("postgresql"):
         raise ImproperlyConfigured(f"HORARIUM: DATABASE {alias!r} is no PostgreSQL of DATABASES; give {EXAMPLE}")
     user, password = quote(database.get("USER") or "", safe=""), quote(database.get("PASSWORD") or "", safe="")
-    host, port = database.get("HOST") or "", database.get("PORT")
+    host, port, options = database.get("HOST") or "", database.get("PORT"), database.get("OPTIONS") or {}
     login = f"{user}:{password}@" if password else f"{user}@" if user else ""
-    where = f"{'' if host.startswith('/') else host}{f':{port}' if port else ''}"
-    query = f"?{urlencode({'host': host})}" if host.startswith("/") else ""
-    return f"postgresql://{login}{where}/{quote(str(database['NAME']))}{query}"
+    query = {name: options[name] for name in OF_CONNECTIONS if options.get(name) is not None}
+    if host.startswith("/"):
+        query, host = {"host": host, **query}, ""
+    where = f"{f'[{host}]' if ':' in host else host}{f':{port}' if port else ''}"
+    asked = f"?{urlencode(query)}" if query else ""
+    return f"postgresql://{login}{where}/{quote(str(database.get('NAME') or ''), safe='')}{asked}"

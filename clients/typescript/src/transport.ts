@@ -71,7 +71,10 @@ export class Transport {
       throw new Unavailable({ detail: `no answer from ${this.url}: ${reason(error)}`, code: "outage" }, 0);
     }
     const body = parsed(text);
-    if (answer.status < 300) return { status: answer.status, body };
+    if (answer.status < 300) {
+      if (body !== undefined) return { status: answer.status, body };
+      throw new Unavailable({ detail: `no answer from ${this.url}: what came is no JSON`, code: "outage" }, 0);
+    }
     const problem = typeof body === "object" && body !== null ? (body as Partial<Problem>) : {};
     const error = errorOf(answer.status, problem);
     if (error instanceof Unavailable) error.retryAfterSeconds = retryAfter(answer.headers.get("retry-after"));
@@ -110,7 +113,7 @@ function parsed(text: string): unknown {
   try {
     return text === "" ? null : JSON.parse(text);
   } catch {
-    return null;
+    return undefined;
   }
 }
 

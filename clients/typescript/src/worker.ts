@@ -243,15 +243,18 @@ export class Worker {
 
   /** Report until an answer comes, or the lease is lost. */
   async #report(run: ClaimedRun, report: () => Promise<unknown>): Promise<void> {
+    let refused = false;
     for (let failures = 1; !run.leaseLost; failures++) {
       try {
         await report();
         return;
       } catch (error) {
         if (error instanceof Conflict || error instanceof NotFound) return;
-        if (isRefused(error)) {
-          await this.#client.fail(run.id, run.token, `its end was refused: ${error.message}`, { retryable: false });
-          return;
+        if (isRefused(error) && !refused) {
+          refused = true;
+          const said = asText(`its end was refused: ${error.message}`.slice(0, ERROR_CHARS_MAX));
+          report = () => this.#client.fail(run.id, run.token, said, { retryable: false });
+          continue;
         }
         if (!(error instanceof Unavailable)) throw error;
         await sleep(Math.max(error.retryAfterSeconds, backoff(failures, BACKOFF_SECONDS_MAX)));

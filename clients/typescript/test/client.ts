@@ -66,6 +66,57 @@ async function lostAnswers(): Promise<void> {
   server.close();
 }
 
+/** A server of its own, that answers as `answer` says. */
+async function against(answer: (path: string, count: number) => [number, string], use: (client: Horarium) => Promise<void>): Promise<void> {
+  const counts = new Map<string, number>();
+  const server: Server = createServer((request, response) => {
+    const path = request.url ?? "";
+    counts.set(path, (counts.get(path) ?? 0) + 1);
+    const [status, text] = answer(path, counts.get(path) ?? 0);
+    request.resume();
+    response.writeHead(status).end(text);
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  try {
+    await use(new Horarium({ url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` }));
+  } finally {
+    server.closeAllConnections();
+    server.close();
+  }
+}
+
+/** What is no JSON, as of a proxy that has a page of its own, is no answer of the server. */
+async function answersOfOthers(): Promise<void> {
+  const page = "<html>one moment</html>";
+  await against((_, count) => [200, count < 3 ? page : '{"id": "the run"}'], async (client) => {
+    assert.equal((await client.runs.get("x")).id, "the run");
+  });
+  await against(() => [200, page], async (client) => {
+    await assert.rejects(client.claim(["q"]), (error: Unavailable) => error instanceof Unavailable && error.status === 0);
+  });
+}
+
+/** A result that is refused is reported as a failure, for as long as it takes. */
+async function refusedEnds(): Promise<void> {
+  const lease = { token: 7, expires_at: "2030-01-01T00:00:30Z" };
+  const run = { id: "r", job: null, queue: "pull/q", attempt: 1, payload: null, started_at: "2030-01-01T00:00:00Z", lease };
+  const stop = new AbortController();
+  let failed = 0;
+  const answer = (path: string, count: number): [number, string] => {
+    if (path.endsWith("/claim")) return count === 1 ? [200, JSON.stringify({ runs: [run] })] : [204, ""];
+    if (path.endsWith("/complete")) return [413, '{"code": "too_large", "detail": "too large"}'];
+    failed = count;
+    if (count > 4) stop.abort();
+    return count > 4 ? [200, "{}"] : [503, ""];
+  };
+  await against(answer, async (client) => {
+    const warned: string[] = [];
+    const worker = new Worker(client, { queues: { q: () => "much" }, concurrency: 1, warn: (text) => warned.push(text) });
+    await worker.run({ signal: AbortSignal.any([stop.signal, AbortSignal.timeout(20_000)]) });
+    assert.deepEqual([failed, warned], [5, []]);
+  });
+}
+
 async function work(): Promise<void> {
   let most = 0;
   let now = 0;
@@ -104,4 +155,6 @@ await jobs();
 await runs();
 await errors();
 await lostAnswers();
+await answersOfOthers();
+await refusedEnds();
 await work();

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -180,3 +182,44 @@ def test_checks_of_healthchecks_are_work_done_elsewhere(tmp_path: Path) -> None:
     assert parse_trigger(imported(json.dumps({"checks": [calendar]}), tmp_path, "two.json")["trigger"]).words()
     del simple["timeout"]
     assert "KeyError: 'timeout'" in refused(json.dumps([simple]), tmp_path, "none.json")
+
+
+class Crontab:
+    """As `celery.schedules.crontab` keeps what it was given."""
+
+    _orig_minute, _orig_hour, _orig_day_of_week, _orig_day_of_month, _orig_month_of_year = (
+        "*/15",
+        9,
+        "mon, fri",
+        "*",
+        "*",
+    )
+
+
+class Solar:
+    pass
+
+
+def test_a_beat_schedule_becomes_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    beat = {
+        "nightly report": {"task": "reports.nightly", "schedule": Crontab(), "kwargs": {"format": "pdf"}},
+        "poll": {"task": "feeds.poll", "schedule": 30.0, "options": {"expires": 25, "queue": "slow"}, "args": (1,)},
+        "sun": {"task": "sun", "schedule": Solar()},
+    }
+    module = ModuleType("shop_tasks")
+    module.app = SimpleNamespace(conf=SimpleNamespace(beat_schedule=beat, timezone="Europe/Berlin"))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "shop_tasks", module)
+    nightly, poll, sun = read_entries("shop_tasks:app", "celery")
+    assert nightly.definition is not None
+    assert nightly.name == "nightly-report"
+    of_words = "every Monday and Friday at 09:00, 09:15, 09:30 and 09:45, Europe/Berlin"
+    assert words(nightly.definition["trigger"]) == of_words
+    args = {"task": "reports.nightly", "args": [], "kwargs": {"format": "pdf"}}
+    assert nightly.definition["target"] == {"type": "handler", "name": "celery_task", "args": args}
+    assert poll.definition is not None
+    assert poll.definition["trigger"] == {"type": "interval", "every_seconds": 30.0}
+    assert poll.definition["timeouts"] == {"start_seconds": 25}
+    assert poll.definition["target"]["args"]["options"] == {"queue": "slow"}
+    assert "Solar: not translated" in str(sun.error)
+    with pytest.raises(InvalidJob, match="environment that has Celery"):
+        read_entries("nowhere_at_all:app", "celery")

@@ -250,6 +250,28 @@ def test_jobs_that_follow_run_when_they_are_triggered() -> None:
     assert Counter(run["job"] for run in found.runs) == {"first": 6, "second": 6}
 
 
+def test_a_job_that_follows_from_others_runs_once_in_each_window() -> None:
+    def at_hour(name: str, hour: int) -> dict[str, Any]:
+        return {"name": name, "trigger": {"type": "cron", "expression": f"0 {hour} * * *"}, "target": QUEUE}
+
+    joined = {"type": "after", "jobs": ["a", "b"], "within": "day", "deadline_seconds": 6 * 3600}
+    load = {"name": "load", "trigger": joined, "target": QUEUE}
+    both = (at_hour("a", 1), at_hour("b", 2), load)
+    made = scene(*both, usual=(60.0,), until=SINCE + 2 * DAY)
+    ran = [(run["fire_at"], run["began_at"][:16]) for run in rehearse(made).runs if run["job"] == "load"]
+    assert ran == [
+        ("2027-03-27T00:00:00Z", "2027-03-27T02:01"), ("2027-03-28T00:00:00Z", "2027-03-28T02:01"),
+    ]  # fmt: skip
+    down = (SINCE + DAY + HOUR, SINCE + DAY + 8 * HOUR)
+    found = rehearse(replace(made, downs=(down,), documents=scene(*both[1:], at_hour("a", 1)).documents))
+    assert found.jobs["load"].runs == 1, "after its deadline it is missed"
+
+
+def test_the_slots_of_a_queue_are_given_by_its_name() -> None:
+    short, whole = (rehearse(scene(a_definition("a"), usual=(90.0,), slots={name: 1})) for name in ("q", "pull/q"))
+    assert short.runs == whole.runs
+
+
 def test_what_is_wrong_is_said() -> None:
     with pytest.raises(InvalidRequest, match="until"):
         rehearse(scene(a_definition("a"), until=SINCE))
@@ -257,7 +279,7 @@ def test_what_is_wrong_is_said() -> None:
         rehearse(scene(a_definition("a", every=-1)))
     with pytest.raises(InvalidRequest, match="twice"):
         rehearse(scene(a_definition("a"), a_definition("a")))
-    with pytest.raises(InvalidRequest, match="there are pull/q"):
-        rehearse(scene(a_definition("a"), slots={"q": 1}))
+    with pytest.raises(InvalidRequest, match="no job has the queue nosuch; there are q"):
+        rehearse(scene(a_definition("a"), slots={"nosuch": 1}))
     with pytest.raises(InvalidRequest, match="no job named"):
         scene(a_definition("a"), overrides=[{"job": "b", "fire_at": "2027-03-27T00:00:00Z"}])

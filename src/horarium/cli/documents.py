@@ -11,7 +11,14 @@ from pathlib import PurePath
 from typing import Any
 
 from horarium.cli.crontab import Crontab, has_users
-from horarium.cli.elsewhere import Common, eventbridge_entries, format_of, healthchecks_entries, kubernetes_entries
+from horarium.cli.elsewhere import (
+    Common,
+    celery_entries,
+    eventbridge_entries,
+    format_of,
+    healthchecks_entries,
+    kubernetes_entries,
+)
 from horarium.cli.entry import Entry
 from horarium.cli.fields import is_cron, read_text
 from horarium.cli.systemd import systemd_job
@@ -20,7 +27,9 @@ from horarium.server.documents import line_of, read_yaml
 
 Beside = dict[str, list[dict[str, Any]]]
 """Calendars and channels, by kind."""
-FORMATS = ("yaml", "json", "crontab", "system-crontab", "systemd", "kubernetes", "eventbridge", "healthchecks")
+FORMATS = (
+    "yaml", "json", "crontab", "system-crontab", "systemd", "kubernetes", "eventbridge", "healthchecks", "celery",
+)  # fmt: skip
 
 
 def read_definitions(path: str) -> list[dict[str, Any]]:
@@ -48,8 +57,10 @@ def read_entries(
     JSON may also hold one job a line. `queue`, `timezone`, `prefix`, `fields` and `mail` are for files of others.
     `beside`: takes the calendars and channels in it; without it, they are refused.
     Raises InvalidJob for a file that can't be read."""
-    text = read_text(path)
-    source = "the standard input" if path == "-" else path
+    common = Common("the standard input" if path == "-" else path, queue, prefix, fields or {})
+    if format == "celery":
+        return list(celery_entries(path, common))
+    text, source = read_text(path), common.source
     format = format or _format_of(path, text)
     if not text.strip() and format != "json":
         raise InvalidJob(f"{source} is empty (`jobs: []` says that no job is meant)")
@@ -58,7 +69,6 @@ def read_entries(
     if format == "yaml":
         documents = read_yaml(text, source, InvalidJob)
         return [entry for document in documents for entry in _entries(document, source, beside=beside)]
-    common = Common(source, queue, prefix, fields or {})
     if format == "kubernetes":
         return list(kubernetes_entries(read_yaml(text, source, InvalidJob), common))
     if format == "eventbridge":

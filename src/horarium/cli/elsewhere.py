@@ -1,5 +1,5 @@
-"""Schedules of Kubernetes and of EventBridge Scheduler and checks of Healthchecks as jobs, and the settings that all
-imported jobs share.
+"""Schedules of Kubernetes, EventBridge Scheduler and Celery beat and checks of Healthchecks as jobs, and the settings
+that all imported jobs share.
 
 A Kubernetes CronJob becomes a job with a command target: the command of its one container, which a worker starts in
 that image. A schedule of EventBridge becomes one with a queue target, whose payload is its `Input`. A part without a
@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
+from importlib import import_module
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -215,6 +217,58 @@ def aws_trigger(expression: str, timezone: str) -> dict[str, Any]:
         return {"type": "cron", "expression": from_dialect(expression, "eventbridge"), "timezone": timezone}
     except InvalidTrigger as error:
         raise InvalidJob(f"{expression!r} is none of rate(...), cron(...) and at(...): {error.message}") from None
+
+
+# ---- Celery beat ------------------------------------------------------------------------------------------------
+
+CRONTAB = ("minute", "hour", "day_of_month", "month_of_year", "day_of_week")
+
+
+def celery_entries(place: str, common: Common) -> Iterator[Entry]:
+    """The `beat_schedule` of a Celery application, imported from `module:attribute`."""
+    module, _, attribute = place.partition(":")
+    sys.path.insert(0, "")
+    try:
+        conf = getattr(import_module(module), attribute or "app").conf
+        beat, zone = dict(conf.beat_schedule), conf.timezone or "UTC"
+    except Exception as error:  # its module may raise anything
+        message = f"{place}: give module:application, in an environment that has Celery and it"
+        raise InvalidJob(f"{message}: {type(error).__name__}: {error}") from None
+    finally:
+        sys.path.remove("")
+    return common.entries([{"Name": name, **entry} for name, entry in beat.items()], lambda item: _beat(item, zone))
+
+
+def _beat(item: Mapping[str, Any], zone: str) -> dict[str, Any]:
+    """One entry, as a job that hands its task to the handler `celery_task`."""
+    args = {"task": item["task"], "args": list(item.get("args") or ()), "kwargs": dict(item.get("kwargs") or {})}
+    definition: dict[str, Any] = {
+        "name": re.sub(r"[^A-Za-z0-9._:@-]+", "-", item["Name"]).strip("-"),
+        "title": item["Name"],
+        "trigger": _beat_trigger(item["schedule"], str(zone)),
+        "target": {"type": "handler", "name": "celery_task", "args": args},
+    }
+    options = dict(item.get("options") or {})
+    if (expires := options.pop("expires", None)) is not None:
+        definition["timeouts"] = {"start_seconds": getattr(expires, "total_seconds", lambda: expires)()}
+    if options:
+        args["options"] = options
+    return definition
+
+
+def _beat_trigger(schedule: Any, zone: str) -> dict[str, Any]:
+    if all(hasattr(schedule, f"_orig_{field}") for field in CRONTAB):
+        given = (getattr(schedule, f"_orig_{field}") for field in CRONTAB)
+        fields = (
+            str(each).replace(" ", "") if isinstance(each, str | int) else ",".join(map(str, sorted(each)))
+            for each in given
+        )
+        return {"type": "cron", "expression": " ".join(fields), "timezone": zone}
+    every = getattr(schedule, "run_every", schedule)
+    seconds = every.total_seconds() if isinstance(every, timedelta) else every
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise InvalidJob(f"{type(schedule).__name__}: not translated; compute its instants, and make a job of each")
+    return {"type": "interval", "every_seconds": seconds}
 
 
 # ---- Healthchecks -----------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ HERD_JOBS = 100
 @click.command(
     "import",
     help="""Define the jobs of FILE (- is the standard input): YAML, JSON, a crontab, a systemd timer, Kubernetes
-CronJobs or schedules of EventBridge. A second import changes nothing.
+CronJobs, schedules of EventBridge or of Celery beat. A second import changes nothing.
 
 New jobs with an interval and no anchor begin spread evenly over it, so that they do not all fire as one.
 
@@ -54,6 +54,7 @@ edited or has left it takes its job along.
 --format kubernetes: CronJobs (YAML or JSON), each as the command of its container; UTC where none names a zone.
 --format eventbridge: what `aws scheduler get-schedule` prints; the input is the payload of runs in --queue.
 --format healthchecks: what GET /api/v3/checks/ of Healthchecks answers, as work that is done elsewhere.
+--format celery: the beat_schedule of an application, with module:app as FILE; each job calls the handler celery_task.
 \b
 Examples:
   horarium job import jobs.yaml

@@ -118,7 +118,7 @@ def packed(starts: Starts) -> Pattern:
 
 def interval_count(interval: Every, span: Span) -> int:
     """How many fire times of it lie in the span."""
-    return _fires_before(span.until - span.since, interval.every, interval.first)
+    return max(0, (span.until - span.since - interval.first + interval.every - 1) // interval.every)
 
 
 def alike(interval: Every, span: Span) -> Every:
@@ -141,12 +141,9 @@ def interval_starts(interval: Every, span: Span, until: Instant = INSTANT_MAX) -
         for at in range(first, length, every):
             counts[at // bucket] = counts.get(at // bucket, 0) + 1
         return counts
-    ends = [_fires_before(min(edge, length), every, first) for edge in range(0, length + bucket, bucket)]
+    edges = [*range(0, length, bucket), length]
+    ends = [(edge - first + every - 1) // every if edge > first else 0 for edge in edges]
     return {place: after - before for place, (before, after) in enumerate(pairwise(ends)) if after > before}
-
-
-def _fires_before(at: int, every: int, first: int) -> int:
-    return max(0, (at - first + every - 1) // every)
 
 
 def is_plain(job: Job, span: Span) -> bool:

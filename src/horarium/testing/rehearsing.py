@@ -26,6 +26,8 @@ from horarium.errors import BrokenInvariant, CallerError, InvalidRequest
 from horarium.model import Cancelled, Failed, Job, Outcome, Run, Succeeded
 from horarium.model.overrides import Override
 from horarium.node.runtime import Options, Runtime
+from horarium.operations.bounds.reaching import PULLED
+from horarium.operations.jobs.versions import along_created
 from horarium.operations.plans.making import Documents
 from horarium.operations.settling.settling import Settlement
 from horarium.ports import BATCH_MAX, CANCEL, queue_topic
@@ -132,8 +134,10 @@ class _Rehearsal:
         await self._runtime.open()
         jobs = await self._define()
         self._queues = sorted({job.queue for job in jobs})
-        if unknown := sorted(scene.slots.keys() - set(self._queues)):
-            known = ", ".join(self._queues)
+        plain = {queue.removeprefix(PULLED): queue for queue in self._queues}
+        self._work.slots = {plain.get(queue, queue): places for queue, places in scene.slots.items()}
+        if unknown := sorted(self._work.slots.keys() - set(self._queues)):
+            known = ", ".join(queue.removeprefix(PULLED) for queue in self._queues)
             raise InvalidRequest(f"slots: no job has the queue {', '.join(unknown)}; there are {known}", field="slots")
         if any(job.on for job in jobs):
             self._runtime.handlers[FOLLOWS] = Handler(FOLLOWS, _followed)
@@ -172,7 +176,8 @@ class _Rehearsal:
         if twice := [name for name, count in Counter(job.name for job in jobs).items() if count > 1]:
             raise InvalidRequest(f"jobs: {twice[0]!r} is here twice", field="jobs")
         for start in range(0, len(jobs), BATCH_MAX):
-            await self._store.add_jobs(jobs[start : start + BATCH_MAX])
+            some = jobs[start : start + BATCH_MAX]
+            await self._store.add_jobs(some, along_created(some, self._scene.since))
         for hold in self._scene.holds:
             await self._operations.holds.add(hold)
         return jobs
@@ -241,6 +246,7 @@ class _Work:
 
     def __init__(self, scene: Scene, witness: Witness) -> None:
         self._scene, self._witness = scene, witness
+        self.slots: dict[str, int] = {}
         self._ends: list[tuple[Instant, str, int]] = []
         self._under_way: dict[str, tuple[int, str, Outcome]] = {}
         self._in_queue: Counter[str] = Counter()
@@ -248,7 +254,7 @@ class _Work:
 
     def rooms(self, queues: Iterable[str]) -> list[tuple[list[str], int]]:
         """Queues that have room, and how many more runs may go on there: one by one where that is limited."""
-        slots = self._scene.slots
+        slots = self.slots
         limited = [([queue], slots[queue] - self._in_queue[queue]) for queue in queues if queue in slots]
         free = [queue for queue in queues if queue not in slots]
         return [(some, room) for some, room in [(free, 2 * BATCH_MAX), *limited] if some and room > 0]

@@ -242,6 +242,15 @@ async def test_explain_names_the_hold_for_which_a_run_waits_that_no_claim_has_me
     assert told.reason.endswith(f"; it waits until 2026-01-05T00:01:00Z: held by {made.id}: moving")
 
 
+async def test_a_one_off_run_that_is_done_again_under_a_hold_says_that_it_waits(setting: Setting) -> None:
+    run = await one_off(setting)
+    await setting.operations.runs.cancel_run(run.id)
+    made = await hold(setting, QUEUE, 60)
+    again = await setting.operations.runs.retry_run(run.id)
+    assert again.history[-1].message == f"waits until 2026-01-05T00:01:00Z: held by {made.id}: moving"
+    assert (await setting.run(again.id)).due_at == made.ends_at
+
+
 async def test_explain_says_of_a_job_that_counts_from_ends_that_it_is_held(setting: Setting) -> None:
     trigger = {"type": "interval", "every_seconds": 10, "from": "end"}
     definition = {"name": "job", "trigger": trigger, "target": {"type": "queue", "queue": "q"}}

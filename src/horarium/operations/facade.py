@@ -97,7 +97,7 @@ class Operations:
         self.importing = Importing(context, self.jobs, self.reconciler, versions, following)
         self.logs = Logs(context)
         self.pings = Pings(context, changes, self.settling, self.logs)
-        self.runs = RunOperations(context, self.jobs, self.settling, waiting, cancel_asked)
+        self.runs = RunOperations(context, self.jobs, self.settling, waiting, self.reconciler.holding, cancel_asked)
         self.one_offs = OneOffs(context, check_target, self.runs, tracing, self.reconciler.holding)
         self.bulk = Bulk(context, changes, triggering, self.settling, cancel_asked)
 

@@ -31,6 +31,7 @@ from horarium.operations.jobs.jobs import JobOperations
 from horarium.operations.runs.waiting import Waiting
 from horarium.operations.runs.wrong_future import list_runs
 from horarium.operations.settling.batching import Batching
+from horarium.operations.settling.holding import Holding
 from horarium.operations.settling.rating import Rating
 from horarium.operations.settling.settling import Settling, lease_lost
 from horarium.operations.writing.auditing import (
@@ -68,12 +69,13 @@ class RunOperations:
         jobs: JobOperations,
         settling: Settling,
         waiting: Waiting,
+        holding: Holding,
         cancel_asked: Callable[[Run], None],
     ) -> None:
         self.waiting = waiting
         self._store, self._clock, self._signal, self._entropy = context
         self._jobs = jobs
-        self._settling = settling
+        self._settling, self._holding = settling, holding
         self.lined_up = Rating(context).lined_up
         self.batching = Batching(context)
         self._cancel_asked = cancel_asked
@@ -163,7 +165,7 @@ class RunOperations:
             return await self._jobs.trigger_job(run.job, payload or run.payload, retry_of=run)
         now = self._clock.now()
         again = fresh_run(replace(run, payload=payload or run.payload), id=uuid7(now, self._entropy(10)), now=now)
-        (again,) = await self.lined_up([again])
+        (again,) = await self.lined_up([await self._holding.said(again, None)])
         told = {again.id: f"run.retry run/{run_id}"}
         if batch_of(run) is None:
             await self.add_runs([again], told)

@@ -198,3 +198,19 @@ async def test_others_have_their_turn_while_a_long_answer_is_made(
     over = True
     await counting
     assert rounds >= steps
+
+
+async def test_those_who_no_longer_wait_take_no_place_of_those_who_do() -> None:
+    asked = Asked()
+    under_way = [asked.ask("one") for _ in range(CALLER_AT_ONCE)]
+    for _ in range(CALLER_WAITING_MAX + 1):
+        waiting = asked.ask("one")
+        await settled()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+    again = asked.ask("one")
+    await settled()
+    assert not again.done()
+    asked.answers.set()
+    assert await asyncio.gather(*under_way, again) == ["one"] * (CALLER_AT_ONCE + 1)
+    assert not asked.questions._waiting

@@ -81,6 +81,10 @@ class Questions:
         except asyncio.CancelledError:
             if not turn.cancelled():
                 self._leave(caller)  # it had been given a place, and did not know yet
+            elif turn in mine:
+                mine.remove(turn)
+                if not mine:
+                    del self._waiting[caller]
             raise
 
     def _leave(self, caller: str) -> None:

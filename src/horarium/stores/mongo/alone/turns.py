@@ -28,16 +28,17 @@ class Turns:
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
         """Beside no other; asked for by one that shares, which shares again afterwards. Others may have had their
-        turns before and after."""
+        turns before. (One that is cancelled while it waits shares at once, and only leaves.)"""
         self._leave(alone=False)
         try:
             await self._enter(alone=True)
             try:
                 yield
             finally:
-                self._leave(alone=True)
+                self._one_alone = False
         finally:
-            await self._enter(alone=False)
+            self._sharing += 1
+            self._serve()
 
     async def _enter(self, *, alone: bool) -> None:
         if not self._waiting and self._fits(alone):
@@ -45,13 +46,21 @@ class Turns:
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((turn, alone))
-        await turn
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it came in the moment of the cancel
+                self._leave(alone=alone)
+            raise
 
     def _leave(self, *, alone: bool) -> None:
         if alone:
             self._one_alone = False
         else:
             self._sharing -= 1
+        self._serve()
+
+    def _serve(self) -> None:
         while self._waiting:
             turn, wants_alone = self._waiting[0]
             if turn.cancelled():

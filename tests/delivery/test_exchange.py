@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from horarium.delivery import connections as pool
-from horarium.delivery.connection import HEAD_BYTES_MAX, HEAD_LINES_MAX
+from horarium.delivery.connection import HEAD_BYTES_MAX, HEAD_LINES_MAX, Connection
 from horarium.delivery.connections import tls_context
 from horarium.delivery.http import HttpDelivery
 from horarium.delivery.message import Request, encode
@@ -233,6 +233,21 @@ async def test_a_cancelled_request_never_leaves_its_answer_to_another() -> None:
         receiver.reply = OK
         assert isinstance(await attempt(receiver, delivery), Succeeded)
     assert receiver.connections == 2
+
+
+async def test_a_cancel_in_the_moment_of_the_answer_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    finish = Connection._finish
+
+    def and_cancel(self: Connection, status: int, *, reusable: bool) -> None:
+        finish(self, status, reusable=reusable)
+        asking.cancel()
+
+    monkeypatch.setattr(Connection, "_finish", and_cancel)
+    async with receiving() as receiver, delivering() as delivery:
+        asking = asyncio.ensure_future(attempt(receiver, delivery))
+        await asyncio.wait([asking])
+        assert asking.cancelled()
+        await asyncio.wait_for(receiver.left.wait(), PATIENCE)
 
 
 async def test_idle_connections_are_closed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,12 +80,14 @@ class Connection(asyncio.Protocol):
         self._expect(headless)
         asked = self._asked = self._loop.create_future()
         transport.write(request)
+        is_heard = False
         try:
             answer: EndpointResponse = await asked
+            is_heard = True
             return answer
         finally:
             self._asked = None
-            if not self._whole or transport.get_write_buffer_size():
+            if not (is_heard and self._whole) or transport.get_write_buffer_size():
                 transport.abort()
 
     def close(self) -> None:

@@ -91,3 +91,19 @@ def test_every_decision_is_in_the_list() -> None:
     rows = re.findall(r"^\| (\d+) \| \[(.+)\]\((.+)\) \|$", (folder / "README.md").read_text(), re.MULTILINE)
     assert [f"{number}. {title}" for number, title, _ in rows] == [titles[name] for name in titles]
     assert [name for *_, name in rows] == list(titles)
+
+
+INSTALLING = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "docs" / "site" / "landing.html"]
+INSTALLS = re.compile(
+    r"""pip install ['"]?(?:horarium|\.|\S*horarium-\S+?\.whl)(?:\[([\w,]+)\]|(?=[\s'"`<]|$))""", re.M
+)
+CALLS = re.compile(r"^(?:[ \t]*(?:\$|-|- run:) |(?:    )?)horarium (?:--version|[a-z]+)", re.M)
+
+
+@pytest.mark.parametrize("page", INSTALLING, ids=lambda page: page.name)
+def test_a_page_that_installs_and_calls_the_command_installs_the_command(page: Path) -> None:
+    """It is in the extra `server`; a program alone does without."""
+    text = page.read_text(encoding="utf-8")
+    installed = [set((found[1] or "").split(",")) for found in INSTALLS.finditer(text)]
+    if installed and CALLS.search(text):
+        assert any(extras & {"server", "mcp", "all"} for extras in installed), f"{page.name} installs no command"

@@ -71,7 +71,7 @@ def _put(server: Server, name: str, document: dict[str, Any]) -> None:
 @calendar.command(
     "import",
     help="Define a calendar from holidays that others keep. --country and --market need pip install"
-    " 'horarium[holidays]'.\n\n\b\nExamples:\n"
+    " 'horarium[server,holidays]'.\n\n\b\nExamples:\n"
     "  horarium calendar import de-be --country DE --subdivision BE --years 2026-2036\n"
     "  horarium calendar import target2 --market XECB\n"
     "  horarium calendar import school --ics holidays.ics",

@@ -40,7 +40,7 @@ def _library() -> Any:
     try:
         import holidays
     except ImportError:
-        raise HorariumError("--country and --market need: pip install 'horarium[holidays]'") from None
+        raise HorariumError("--country and --market need: pip install 'horarium[server,holidays]'") from None
     return holidays
 
 
@@ -62,7 +62,7 @@ def from_ics(file: str, years: range) -> dict[str, Any]:
     try:
         from icalendar import Calendar
     except ImportError:
-        raise HorariumError("iCalendar files need: pip install 'horarium[holidays]'") from None
+        raise HorariumError("iCalendar files need: pip install 'horarium[server,holidays]'") from None
     try:
         found: Any = Calendar.from_ical(_text_of(file))
         events = [event for event in found.walk("VEVENT") if "DTSTART" in event]

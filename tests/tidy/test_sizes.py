@@ -22,10 +22,8 @@ WIDE_BY_NATURE = {
     "Client": "one method for each operation of the REST API",
     "Store": "the port, and what keeps it",
     "MemoryStore": "Store",
-    "SqliteStore": "Store",
     "PostgresStore": "Store",
     "RedisStore": "Store",
-    "MongoStore": "Store",
     "FaultyStore": "Store",
     "StoreMachine": "one rule for each method of Store",
 }

@@ -15,7 +15,7 @@ from typing import Any
 
 from horarium.clock import Instant
 from horarium.model import Job, Plan, RunChange, Whole
-from horarium.ports import Along, JobFilter, Page
+from horarium.ports import NOTHING_ALONG, Along, JobFilter, Page
 from horarium.stores.listing import ahead_after
 from horarium.stores.mongo import queries
 from horarium.stores.mongo.connect import update_many
@@ -33,7 +33,7 @@ LABELLED_COUNTED = (128, 1_024)
 as the first. The server reads each job that it counts."""
 
 
-async def add_jobs(session: Session, jobs: Sequence[Job], along: Along) -> list[bool]:
+async def add_jobs(session: Session, jobs: Sequence[Job], along: Along = NOTHING_ALONG) -> list[bool]:
     if along:
         if added := await session.assuming(lambda within: _add_new_jobs(session, jobs, along, within)):
             return added
@@ -122,7 +122,7 @@ async def jobs_trimmed(session: Session, after: str | None, limit: int) -> Page[
 
 
 async def due_jobs(
-    session: Session, until: Instant, limit: int, after: Instant | None
+    session: Session, until: Instant, limit: int, after: Instant | None = None
 ) -> tuple[list[Job], Instant | None]:
     first: Instant | None = await session.first(queries.next_job_at(session, -1 if after is None else after))
     if first is None or first > until:

@@ -18,7 +18,7 @@ from typing import Any
 from horarium.clock import Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import Run, RunChange, State
-from horarium.ports import Along, Beat, Page, Pulse, RunFilter
+from horarium.ports import NOTHING_ALONG, Along, Beat, Page, Pulse, RunFilter
 from horarium.stores.encoding import STATE_NUMBERS, as_written, comes_alone
 from horarium.stores.listing import SCAN_MAX, Walk, joined, newest_of
 from horarium.stores.mongo import listing, queries
@@ -47,7 +47,7 @@ def by_key(document: Document) -> str:
 # ---- adding and reading -----------------------------------------------------------------------------------------
 
 
-async def add_runs(session: Session, runs: Sequence[Run], along: Along) -> list[bool]:
+async def add_runs(session: Session, runs: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
     if along:
         if added := await session.assuming(lambda within: _add_new_runs(session, runs, along, within)):
             return added

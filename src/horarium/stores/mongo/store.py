@@ -8,14 +8,13 @@ the driver, which would lose a connection over it, never notices). The methods o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import update_wrapper
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from horarium.clock import Instant
 from horarium.errors import StoreUnavailable
-from horarium.model import Health, Job, Level, Node, Plan, Run, RunChange, Whole
-from horarium.model.records import Record, RecordChange, RecordFilter
-from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats
+from horarium.ports import Stats
 from horarium.stores.calls import Calls
 from horarium.stores.mongo import claim, health, jobs, records, runs, stats
 from horarium.stores.mongo.alone import Hold, hold, is_held, let_go, succeed
@@ -25,9 +24,24 @@ from horarium.stores.mongo.session import Session
 from horarium.stores.written import Written
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 HINDERED_SECONDS = 2.0
 """A call that takes longer than this may be waiting for a transaction that a dead node left."""
+
+
+def _on(
+    work: Callable[Concatenate[Session, P], Coroutine[Any, Any, T]], none: Callable[[], T] | None = None
+) -> Callable[Concatenate[MongoStore, P], Coroutine[Any, Any, T]]:
+    """The method of the store that has this done. `none`: makes the answer where the first argument is empty."""
+
+    async def call(self: MongoStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if none is not None and not args[0]:
+            return none()
+        return await self._call(work(self._open(), *args, **kwargs))
+
+    update_wrapper(call, work)
+    return call
 
 
 class MongoStore:
@@ -95,100 +109,41 @@ class MongoStore:
 
     # -- jobs
 
-    async def add_jobs(self, jobs_: Sequence[Job], along: Along = NOTHING_ALONG) -> list[bool]:
-        return await self._call(jobs.add_jobs(self._open(), jobs_, along)) if jobs_ else []
-
-    async def get_jobs(self, names: Sequence[str]) -> list[Job | None]:
-        return await self._call(jobs.get_jobs(self._open(), names)) if names else []
-
-    async def get_jobs_by_id(self, ids: Sequence[str]) -> list[Job | None]:
-        return await self._call(jobs.get_jobs_by_id(self._open(), ids)) if ids else []
-
-    async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
-        return await self._call(jobs.list_jobs(self._open(), where, after, limit))
-
-    async def job_health(self, job_ids: Sequence[str]) -> dict[str, Health]:
-        return await self._call(health.job_health(self._open(), job_ids)) if job_ids else {}
-
-    async def failing_jobs(self, limit: int) -> dict[str, Health]:
-        return await self._call(health.failing_jobs(self._open(), limit))
-
-    async def add_health(self, health_: Mapping[str, Health]) -> None:
-        await self._call(health.add_health(self._open(), health_))
-
-    async def due_jobs(
-        self, until: Instant, limit: int, after: Instant | None = None
-    ) -> tuple[list[Job], Instant | None]:
-        return await self._call(jobs.due_jobs(self._open(), until, limit, after))
-
-    async def jobs_ahead(self, until: Instant, after: str | None, limit: int) -> Page[Job]:
-        return await self._call(jobs.jobs_ahead(self._open(), until, after, limit))
-
-    async def jobs_trimmed(self, after: str | None, limit: int) -> Page[Job]:
-        return await self._call(jobs.jobs_trimmed(self._open(), after, limit))
-
-    async def commit_plans(self, plans: Sequence[Plan], steady: Instant) -> list[bool]:
-        return await self._call(jobs.commit_plans(self._open(), plans, steady)) if plans else []
-
-    async def write_whole(self, whole: Whole, steady: Instant) -> bool:
-        return await self._call(jobs.write_whole(self._open(), whole, steady))
+    add_jobs = _on(jobs.add_jobs, list)
+    get_jobs = _on(jobs.get_jobs, list)
+    get_jobs_by_id = _on(jobs.get_jobs_by_id, list)
+    list_jobs = _on(jobs.list_jobs)
+    job_health = _on(health.job_health, dict)
+    failing_jobs = _on(health.failing_jobs)
+    add_health = _on(health.add_health)
+    due_jobs = _on(jobs.due_jobs)
+    jobs_ahead = _on(jobs.jobs_ahead)
+    jobs_trimmed = _on(jobs.jobs_trimmed)
+    commit_plans = _on(jobs.commit_plans, list)
+    write_whole = _on(jobs.write_whole)
 
     # -- runs
 
-    async def add_runs(self, runs_: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
-        return await self._call(runs.add_runs(self._open(), runs_, along)) if runs_ else []
-
-    async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
-        return await self._call(runs.get_runs(self._open(), ids)) if ids else []
-
-    async def get_run_by_key(self, unique_key: str) -> Run | None:
-        return await self._call(runs.get_run_by_key(self._open(), unique_key))
-
-    async def unfinished_runs(self, job_ids: Sequence[str]) -> dict[str, list[Run]]:
-        return await self._call(runs.unfinished_runs(self._open(), job_ids)) if job_ids else {}
-
-    async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
-        return await self._call(runs.list_runs(self._open(), where, after, limit))
-
-    async def last_runs(self, jobs: Sequence[str], since: Instant, until: Instant, limit: int) -> dict[str, list[Run]]:
-        return await self._call(runs.last_runs(self._open(), jobs, since, until, limit)) if jobs else {}
-
-    async def claim_runs(
-        self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant, steady: Instant
-    ) -> Claimed:
-        return await self._call(claim.claim_runs(self._open(), queues, limit, worker, now, until, steady))
-
-    async def first_due(self, levels: Sequence[Level]) -> list[Instant | None]:
-        return await self._call(claim.first_due(self._open(), levels)) if levels else []
-
-    async def settle_runs(self, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
-        return await self._call(runs.settle_runs(self._open(), changes, steady)) if changes else []
-
-    async def heartbeat_runs(self, beats: Sequence[Beat], steady: Instant) -> list[Pulse | None]:
-        return await self._call(runs.heartbeat_runs(self._open(), beats, steady)) if beats else []
-
-    async def overdue_runs(self, now: Instant, limit: int, steady: Instant) -> tuple[list[Run], Instant | None]:
-        return await self._call(runs.overdue_runs(self._open(), now, limit, steady))
-
-    async def prune_runs(self, now: Instant, limit: int) -> int:
-        return await self._call(runs.prune_runs(self._open(), now, limit))
-
-    async def trim_runs(self, job_id: str, keep: int, limit: int) -> int:
-        return await self._call(runs.trim_runs(self._open(), job_id, keep, limit))
+    add_runs = _on(runs.add_runs, list)
+    get_runs = _on(runs.get_runs, list)
+    get_run_by_key = _on(runs.get_run_by_key)
+    unfinished_runs = _on(runs.unfinished_runs, dict)
+    list_runs = _on(runs.list_runs)
+    last_runs = _on(runs.last_runs, dict)
+    claim_runs = _on(claim.claim_runs)
+    first_due = _on(claim.first_due, list)
+    settle_runs = _on(runs.settle_runs, list)
+    heartbeat_runs = _on(runs.heartbeat_runs, list)
+    overdue_runs = _on(runs.overdue_runs)
+    prune_runs = _on(runs.prune_runs)
+    trim_runs = _on(runs.trim_runs)
 
     # -- records
 
-    async def get_records(self, names: Sequence[str]) -> list[Record | None]:
-        return await self._call(records.get_records(self._open(), names)) if names else []
-
-    async def list_records(self, where: RecordFilter, after: str | None, limit: int) -> Page[Record]:
-        return await self._call(records.list_records(self._open(), where, after, limit))
-
-    async def put_records(self, changes: Sequence[RecordChange]) -> list[bool]:
-        return await self._call(records.put_records(self._open(), changes)) if changes else []
-
-    async def prune_records(self, prefix: str, until: str, limit: int) -> int:
-        return await self._call(records.prune_records(self._open(), prefix, until, limit))
+    get_records = _on(records.get_records, list)
+    list_records = _on(records.list_records)
+    put_records = _on(records.put_records, list)
+    prune_records = _on(records.prune_records)
 
     # -- the rest
 
@@ -201,11 +156,8 @@ class MongoStore:
             self.written.saw(written)
         return now
 
-    async def beat_node(self, node: Node) -> None:
-        await self._call(stats.beat_node(self._open(), node))
-
-    async def list_nodes(self, since: Instant) -> list[Node]:
-        return await self._call(stats.list_nodes(self._open(), since))
+    beat_node = _on(stats.beat_node)
+    list_nodes = _on(stats.list_nodes)
 
     async def stats(self, now: Instant) -> Stats:
         return await self._call(stats.count(self._open(), now), beside=True)

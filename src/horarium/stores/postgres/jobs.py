@@ -12,7 +12,7 @@ from typing import Any
 
 from horarium.clock import INSTANT_MIN, Instant
 from horarium.model import Job, Plan, Whole
-from horarium.ports import Along, JobFilter, Page
+from horarium.ports import NOTHING_ALONG, Along, JobFilter, Page
 from horarium.stores.batches import job_identities, parts, unlike
 from horarium.stores.encoding import decode_id, encode_id, label_text
 from horarium.stores.listing import ahead_after, ahead_cursor
@@ -32,7 +32,7 @@ class _Lost(Exception):
     """Something of a whole is refused. Never leaves this module."""
 
 
-async def add_jobs(session: Session, jobs: Sequence[Job], along: Along) -> list[bool]:
+async def add_jobs(session: Session, jobs: Sequence[Job], along: Along = NOTHING_ALONG) -> list[bool]:
     answers: list[bool] = []
     for part in unlike(jobs, job_identities):
         # By name, so that two who add the same ones do not wait for each other in a circle.
@@ -99,7 +99,7 @@ async def jobs_trimmed(session: Session, after: str | None, limit: int) -> Page[
 
 
 async def due_jobs(
-    session: Session, until: Instant, limit: int, after: Instant | None
+    session: Session, until: Instant, limit: int, after: Instant | None = None
 ) -> tuple[list[Job], Instant | None]:
     rows = await session.rows("due_jobs", session.namespace_id, until, limit, BEFORE_ALL if after is None else after)
     due = [row for row in rows if row[1] is not None]

@@ -6,22 +6,21 @@ answered is committed. The methods only say which function does the work and whe
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import update_wrapper
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
 from horarium.clock import Instant
 from horarium.errors import StoreUnavailable
-from horarium.model import NODES_KEPT, Health, Job, Level, Node, Plan, Run, RunChange, Whole
-from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.model import NODES_KEPT, Node, Run, RunChange, Whole
 from horarium.ports import (
     NOTHING_ALONG,
     QUEUES_MAX,
     Along,
     Beat,
     Claimed,
-    JobFilter,
     Page,
     Placeholders,
     Pulse,
@@ -39,10 +38,28 @@ from horarium.stores.postgres.session import Memory, Session
 from horarium.stores.written import Written
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 TIME = "(extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::int8"
 
 _decode_node = msgspec.json.Decoder(Node).decode
+
+
+def _on(
+    work: Callable[Concatenate[Session, P], Awaitable[T]],
+    none: Callable[[], T] | None = None,
+    *,
+    transaction: bool = False,
+) -> Callable[Concatenate[PostgresStore, P], Coroutine[Any, Any, T]]:
+    """The method of the store that has this done. `none`: makes the answer where the first argument is empty."""
+
+    async def call(self: PostgresStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if none is not None and not args[0]:
+            return none()
+        return await self._call(lambda session: work(session, *args, **kwargs), transaction=transaction)
+
+    update_wrapper(call, work)
+    return call
 
 
 class PostgresStore:
@@ -112,42 +129,17 @@ class PostgresStore:
 
     # -- jobs
 
-    async def add_jobs(self, jobs_: Sequence[Job], along: Along = NOTHING_ALONG) -> list[bool]:
-        return await self._call(lambda session: jobs.add_jobs(session, jobs_, along), transaction=True) if jobs_ else []
-
-    async def get_jobs(self, names: Sequence[str]) -> list[Job | None]:
-        return await self._call(lambda session: jobs.get_jobs(session, names)) if names else []
-
-    async def get_jobs_by_id(self, ids: Sequence[str]) -> list[Job | None]:
-        return await self._call(lambda session: jobs.get_jobs_by_id(session, ids)) if ids else []
-
-    async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
-        return await self._call(lambda session: jobs.list_jobs(session, where, after, limit))
-
-    async def job_health(self, job_ids: Sequence[str]) -> dict[str, Health]:
-        return await self._call(lambda session: health.job_health(session, job_ids)) if job_ids else {}
-
-    async def failing_jobs(self, limit: int) -> dict[str, Health]:
-        return await self._call(lambda session: health.failing_jobs(session, limit))
-
-    async def add_health(self, health_: Mapping[str, Health]) -> None:
-        await self._call(lambda session: health.add_health(session, health_))
-
-    async def due_jobs(
-        self, until: Instant, limit: int, after: Instant | None = None
-    ) -> tuple[list[Job], Instant | None]:
-        return await self._call(lambda session: jobs.due_jobs(session, until, limit, after))
-
-    async def jobs_ahead(self, until: Instant, after: str | None, limit: int) -> Page[Job]:
-        return await self._call(lambda session: jobs.jobs_ahead(session, until, after, limit))
-
-    async def jobs_trimmed(self, after: str | None, limit: int) -> Page[Job]:
-        return await self._call(lambda session: jobs.jobs_trimmed(session, after, limit))
-
-    async def commit_plans(self, plans: Sequence[Plan], steady: Instant) -> list[bool]:
-        if not plans:
-            return []
-        return await self._call(lambda session: jobs.commit_plans(session, plans, steady), transaction=True)
+    add_jobs = _on(jobs.add_jobs, list, transaction=True)
+    get_jobs = _on(jobs.get_jobs, list)
+    get_jobs_by_id = _on(jobs.get_jobs_by_id, list)
+    list_jobs = _on(jobs.list_jobs)
+    job_health = _on(health.job_health, dict)
+    failing_jobs = _on(health.failing_jobs)
+    add_health = _on(health.add_health)
+    due_jobs = _on(jobs.due_jobs)
+    jobs_ahead = _on(jobs.jobs_ahead)
+    jobs_trimmed = _on(jobs.jobs_trimmed)
+    commit_plans = _on(jobs.commit_plans, list, transaction=True)
 
     async def write_whole(self, whole: Whole, steady: Instant) -> bool:
         with runs.keys_waited_for(whole.runs):
@@ -177,14 +169,9 @@ class PostgresStore:
         open."""
         return add_statement(self.namespace, runs_, placeholders, along)
 
-    async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
-        return await self._call(lambda session: runs.get_runs(session, ids)) if ids else []
-
-    async def get_run_by_key(self, unique_key: str) -> Run | None:
-        return await self._call(lambda session: runs.get_run_by_key(session, unique_key))
-
-    async def unfinished_runs(self, job_ids: Sequence[str]) -> dict[str, list[Run]]:
-        return await self._call(lambda session: runs.unfinished_runs(session, job_ids)) if job_ids else {}
+    get_runs = _on(runs.get_runs, list)
+    get_run_by_key = _on(runs.get_run_by_key)
+    unfinished_runs = _on(runs.unfinished_runs, dict)
 
     async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
         # Several statements, which must see each run in one state.
@@ -192,8 +179,7 @@ class PostgresStore:
             lambda session: listing.list_runs(session, where, after, limit), transaction="repeatable_read"
         )
 
-    async def last_runs(self, jobs: Sequence[str], since: Instant, until: Instant, limit: int) -> dict[str, list[Run]]:
-        return await self._call(lambda session: listing.last_runs(session, jobs, since, until, limit))
+    last_runs = _on(listing.last_runs)
 
     async def claim_runs(
         self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant, steady: Instant
@@ -228,8 +214,7 @@ class PostgresStore:
                 break
         return claimed
 
-    async def first_due(self, levels: Sequence[Level]) -> list[Instant | None]:
-        return await self._call(lambda session: claim.first_due(session, levels)) if levels else []
+    first_due = _on(claim.first_due, list)
 
     async def settle_runs(self, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
         if not changes:
@@ -244,30 +229,16 @@ class PostgresStore:
         several = len({beat.run_id for beat in beats}) < len(beats)
         return await self._call(lambda session: runs.heartbeat_runs(session, beats, steady), transaction=several)
 
-    async def overdue_runs(self, now: Instant, limit: int, steady: Instant) -> tuple[list[Run], Instant | None]:
-        return await self._call(lambda session: runs.overdue_runs(session, now, limit, steady))
-
-    async def prune_runs(self, now: Instant, limit: int) -> int:
-        return await self._call(lambda session: runs.prune_runs(session, now, limit), transaction=True)
-
-    async def trim_runs(self, job_id: str, keep: int, limit: int) -> int:
-        return await self._call(lambda session: runs.trim_runs(session, job_id, keep, limit))
+    overdue_runs = _on(runs.overdue_runs)
+    prune_runs = _on(runs.prune_runs, transaction=True)
+    trim_runs = _on(runs.trim_runs)
 
     # -- records
 
-    async def get_records(self, names: Sequence[str]) -> list[Record | None]:
-        return await self._call(lambda session: records.get_records(session, names)) if names else []
-
-    async def list_records(self, where: RecordFilter, after: str | None, limit: int) -> Page[Record]:
-        return await self._call(lambda session: records.list_records(session, where, after, limit))
-
-    async def put_records(self, changes: Sequence[RecordChange]) -> list[bool]:
-        if not changes:
-            return []
-        return await self._call(lambda session: records.put_records(session, changes), transaction=True)
-
-    async def prune_records(self, prefix: str, until: str, limit: int) -> int:
-        return await self._call(lambda session: records.prune_records(session, prefix, until, limit), transaction=True)
+    get_records = _on(records.get_records, list)
+    list_records = _on(records.list_records)
+    put_records = _on(records.put_records, list, transaction=True)
+    prune_records = _on(records.prune_records, transaction=True)
 
     # -- the rest
 

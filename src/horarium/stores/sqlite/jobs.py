@@ -14,7 +14,7 @@ import msgspec
 
 from horarium.clock import INSTANT_MIN, Instant
 from horarium.model import Job, Plan, Whole
-from horarium.ports import Along, JobFilter, Page
+from horarium.ports import NOTHING_ALONG, Along, JobFilter, Page
 from horarium.stores.encoding import decode_id_digits, encode_id
 from horarium.stores.listing import ahead_after, ahead_cursor
 from horarium.stores.sqlite.records import add_along, add_records, put_records
@@ -30,7 +30,7 @@ BEFORE_ALL: Instant = INSTANT_MIN - 1
 _decode_ahead = msgspec.json.Decoder(tuple[list[Job], Instant | None, str | None]).decode
 
 
-def add_jobs(session: Session, jobs: Sequence[Job], along: Along) -> list[bool]:
+def add_jobs(session: Session, jobs: Sequence[Job], along: Along = NOTHING_ALONG) -> list[bool]:
     added = _add_jobs(session, jobs)
     add_along(session, jobs, added, along)
     return added
@@ -122,7 +122,9 @@ def jobs_trimmed(session: Session, after: str | None, limit: int) -> Page[Job]:
     return Page(tuple(found[:limit]), found[limit - 1].name if more else None)
 
 
-def due_jobs(session: Session, until: Instant, limit: int, after: Instant | None) -> tuple[list[Job], Instant | None]:
+def due_jobs(
+    session: Session, until: Instant, limit: int, after: Instant | None = None
+) -> tuple[list[Job], Instant | None]:
     first = BEFORE_ALL if after is None else after
     due = session.jobs("due_jobs", session.namespace_id, until, limit, first)
     last = (due[-1].next_fire_at, encode_id(due[-1].id)) if due else (first, ABOVE_ALL_IDS)

@@ -14,7 +14,7 @@ import apsw
 
 from horarium.clock import Instant
 from horarium.model import Run, RunChange
-from horarium.ports import Along, Beat, Pulse
+from horarium.ports import NOTHING_ALONG, Along, Beat, Pulse
 from horarium.stores.encoding import are_alike, as_written, comes_alone, encode_id, kinds_of_end
 from horarium.stores.sqlite.health import count_ends
 from horarium.stores.sqlite.records import add_along, add_records
@@ -24,7 +24,7 @@ from horarium.stores.sqlite.session import Row, Session, carray
 RUNNING, CANCELLING = 1, 2
 
 
-def add_runs(session: Session, runs: Sequence[Run], along: Along) -> list[bool]:
+def add_runs(session: Session, runs: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
     added = _each_or_all(session, *run_rows(session, runs), session.namespace_id)
     add_along(session, runs, added, along)
     return added

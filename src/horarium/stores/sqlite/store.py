@@ -9,14 +9,15 @@ of several processes on one file one writes at a time, the others wait a bounded
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine
+from functools import update_wrapper
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
 from horarium.clock import Instant
-from horarium.model import NODES_KEPT, Health, Job, Level, Node, Plan, Run, RunChange, Whole
-from horarium.model.records import Record, RecordChange, RecordFilter
-from horarium.ports import NOTHING_ALONG, Along, Beat, Claimed, JobFilter, Page, Pulse, RunFilter, Stats
+from horarium.model import NODES_KEPT, Node
+from horarium.ports import Stats
 from horarium.stores.migrations import known_migrations
 from horarium.stores.sqlite import claim, health, jobs, listing, records, runs, stats
 from horarium.stores.sqlite.connect import connect, parse_url, undo_in_memory
@@ -25,6 +26,26 @@ from horarium.stores.sqlite.session import Session
 from horarium.stores.sqlite.writer import GROUP_MAX, Lane
 
 _decode_nodes = msgspec.json.Decoder(list[Node]).decode
+
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def _on(
+    lane: str, work: Callable[Concatenate[Session, P], T], none: Callable[[], T] | None = None
+) -> Callable[Concatenate[SqliteStore, P], Coroutine[Any, Any, T]]:
+    """The method of the store that has this done on a lane. `none`: makes the answer where the first argument is
+    empty."""
+
+    async def call(self: SqliteStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if none is not None and not args[0]:
+            return none()
+        given: Lane = getattr(self, f"_{lane}")
+        return await given.call(lambda session: work(session, *args, **kwargs))
+
+    update_wrapper(call, work)
+    return call
 
 
 class SqliteStore:
@@ -97,101 +118,42 @@ class SqliteStore:
 
     # -- jobs
 
-    async def add_jobs(self, jobs_: Sequence[Job], along: Along = NOTHING_ALONG) -> list[bool]:
-        return await self._writer.call(lambda session: jobs.add_jobs(session, jobs_, along)) if jobs_ else []
-
-    async def get_jobs(self, names: Sequence[str]) -> list[Job | None]:
-        return await self._reader.call(lambda session: jobs.get_jobs(session, names)) if names else []
-
-    async def get_jobs_by_id(self, ids: Sequence[str]) -> list[Job | None]:
-        return await self._reader.call(lambda session: jobs.get_jobs_by_id(session, ids)) if ids else []
-
-    async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
-        return await self._lister.call(lambda session: jobs.list_jobs(session, where, after, limit))
-
-    async def job_health(self, job_ids: Sequence[str]) -> dict[str, Health]:
-        return await self._reader.call(lambda session: health.job_health(session, job_ids)) if job_ids else {}
-
-    async def failing_jobs(self, limit: int) -> dict[str, Health]:
-        return await self._reader.call(lambda session: health.failing_jobs(session, limit))
-
-    async def add_health(self, health_: Mapping[str, Health]) -> None:
-        await self._writer.call(lambda session: health.add_health(session, health_))
-
-    async def due_jobs(
-        self, until: Instant, limit: int, after: Instant | None = None
-    ) -> tuple[list[Job], Instant | None]:
-        return await self._reader.call(lambda session: jobs.due_jobs(session, until, limit, after))
-
-    async def jobs_ahead(self, until: Instant, after: str | None, limit: int) -> Page[Job]:
-        return await self._lister.call(lambda session: jobs.jobs_ahead(session, until, after, limit))
-
-    async def jobs_trimmed(self, after: str | None, limit: int) -> Page[Job]:
-        return await self._lister.call(lambda session: jobs.jobs_trimmed(session, after, limit))
-
-    async def commit_plans(self, plans: Sequence[Plan], steady: Instant) -> list[bool]:
-        return await self._writer.call(lambda session: jobs.commit_plans(session, plans, steady)) if plans else []
-
-    async def write_whole(self, whole: Whole, steady: Instant) -> bool:
-        return await self._writer.call(lambda session: jobs.write_whole(session, whole, steady))
+    add_jobs = _on("writer", jobs.add_jobs, list)
+    get_jobs = _on("reader", jobs.get_jobs, list)
+    get_jobs_by_id = _on("reader", jobs.get_jobs_by_id, list)
+    list_jobs = _on("lister", jobs.list_jobs)
+    job_health = _on("reader", health.job_health, dict)
+    failing_jobs = _on("reader", health.failing_jobs)
+    add_health = _on("writer", health.add_health)
+    due_jobs = _on("reader", jobs.due_jobs)
+    jobs_ahead = _on("lister", jobs.jobs_ahead)
+    jobs_trimmed = _on("lister", jobs.jobs_trimmed)
+    commit_plans = _on("writer", jobs.commit_plans, list)
+    write_whole = _on("writer", jobs.write_whole)
 
     # -- runs
 
-    async def add_runs(self, runs_: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
-        return await self._writer.call(lambda session: runs.add_runs(session, runs_, along)) if runs_ else []
+    add_runs = _on("writer", runs.add_runs, list)
+    get_runs = _on("reader", runs.get_runs, list)
+    get_run_by_key = _on("reader", runs.get_run_by_key)
+    unfinished_runs = _on("reader", runs.unfinished_runs, dict)
+    list_runs = _on("lister", listing.list_runs)
+    last_runs = _on("lister", listing.last_runs)
 
-    async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
-        return await self._reader.call(lambda session: runs.get_runs(session, ids)) if ids else []
-
-    async def get_run_by_key(self, unique_key: str) -> Run | None:
-        return await self._reader.call(lambda session: runs.get_run_by_key(session, unique_key))
-
-    async def unfinished_runs(self, job_ids: Sequence[str]) -> dict[str, list[Run]]:
-        return await self._reader.call(lambda session: runs.unfinished_runs(session, job_ids)) if job_ids else {}
-
-    async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
-        return await self._lister.call(lambda session: listing.list_runs(session, where, after, limit))
-
-    async def last_runs(self, jobs: Sequence[str], since: Instant, until: Instant, limit: int) -> dict[str, list[Run]]:
-        return await self._lister.call(lambda session: listing.last_runs(session, jobs, since, until, limit))
-
-    async def claim_runs(
-        self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant, steady: Instant
-    ) -> Claimed:
-        given = queues, limit, worker, now, until, steady
-        return await self._writer.call(lambda session: claim.claim_runs(session, *given))
-
-    async def first_due(self, levels: Sequence[Level]) -> list[Instant | None]:
-        return await self._reader.call(lambda session: claim.first_due(session, levels)) if levels else []
-
-    async def settle_runs(self, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
-        return await self._writer.call(lambda session: runs.settle_runs(session, changes, steady)) if changes else []
-
-    async def heartbeat_runs(self, beats: Sequence[Beat], steady: Instant) -> list[Pulse | None]:
-        return await self._writer.call(lambda session: runs.heartbeat_runs(session, beats, steady)) if beats else []
-
-    async def overdue_runs(self, now: Instant, limit: int, steady: Instant) -> tuple[list[Run], Instant | None]:
-        return await self._reader.call(lambda session: runs.overdue_runs(session, now, limit, steady))
-
-    async def prune_runs(self, now: Instant, limit: int) -> int:
-        return await self._writer.call(lambda session: runs.prune_runs(session, now, limit))
-
-    async def trim_runs(self, job_id: str, keep: int, limit: int) -> int:
-        return await self._writer.call(lambda session: runs.trim_runs(session, job_id, keep, limit))
+    claim_runs = _on("writer", claim.claim_runs)
+    first_due = _on("reader", claim.first_due, list)
+    settle_runs = _on("writer", runs.settle_runs, list)
+    heartbeat_runs = _on("writer", runs.heartbeat_runs, list)
+    overdue_runs = _on("reader", runs.overdue_runs)
+    prune_runs = _on("writer", runs.prune_runs)
+    trim_runs = _on("writer", runs.trim_runs)
 
     # -- records
 
-    async def get_records(self, names: Sequence[str]) -> list[Record | None]:
-        return await self._reader.call(lambda session: records.get_records(session, names)) if names else []
-
-    async def list_records(self, where: RecordFilter, after: str | None, limit: int) -> Page[Record]:
-        return await self._reader.call(lambda session: records.list_records(session, where, after, limit))
-
-    async def put_records(self, changes: Sequence[RecordChange]) -> list[bool]:
-        return await self._writer.call(lambda session: records.put_records(session, changes)) if changes else []
-
-    async def prune_records(self, prefix: str, until: str, limit: int) -> int:
-        return await self._writer.call(lambda session: records.prune_records(session, prefix, until, limit))
+    get_records = _on("reader", records.get_records, list)
+    list_records = _on("reader", records.list_records)
+    put_records = _on("writer", records.put_records, list)
+    prune_records = _on("writer", records.prune_records)
 
     # -- the rest
 

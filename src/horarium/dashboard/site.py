@@ -76,7 +76,6 @@ class Visit(Struct, kw_only=True):
         return csrf_of(self.token)
 
     def may(self, scope: str) -> bool:
-        """Whether the visitor has this scope."""
         return Scope(scope) in (self.scopes or self.principal.scopes)
 
     @property
@@ -98,7 +97,6 @@ class Visit(Struct, kw_only=True):
 
     @property
     def path_name(self) -> str:
-        """What the path names."""
         return unquote(str(self.request.path_params["name"]))
 
 
@@ -423,7 +421,6 @@ def set_cookie(
 
 
 def cookies_of(request: AnyRequest) -> Mapping[str, str]:
-    """What the browser brought."""
     try:
         jar: SimpleCookie = SimpleCookie(request.headers.get("cookie", ""))
     except CookieError:

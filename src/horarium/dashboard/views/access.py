@@ -29,7 +29,6 @@ class AccessPages:
         self._keys = Keys(operations.store, operations.clock)
 
     def pages(self) -> list[Page]:
-        """The table."""
         path, scope, place = "/access", Scope.ADMIN, "access"
         return [
             Page(path=path, name="access", handle=self.show, scope=scope, place=place, tells_all=True),

@@ -26,7 +26,6 @@ class Acknowledge:
         self._acknowledging, self._watching = Acknowledging(operations.context), watching
 
     def pages(self) -> list[Page]:
-        """The table."""
         path, scope, place = "/acknowledge", Scope.RUNS_WRITE, "overview"
         return [
             Page(path=path, name="acknowledge", handle=self.ask, scope=scope, also=Scope.JOBS_READ, place=place),
@@ -46,7 +45,6 @@ class Acknowledge:
         raise NotFound(f"nothing of {key[:200]!r} needs attention now")
 
     async def ask(self, visit: Visit) -> Answer:
-        """The form."""
         trouble, cause = await self._trouble(visit)
         return self._form(trouble, cause, visit, "")
 

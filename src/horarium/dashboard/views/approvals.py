@@ -52,7 +52,6 @@ class Approvals:
         self._approving, self._store = operations.approving, operations.store
 
     def pages(self) -> list[Page]:
-        """The table."""
         write = Scope.RUNS_WRITE
         return [
             Page(

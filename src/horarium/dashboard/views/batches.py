@@ -43,7 +43,6 @@ class BatchPages:
         self._operations = operations
 
     def pages(self) -> list[Page]:
-        """The table."""
         one, place, read, define = "/batches/{id}", "batches", Scope.RUNS_READ, Scope.RUNS_DEFINE
         return [
             Page(path="/batches", name="batches", handle=self.show_all, scope=read, place=place),

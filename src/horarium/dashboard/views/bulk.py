@@ -84,7 +84,6 @@ class BulkRuns:
         self._operations = operations
 
     def pages(self) -> list[Page]:
-        """The table."""
         scope, place, path = Scope.RUNS_WRITE, "runs", "/bulk-runs"
         return [
             Page(path=path, name="bulk-runs", handle=self.ask, scope=scope, place=place),

@@ -57,7 +57,6 @@ class BulkJobs:
         self._watching = watching
 
     def pages(self) -> list[Page]:
-        """The table."""
         scope, place, path = Scope.RUNS_WRITE, "jobs", "/bulk-jobs"
         return [
             Page(path="/jobs", name="jobs-bulk", handle=self.do, method="POST", scope=scope, place=place),

@@ -76,7 +76,6 @@ class BusinessDays:
         self._operations = operations
 
     def pages(self) -> list[Page]:
-        """The table."""
         place = "business-days"
         return [
             Page(path="/business-days", name="business-days", handle=self.show_all, place=place),

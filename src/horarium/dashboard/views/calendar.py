@@ -118,7 +118,6 @@ class Calendar:
         self._operations, self._foresight = operations, foresight
 
     def pages(self) -> list[Page]:
-        """The table."""
         shows, also = Scope.RUNS_READ, Scope.JOBS_READ
         return [Page(path="/calendar", name="calendar", handle=self.show, scope=shows, also=also, place="calendar")]
 

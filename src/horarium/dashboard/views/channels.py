@@ -32,7 +32,6 @@ class Channels:
         self._operations = operations
 
     def pages(self) -> list[Page]:
-        """The table."""
         place, scope = "channels", Scope.ADMIN
         return [
             Page(path="/channels", name="channels", handle=self.show, scope=scope, place=place, tells_all=True),

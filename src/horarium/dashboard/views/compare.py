@@ -26,7 +26,6 @@ class Comparing:
         self._operations = operations
 
     def pages(self) -> list[Page]:
-        """The table."""
         return [Page(path="/compare", name="compare", handle=self.show, scope=Scope.RUNS_READ, place="runs")]
 
     async def show(self, visit: Visit) -> Answer:

@@ -18,7 +18,6 @@ class DeletedJobs:
         self._operations = operations
 
     def pages(self) -> list[Page]:
-        """The table."""
         path, write = "/deleted-jobs", Scope.JOBS_WRITE
         return [
             Page(path=path, name="deleted-jobs", handle=self.show, place="jobs"),

@@ -78,7 +78,6 @@ class Editing:
         self._operations = operations
 
     def pages(self) -> list[Page]:
-        """The table."""
         write, place = Scope.JOBS_WRITE, "jobs"
         return [
             Page(path="/new-job", name="new-job", handle=self.new, scope=write, place=place),

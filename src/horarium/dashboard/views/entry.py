@@ -39,7 +39,6 @@ class Entry:
         self._news = news
 
     def pages(self) -> list[Page]:
-        """The table."""
         return [
             Page(path="/sign-in", name="sign-in", handle=self.ask, scope=None, open=True),
             Page(path="/sign-in", name="sign-in-done", handle=self.sign_in, scope=None, open=True, method="POST"),

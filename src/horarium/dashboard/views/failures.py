@@ -99,7 +99,6 @@ class Failures:
         self._watching = watching
 
     def pages(self) -> list[Page]:
-        """The table."""
         place, also = "failures", Scope.JOBS_READ
         return [
             Page(path="/failures", name="failures", handle=self.show, scope=Scope.RUNS_READ, also=also, place=place),

@@ -19,7 +19,6 @@ class FeedPages:
         self._feeds, self._public_url = operations.feeds, public_url
 
     def pages(self) -> list[Page]:
-        """The table."""
         path, write = "/feeds", Scope.JOBS_WRITE
         return [
             Page(path=path, name="feeds", handle=self.show, place="feeds"),

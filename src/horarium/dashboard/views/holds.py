@@ -30,7 +30,6 @@ class Holds:
         self._operations = operations
 
     def pages(self) -> list[Page]:
-        """The table."""
         write, place = Scope.RUNS_WRITE, "holds"
         return [
             Page(path="/holds", name="holds", handle=self.show, also=Scope.RUNS_READ, place=place),

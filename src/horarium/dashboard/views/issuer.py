@@ -34,7 +34,6 @@ class IssuerEntry:
         self._sessions, self._people, self._public_url = sessions, people, public_url
 
     def pages(self) -> list[Page]:
-        """The table."""
         return [
             Page(path="/sign-in/issuer", name="sign-in-issuer", handle=self.go, scope=None, open=True),
             Page(path=BACK, name="sign-in-callback", handle=self.come_back, scope=None, open=True),

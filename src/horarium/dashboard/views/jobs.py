@@ -52,7 +52,6 @@ class Jobs:
         self._saved = SavedViews(operations.context)
 
     def pages(self) -> list[Page]:
-        """The table."""
         return [Page(path="/jobs", name="jobs", handle=self.show, also=Scope.RUNS_READ, place="jobs")]
 
     async def show(self, visit: Visit) -> Answer:

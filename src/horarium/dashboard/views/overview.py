@@ -36,7 +36,6 @@ class Overview:
         self._activity = activity
 
     def pages(self) -> list[Page]:
-        """The table."""
         return [Page(path="/", name="overview", handle=self.show, also=Scope.RUNS_READ, place="overview")]
 
     async def show(self, visit: Visit) -> Answer:

@@ -70,7 +70,6 @@ class Plans:
         self._operations = operations
 
     def pages(self) -> list[Page]:
-        """The table."""
         place, write = "plans", Scope.JOBS_WRITE
         acts = (
             ("apply", self.apply, Scope.RUNS_WRITE),

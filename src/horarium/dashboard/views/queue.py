@@ -45,7 +45,6 @@ class QueuePage:
         self._operations, self._claims, self._watching = operations, claims, watching
 
     def pages(self) -> list[Page]:
-        """The table."""
         path, write = "/queue", Scope.JOBS_WRITE
         return [
             Page(path=path, name="queue", handle=self.show, scope=Scope.RUNS_READ, place="queues"),

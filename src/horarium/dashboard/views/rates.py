@@ -33,7 +33,6 @@ class Rates:
         self._operations = operations
 
     def pages(self) -> list[Page]:
-        """The table."""
         path, write = "/rates", Scope.JOBS_WRITE
         return [
             Page(path=path, name="rates", handle=self.show, place="rates", tells_all=True),

@@ -66,7 +66,6 @@ class RunPages:
         self._operations = operations
 
     def pages(self) -> list[Page]:
-        """The table."""
         place, write, read = "runs", Scope.RUNS_WRITE, Scope.RUNS_READ
         return [
             Page(path="/runs/{id}", name="run", handle=self.show, scope=read, place=place),
@@ -285,7 +284,6 @@ def _happened(event: Event, *, first: bool) -> Mark:
 
 
 def _shown(value: Any) -> str | None:
-    """JSON, indented."""
     if value is None:
         return None
     text = bytes(value) if isinstance(value, msgspec.Raw) else msgspec.json.encode(value)

@@ -40,7 +40,6 @@ class Runs:
         self._saved = SavedViews(operations.context)
 
     def pages(self) -> list[Page]:
-        """The table."""
         return [Page(path="/runs", name="runs", handle=self.show_all, scope=Scope.RUNS_READ, place="runs")]
 
     # ---- the list

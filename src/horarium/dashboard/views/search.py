@@ -62,7 +62,6 @@ class Search:
         self._saved = SavedViews(operations.context)
 
     def pages(self) -> list[Page]:
-        """The table."""
         scope = Scope.JOBS_READ
         return [
             Page(path="/search", name="search", handle=self.show, scope=scope, place="search"),

@@ -69,7 +69,6 @@ class SystemPages:
         self._watching = watching
 
     def pages(self) -> list[Page]:
-        """The table."""
         return [
             Page(path="/queues", name="queues", handle=self.queues, scope=Scope.RUNS_READ, place="queues"),
             Page(path="/nodes", name="nodes", handle=self.nodes, scope=Scope.RUNS_READ, place="nodes", tells_all=True),

@@ -65,7 +65,6 @@ class Timeline:
         self._claims = claims
 
     def pages(self) -> list[Page]:
-        """The table."""
         scope, also = Scope.RUNS_READ, Scope.JOBS_READ
         return [Page(path="/timeline", name="timeline", handle=self.show, scope=scope, also=also, place="timeline")]
 

@@ -26,7 +26,7 @@ def passing(setting: Setting) -> Passing:
     """Time goes by on a node that plans and watches, in steps of fifteen seconds."""
     of = setting.operations
     planner = Planner(setting.store, setting.signal, of.reconciler, of.following, setting.telemetry)
-    troubles = Troubles(setting.store, setting.clock, setting.signal, of.channels, of.stats)
+    troubles = Troubles(of.context, of.channels, of.stats)
 
     async def passed(seconds: int) -> None:
         for _ in range(seconds // 15):

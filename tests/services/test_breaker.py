@@ -32,12 +32,10 @@ class Hosts:
             self.jobs[host] = await self.setting.add_job(host, every=86_400, target=target, overlap=Overlap.ALLOW)
 
     def node(self, name: str, failures: int = 20) -> Breaker:
-        setting, operations = self.setting, self.setting.operations_on(self.setting.store)
+        operations = self.setting.operations_on(self.setting.store)
         limits = Limits(failures, 60.0)
         return Breaker(
-            setting.store,
-            setting.clock,
-            setting.signal,
+            operations.context,
             operations.holds,
             operations.reconciler.holding,
             operations.channels,

@@ -21,7 +21,7 @@ from tests.services.conftest import START, Setting
 
 
 def endings(setting: Setting, certificate: str | None = None) -> Endings:
-    return Endings(setting.store, setting.clock, setting.signal, setting.operations.channels, certificate)
+    return Endings(setting.operations.context, setting.operations.channels, certificate)
 
 
 async def told(setting: Setting) -> list[str]:

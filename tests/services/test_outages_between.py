@@ -115,7 +115,7 @@ async def test_every_run_that_waits_for_a_limit_gets_its_new_place() -> None:
 async def test_a_node_that_is_lost_is_told_of(setting: Setting, store: FaultyStore) -> None:
     channels = setting.operations.channels
     await channels.put("ops", WebhookChannel(url="https://example.org/"))
-    troubles = Troubles(store, setting.clock, setting.signal, channels, setting.operations.stats)
+    troubles = Troubles(setting.operations.context._replace(store=store), channels, setting.operations.stats)
     await store.beat_node(Node(name="n", roles=("api",), started_at=START, beat_at=START))
     setting.clock.advance(LOST_AFTER / SECOND)
     await fails(store, troubles.step(setting.now), "add_runs")

@@ -45,7 +45,7 @@ def pass_by(setting: Setting, micros: int) -> None:
 
 def a_watcher(setting: Setting) -> Watcher:
     operations = setting.operations
-    return Watcher(setting.store, setting.clock, setting.signal, operations.following, operations.reconciler.holding)
+    return Watcher(operations.context, operations.following, operations.reconciler.holding)
 
 
 def a_planner(setting: Setting) -> Planner:
@@ -200,7 +200,8 @@ async def channels(setting: Setting) -> None:
 
 
 def troubles(setting: Setting) -> Troubles:
-    return Troubles(setting.store, setting.clock, setting.signal, setting.operations.channels, setting.operations.stats)
+    operations = setting.operations
+    return Troubles(operations.context, operations.channels, operations.stats)
 
 
 async def test_a_queue_without_a_worker_is_told_once_and_once_that_it_is_served_again(setting: Setting) -> None:

@@ -220,12 +220,11 @@ class Assembly:
         return services
 
     def _watching(self) -> list[Service]:
-        store, clock, signal = self._shared.store, self._shared.clock, self._shared.signal
-        operations = self._shared.operations
+        store, clock, operations = self._shared.store, self._shared.clock, self._shared.operations
         return [
-            Watcher(store, clock, signal, operations.following, operations.reconciler.holding),
-            Troubles(store, clock, signal, operations.channels, operations.stats),
-            Endings(store, clock, signal, operations.channels, self._options.certificate),
+            Watcher(operations.context, operations.following, operations.reconciler.holding),
+            Troubles(operations.context, operations.channels, operations.stats),
+            Endings(operations.context, operations.channels, self._options.certificate),
             Unanswered(store, clock, operations.settling),
             BatchCounter(store, operations.runs.batching, operations.batches),
             Joiner(operations.reconciler.joining),
@@ -281,9 +280,7 @@ class Assembly:
         operations = shared.operations
         limits = Limits(options.http_breaker_failures, options.http_breaker_seconds)
         return Breaker(
-            shared.store,
-            shared.clock,
-            shared.signal,
+            operations.context,
             operations.holds,
             operations.reconciler.holding,
             operations.channels,

@@ -82,7 +82,17 @@ def retention_of(run: Run, job: Job | None) -> Retention:
 def settle(run: Run, job: Job | None, outcome: Outcome, now: Instant) -> Run:
     """The claimed run after its attempt ended with this outcome. A run of a deleted job gets no further attempt."""
     if isinstance(outcome, Succeeded):
-        return completed(run, outcome, now, prune_instant(now, retention_of(run, job)))
+        return replace(
+            run,
+            state=_COMPLETED,
+            finished_at=now,
+            lease_expires_at=None,
+            deadline=None,
+            result=outcome.result,
+            error=None,
+            disposition=_RAN,
+            prune_at=prune_instant(now, retention_of(run, job)),
+        )
     return _unless_deleted(run, job, _settled(run, job, outcome, now), now)
 
 
@@ -127,21 +137,6 @@ def _traced(after: Run, failed: Failed, now: Instant) -> Run:
     for index in traced[:-TRACES_MAX]:
         events[index] = replace(events[index], detail=None)
     return replace(after, history=_clipped_history(tuple(events)))
-
-
-def completed(run: Run, outcome: Succeeded, now: Instant, prune_at: Instant | None) -> Run:
-    """The hot path: one attempt, and it succeeded."""
-    return replace(
-        run,
-        state=_COMPLETED,
-        finished_at=now,
-        lease_expires_at=None,
-        deadline=None,
-        result=outcome.result,
-        error=None,
-        disposition=_RAN,
-        prune_at=prune_at,
-    )
 
 
 def _deferred(run: Run, job: Job | None, until: Instant, reason: str, now: Instant, kind: EventKind) -> Run:

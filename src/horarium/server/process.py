@@ -13,6 +13,7 @@ import logging
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -269,34 +270,16 @@ def _report_url(settings: Settings, own_url: str) -> str:
 
 
 def _options(settings: Settings, report_url: str) -> Options:
+    """Most of them have the names of settings."""
+    given = {field.name: getattr(settings, field.name) for field in fields(Options) if hasattr(settings, field.name)}
+    # Clients of rrule-scheduler call their own cluster.
+    given["allow_private_targets"] = settings.allow_private_targets or "rrule-scheduler" in settings.doors
+    given["public_url"] = settings.public_url if settings.dashboard else None
     return Options(
-        roles=settings.roles,
-        node_name=settings.node_name,
-        # Clients of rrule-scheduler call their own cluster.
-        allow_private_targets=settings.allow_private_targets or "rrule-scheduler" in settings.doors,
-        signing_secret=settings.signing_secret,
-        smtp_url=settings.smtp_url,
-        secrets_env_prefix=settings.secrets_env_prefix,
-        secrets_dir=settings.secrets_dir,
-        secrets_allowed=settings.secrets_allowed,
-        public_url=settings.public_url if settings.dashboard else None,
+        **given,
         certificate=settings.tls_cert,
         report_url=report_url,
         report_secret=settings.api_keys[0] if settings.api_keys else None,
-        plan_ahead_seconds=settings.plan_ahead_seconds,
-        execution_window_seconds=settings.execution_window_seconds,
-        catch_up_per_second=settings.catch_up_per_second,
-        jobs_max=settings.jobs_max,
-        http_concurrency=settings.http_concurrency,
-        http_breaker_failures=settings.http_breaker_failures,
-        http_breaker_seconds=settings.http_breaker_seconds,
-        handler_concurrency=settings.handler_concurrency,
-        grace_seconds=settings.grace_seconds,
-        audit_retention_seconds=settings.audit_retention_seconds,
-        metrics_jobs_max=settings.metrics_jobs_max,
-        run_log_seconds=settings.run_log_seconds,
-        run_log_bytes_max=settings.run_log_bytes_max,
-        buses=settings.buses,
     )
 
 

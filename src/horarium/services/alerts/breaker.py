@@ -12,7 +12,7 @@ from collections import defaultdict
 import msgspec
 from msgspec import Struct
 
-from horarium.clock import Clock, Instant, to_text
+from horarium.clock import Instant, to_text
 from horarium.model import Job, Outcome, Run
 from horarium.model.channels import Told
 from horarium.model.holds import Hold
@@ -22,7 +22,8 @@ from horarium.operations.channels import ChannelOperations
 from horarium.operations.holds import HoldOperations
 from horarium.operations.settling.holding import PREFIX as HOLD
 from horarium.operations.settling.holding import Holding, decode_hold
-from horarium.ports import PAGE_MAX, Assignment, Control, Delivery, Signal, Store, Topic
+from horarium.operations.writing.context import Context
+from horarium.ports import PAGE_MAX, Assignment, Control, Delivery, Topic
 from horarium.rules.breaking import PREFIX, Streak, after, answers, failures_in_a_row, going_on, opened, probe_failed
 from horarium.rules.holds import end_of, host_of
 from horarium.services.alerts.troubles import tell_system
@@ -51,9 +52,7 @@ class Breaker(Service):
 
     def __init__(
         self,
-        store: Store,
-        clock: Clock,
-        signal: Signal,
+        context: Context,
         holds: HoldOperations,
         holding: Holding,
         channels: ChannelOperations,
@@ -61,9 +60,7 @@ class Breaker(Service):
         limits: Limits,
     ) -> None:
         self.wake = Wake()
-        self._store = store
-        self._clock = clock
-        self._signal = signal
+        self._store, self._clock, self._signal, _ = context
         self._holds = holds
         self._holding = holding
         self._channels = channels

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from horarium.access.keys import Keys
-from horarium.clock import DAY, HOUR, Clock, Instant, to_instant, to_text
+from horarium.clock import DAY, HOUR, Instant, to_instant, to_text
 from horarium.model.channels import Told
 from horarium.operations.bounds.listing import pages_of
 from horarium.operations.channels import ChannelOperations
-from horarium.ports import PAGE_MAX, Signal, Store, Topic
+from horarium.operations.writing.context import Context
+from horarium.ports import PAGE_MAX, Topic
 from horarium.services.alerts.troubles import tell_system
 from horarium.services.loop.service import Service, Wake
 
@@ -48,12 +49,10 @@ class Endings(Service):
     name = "endings"
     topics: tuple[Topic, ...] = ()
 
-    def __init__(
-        self, store: Store, clock: Clock, signal: Signal, channels: ChannelOperations, certificate: str | None
-    ) -> None:
+    def __init__(self, context: Context, channels: ChannelOperations, certificate: str | None) -> None:
         self.wake = Wake()
-        self._store, self._clock, self._signal, self._channels = store, clock, signal, channels
-        self._certificate = certificate
+        self._store, self._clock, self._signal, _ = context
+        self._channels, self._certificate = channels, certificate
         self._looked_at: Instant | None = None
         self._said: dict[tuple[str, Instant], Instant] = {}
 

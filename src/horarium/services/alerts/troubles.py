@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from horarium.clock import SECOND, Clock, Instant, to_text
+from horarium.clock import SECOND, Instant, to_text
 from horarium.model.channels import Told
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.bounds.listing import pages_of
 from horarium.operations.channels import ChannelOperations
 from horarium.operations.settling.absences import PREFIX, absence_of, put, worker_came
+from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce_runs
 from horarium.ports import PAGE_MAX, QueueStats, Signal, Stats, Store, Topic
 from horarium.rules.following import notify_run
@@ -36,20 +37,10 @@ class Troubles(Service):
     name = "troubles"
     topics: tuple[Topic, ...] = ()
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        signal: Signal,
-        channels: ChannelOperations,
-        count: Callable[[], Awaitable[Stats]],
-    ) -> None:
+    def __init__(self, context: Context, channels: ChannelOperations, count: Callable[[], Awaitable[Stats]]) -> None:
         self.wake = Wake()
-        self._count = count
-        self._store = store
-        self._clock = clock
-        self._signal = signal
-        self._channels = channels
+        self._store, self._clock, self._signal, _ = context
+        self._channels, self._count = channels, count
         self._looked_at: Instant | None = None
         self._seen: frozenset[str] = frozenset()
         self._told: set[str] = set()

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from horarium.clock import SECOND, Clock, Instant
+from horarium.clock import SECOND, Instant
 from horarium.model import TIMED, Cause, Job, Run, State
 from horarium.model.holds import HeldMissed
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.bounds.listing import pages_of
 from horarium.operations.settling.following import Following
 from horarium.operations.settling.holding import Holding
+from horarium.operations.writing.context import Context
 from horarium.operations.writing.named import jobs_by_id
 from horarium.operations.writing.signalling import announce_runs
-from horarium.ports import PAGE_MAX, Signal, Store, Topic
+from horarium.ports import PAGE_MAX, Topic
 from horarium.rules.following import follow_behind
 from horarium.rules.holds import hold_at, hold_on, kept_back
 from horarium.rules.overridden import Owed, next_due
@@ -39,11 +40,9 @@ class Watcher(Service):
     name = "watcher"
     topics: tuple[Topic, ...] = ()
 
-    def __init__(self, store: Store, clock: Clock, signal: Signal, following: Following, holding: Holding) -> None:
+    def __init__(self, context: Context, following: Following, holding: Holding) -> None:
         self.wake = Wake()
-        self._store = store
-        self._clock = clock
-        self._signal = signal
+        self._store, self._clock, self._signal, _ = context
         self._following = following
         self._holding = holding
         self._look_at: Instant | None = None

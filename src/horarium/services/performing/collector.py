@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec import Struct
+
 from horarium.clock import Clock, Instant
-from horarium.model import Job, Outcome, Run
+from horarium.model import Job, Outcome, Run, RunChange, Succeeded
 from horarium.operations.settling.settling import Settlement, Settling
 from horarium.ports import BATCH_MAX, Topic
-from horarium.rules.settling_many import Ended, settle_all
+from horarium.rules.settling import settle
 from horarium.services.loop.quiet import QuietLog
 from horarium.services.loop.service import Service, Wake
 from horarium.services.metrics.telemetry import Telemetry
@@ -25,6 +27,20 @@ MANY = 100
 UNWRITTEN_MAX = 2 * BATCH_MAX
 """Where more outcomes wait than this, each takes the place of a run that would be claimed: they must be written before
 their leases end."""
+
+
+class Ended(Struct, frozen=True, gc=False):
+    """An attempt that ended."""
+
+    run: Run
+    job: Job | None
+    outcome: Outcome
+
+    def change(self, now: Instant) -> RunChange:
+        """The end of the run, whose lease is held."""
+        run, outcome = self.run, self.outcome
+        after = settle(run, self.job, outcome, now)
+        return RunChange(after, run.token, run.state, True, as_claimed=type(outcome) is Succeeded)
 
 
 class Collector(Service):
@@ -107,7 +123,7 @@ class Collector(Service):
     async def _write(self, batch: list[Ended]) -> list[Ended]:
         """Settle one batch, as runs and jobs were read when they were claimed. Those that have changed come back."""
         now = self._clock.now()
-        changes = settle_all(batch, now)
+        changes = [ended.change(now) for ended in batch]
         written = await self._settling.write(
             changes, {ended.job.id: ended.job for ended in batch if ended.job is not None}, now
         )

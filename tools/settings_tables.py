@@ -1,4 +1,4 @@
-"""The settings as tables in Markdown, as they are in docs/settings.md."""
+"""The settings as tables in Markdown, as they are in docs/settings.md; tests compare the two."""
 
 from __future__ import annotations
 

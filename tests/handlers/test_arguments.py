@@ -11,10 +11,11 @@ from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 from uuid import UUID
 
+import pydantic
 import pytest
 from msgspec import Meta, Struct
 
-from horarium import InvalidJob, RunContext, Scheduler, WrongArguments, every
+from horarium import InvalidJob, InvalidRequest, RunContext, Scheduler, WrongArguments, every
 from horarium.delivery.arguments import Arguments
 from horarium.delivery.handler import Handler
 from horarium.library.one_offs import encode_args
@@ -387,3 +388,35 @@ async def test_a_job_keeps_args_of_any_type_that_json_can_hold(scheduler: Schedu
     run = await scheduler.trigger_job("j")
     assert (await ended(scheduler, run)).state == "completed"
     assert seen == [at, Size.SMALL, {"at": "2026-03-01T00:00:00Z", "size": "small"}]
+
+
+class Address(pydantic.BaseModel):
+    street: str
+    number: Annotated[int, pydantic.Field(ge=1)] = 1
+
+
+def deliver(to: Address, others: list[Address] = [], copy: Address | None = None) -> Address:  # noqa: B006
+    return copy or to
+
+
+async def test_models_of_pydantic_are_args_and_results(scheduler: Scheduler) -> None:
+    scheduler.add_handler("deliver", deliver)
+    await scheduler.start()
+    far, near = Address(street="far", number=3), Address(street="near")
+    for args, wanted in (
+        ({"to": far}, far),
+        ({"to": {"street": "near"}, "others": [far], "copy": None}, near),
+        ({"to": far, "copy": near}, near),
+    ):
+        run = await done(scheduler, "deliver", args)
+        assert await scheduler.result(run, as_=Address) == wanted
+    with pytest.raises(WrongArguments, match="argument 'to': number: Input should be greater than or equal to 1"):
+        await scheduler.enqueue("deliver", {"to": {"street": "far", "number": 0}})
+    with pytest.raises(WrongArguments, match=r"argument 'others\[0\]': input should be a valid dictionary"):
+        await scheduler.enqueue("deliver", {"to": far, "others": [5]})
+    with pytest.raises(InvalidRequest, match="country: Field required"):
+        await scheduler.result(await done(scheduler, "deliver", {"to": far}), as_=Elsewhere)
+
+
+class Elsewhere(Address):
+    country: str

@@ -223,6 +223,18 @@ def test_without_asyncio() -> None:
         assert len(scheduler.list_runs(queue="handler/child").items) == 2
 
 
+async def test_one_scheduler_travels_at_a_time_on_an_event_loop(scheduler: Scheduler) -> None:
+    other = Scheduler("sqlite:///nowhere/other.db")
+    async with travel(scheduler, START) as clock:
+        with pytest.raises(InvalidRequest, match="another scheduler travels on this event loop"):
+            async with travel(other, START):
+                pass
+        await clock.advance("1h")
+    async with travel(other, START) as clock:
+        await clock.advance("1h")
+        assert clock.now().isoformat() == "2027-03-27T00:00:00+00:00"
+
+
 async def test_a_sync_scheduler_travels_in_a_plain_block(scheduler: Scheduler) -> None:
     with pytest.raises(InvalidRequest, match="plain block"):
         async with travel(SyncScheduler(scheduler), START):

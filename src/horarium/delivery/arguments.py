@@ -1,8 +1,9 @@
 """From a run's args (JSON) to the arguments of a Python function, by the types that its parameters declare.
 
 All that msgspec can make from JSON is taken: numbers, text, bool, None, datetime, date, time, timedelta, Decimal,
-UUID, Enum, Literal, list, tuple, set, dict, unions, dataclasses, TypedDict, NamedTuple, attrs classes, Structs, and
-`Annotated[int, msgspec.Meta(ge=0)]`. A parameter without a type is given what the JSON holds.
+UUID, Enum, Literal, list, tuple, set, dict, unions, dataclasses, TypedDict, NamedTuple, attrs classes, Structs,
+`Annotated[int, msgspec.Meta(ge=0)]`, and models of pydantic (2). A parameter without a type is given what the
+JSON holds.
 
 The run is given to the parameter that asks for it: declared as `RunContext`, or named `run` (without a type also
 `ctx`, `context` or `_`); a function may do without.
@@ -34,6 +35,25 @@ _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`$")
 
 
+def made_of(kind: Any, given: Any) -> Any:
+    """The model of pydantic that plain data describe. Raises ValueError that names each fault."""
+    if not hasattr(kind, "model_validate"):
+        raise TypeError(f"expected `{getattr(kind, '__name__', kind)}`")
+    try:
+        return kind.model_validate(given)
+    except ValueError as error:
+        faults = error.errors() if hasattr(error, "errors") else []
+        said = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}".removeprefix(": ") for fault in faults)
+        raise ValueError("; ".join(said) or str(error)) from None
+
+
+def plain_of(value: Any) -> Any:
+    """A model of pydantic as plain data. Raises TypeError for what JSON can't hold."""
+    if not hasattr(value, "model_dump"):
+        raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
+    return value.model_dump(mode="json")
+
+
 class UnknownArgs(WrongArguments):
     """Args of names that the function does not know."""
 
@@ -59,7 +79,7 @@ class Arguments:
             "Args", fields, kw_only=True, forbid_unknown_fields=not self._open, module=__name__
         )
         try:
-            self._decoder = msgspec.json.Decoder(self._type)
+            self._decoder = msgspec.json.Decoder(self._type, dec_hook=made_of)
         except TypeError as error:
             raise InvalidJob(f"handler {name!r}: its arguments can't be made from JSON: {error}") from None
 
@@ -79,7 +99,11 @@ class Arguments:
         if self.free:
             return {}
         try:
-            made = self._decoder.decode(payload) if payload is not None else msgspec.convert(args, self._type)
+            made = (
+                self._decoder.decode(payload)
+                if payload is not None
+                else msgspec.convert(args, self._type, dec_hook=made_of)
+            )
         except (msgspec.DecodeError, RecursionError) as error:
             kind = UnknownArgs if _UNKNOWN.match(str(error)) else WrongArguments
             raise kind(self._explain(str(error)), field="args") from None
@@ -191,7 +215,9 @@ def _closure(function: Any) -> dict[str, Any]:
 
 
 def _is_foreign(kind: Any) -> bool:
-    """Whether this is a class of which msgspec knows nothing."""
+    """Whether this is a class of which nothing is known."""
+    if hasattr(kind, "model_validate"):
+        return False
     try:
         return isinstance(msgspec.inspect.type_info(kind), msgspec.inspect.CustomType)
     except Exception:

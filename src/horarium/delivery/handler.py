@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Struct
 
 from horarium.clock import to_instant
-from horarium.delivery.arguments import Arguments, UnknownArgs
+from horarium.delivery.arguments import Arguments, UnknownArgs, plain_of
 from horarium.delivery.blocking import LoopWatch
 from horarium.delivery.context import InThread, RunContext, job_args
 from horarium.delivery.pool import Pool, check_poolable
@@ -324,7 +324,7 @@ def result_of(answer: Any, context: RunContext | None = None) -> Outcome:
     if answer is None:
         return _NO_RESULT
     try:
-        result = msgspec.json.encode(answer)
+        result = msgspec.json.encode(answer, enc_hook=plain_of)
         result.decode()
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         return Failed(f"its result can't be written as JSON: {error}", retryable=False)

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from horarium.clock import moment, to_datetime, to_instant
+from horarium.delivery.arguments import made_of
 from horarium.errors import InvalidRequest, StateConflict
 from horarium.library.named import Part
 from horarium.library.values import Run, Stats, id_of, stats_of
@@ -93,7 +94,7 @@ class Looking(Part):
             error = "" if found.error is None else f": {found.error}"
             raise StateConflict(f"run {found.id} has no result: it is {found.state}{error}")
         try:
-            return msgspec.json.decode(b"null" if found.result is None else found.result, type=as_)
+            return msgspec.json.decode(b"null" if found.result is None else found.result, type=as_, dec_hook=made_of)
         except msgspec.ValidationError as error:
             raise InvalidRequest(f"the result of run {found.id} is no {as_!r}: {error}", field="as_") from None
 

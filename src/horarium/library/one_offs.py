@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypedDict
 import msgspec
 
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, SECOND, Instant, to_instant, to_micros
+from horarium.delivery.arguments import plain_of
 from horarium.errors import InvalidRequest, InvalidTrigger, UnknownArgument
 from horarium.model import (
     PAYLOAD_BYTES_MAX,
@@ -186,7 +187,7 @@ def encode_args(args: Any) -> bytes | None:
 def encode(field: str, value: Any) -> bytes:
     """As JSON text. Raises InvalidRequest that names the field."""
     try:
-        text = msgspec.json.encode(value)
+        text = msgspec.json.encode(value, enc_hook=plain_of)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidRequest(f"{field}: can't be written as JSON: {error}", field=field) from None
     if len(text) > PAYLOAD_BYTES_MAX:

@@ -51,6 +51,8 @@ class VirtualTime:
             raise InvalidRequest(
                 f"travel: it needs an event loop of asyncio's own, not {kind}; leave uvloop out of tests"
             )
+        if isinstance(loop._selector, VirtualTime):
+            raise InvalidRequest("travel: another scheduler travels on this event loop; one at a time does")
         self._loop: Any = loop
         self._selector: Any = self._loop._selector
         self._before: list[Any] = []

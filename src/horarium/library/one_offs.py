@@ -151,7 +151,9 @@ def one_offs(
     policy = _policy(how, then)
     concurrency, rates = _concurrency(how.concurrency), _rates(how.rate)
     fair: str | None = _converted("fair", how.fair, FairKey)
-    check_keys(rates, concurrency, fair)
+    keyed = concurrency is not None or bool(rates) or fair is not None
+    if keyed:
+        check_keys(rates, concurrency, fair)
     ids = uuid7s(due_at, entropy, len(payloads))
     unique_key = None if how.unique_key is None else callers_key(how.unique_key)
     runs = [
@@ -167,7 +169,7 @@ def one_offs(
         )
         for run_id, payload in zip(ids, payloads, strict=True)
     ]
-    if concurrency is None and not rates and fair is None:
+    if not keyed:
         return runs
     from horarium.wire.one_offs import with_own_keys
 
@@ -217,7 +219,7 @@ def _policy(how: Wanted, then: tuple[RunFollow, ...]) -> RunPolicy | None:
     retry = _converted("retry", how.retry, Retry)
     timeouts = _converted("timeouts", how.timeouts, Timeouts)
     retention = _converted("retention", how.retention, Retention)
-    labels: dict[str, str] = _converted("labels", how.labels, Labels) or {}
+    labels: dict[str, str] = (how.labels != {} and _converted("labels", how.labels, Labels)) or {}
     if retry is timeouts is retention is None and not labels and not then:
         return None
     return RunPolicy(retry or Retry(), timeouts or Timeouts(), retention or Retention(), labels=labels, then=then)

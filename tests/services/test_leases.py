@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,11 @@ from horarium.delivery.bus import BusDelivery
 from horarium.delivery.context import RunContext
 from horarium.delivery.handler import Handler, HandlerDelivery
 from horarium.errors import LeaseLost
-from horarium.model import Outcome, Run, State, Succeeded
-from horarium.ports import Assignment, Control
+from horarium.model import Completion, HttpTarget, Outcome, Run, RunPolicy, State, Succeeded
+from horarium.ports import Assignment, Control, Pulse
 from horarium.services.leases.attempt import CANCEL_AGAIN_SECONDS, Stop
+from horarium.stores.memory import MemoryStore
+from tests.delivery.receiver import answer, delivering, receiving
 from tests.services.conftest import START, Setting
 from tests.services.node import Node, Work, taken_away
 from tests.waiting import PATIENCE, TURNS, until
@@ -217,3 +220,27 @@ async def test_an_action_whose_sending_the_end_of_its_node_cuts_is_not_sent_agai
     assert node.performing.unoccupied
     assert node.collector.waiting == 0
     await bus.close()
+
+
+async def test_what_an_endpoint_has_taken_over_is_not_given_back_by_the_end_of_its_node(setting: Setting) -> None:
+    class SlowBeats(MemoryStore):
+        async def heartbeat_runs(self, *given: Any) -> list[Pulse | None]:
+            asked.set()
+            await go_on.wait()
+            return await super().heartbeat_runs(*given)
+
+    asked, go_on = asyncio.Event(), asyncio.Event()
+    setting.store = SlowBeats()
+    async with receiving(answer("202 Accepted")) as receiver, delivering() as delivery:
+        target = HttpTarget(receiver.url(), completion=Completion.CALLBACK)
+        await setting.add_run(policy=RunPolicy(target=target))
+        node = Node(setting, delivery)
+        await node.claim()
+        await asked.wait()
+        ending = asyncio.ensure_future(node.performing.end(PATIENCE))
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        go_on.set()
+        await ending
+    assert node.performing.unoccupied
+    assert node.collector.waiting == 0

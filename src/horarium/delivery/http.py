@@ -182,6 +182,7 @@ class HttpDelivery:
         finally:
             watch.end()
         if ended is None:
+            control.done()
             # From now on the endpoint has to send heartbeats: its time begins here. It may have reported already.
             with suppress(LeaseLost, Outage):
                 await control.heartbeat()

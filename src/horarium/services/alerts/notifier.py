@@ -104,6 +104,7 @@ class NotifyDelivery:
                 await self._complain(run, note.channel, outcome.error)
             if not isinstance(outcome, Succeeded):
                 return outcome
+            control.done()
             await self._remember(letter, channel)
         except HorariumError as error:
             return Failed(error.message)

@@ -204,6 +204,11 @@ async def test_every_fault_of_a_job_is_listed(api: Api) -> None:
     assert "expected object" in faults["trigger"]
 
 
+async def test_a_trigger_in_words_is_answered_by_its_form(api: Api) -> None:
+    reply = await api.post("/jobs", a_definition(trigger="every day at 9am"))
+    assert '{"type": "phrase", "text": "every day at 9am"}' in reply.json["detail"]
+
+
 @pytest.mark.parametrize(
     ("fields", "field"),
     [

@@ -23,6 +23,10 @@ from horarium.triggers.words import nearest, quote, say_patterns
 
 FAULTS_MAX = 20
 """Faults listed in one answer."""
+TRIGGER_IN_WORDS = (
+    'expected an object, such as {"type": "phrase", "text": "every day at 9am"} or '
+    '{"type": "cron", "expression": "0 9 * * *"}; the command has --when and --cron'
+)
 DIGITS_MAX = 4_000
 """Digits of a whole number that are read; Python itself stops a little later."""
 
@@ -118,7 +122,9 @@ def _walk_struct(value: dict[str, Any], struct: type[Struct], path: str, strict:
     known = [*fields, tag] if tag else list(fields)
     yield from unknown_names(value, known, path)
     for name, field in fields.items():
-        if name in value:
+        if name == "trigger" and isinstance(value.get(name), str) and get_origin(field.type) is dict:
+            yield Fault(_join(path, name), TRIGGER_IN_WORDS)
+        elif name in value:
             yield from _walk(value[name], field.type, _join(path, name), strict)
         elif field.required:
             yield Fault(_join(path, name), "is missing; it must be given")

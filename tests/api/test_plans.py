@@ -143,6 +143,15 @@ async def test_a_job_of_another_team_is_not_taken_over_beside_a_label_to_prune(a
     assert actions(await plan(api, *ours)) == {"theirs": "update", "bare": "create"}, "said openly, it may be"
 
 
+async def test_another_name_is_told_from_another_job(api: Api) -> None:
+    await api.post("/jobs", daily("nightly", labels={"team": "a"}))
+    new = [daily("nightly-report", labels={"team": "a"}), daily("other", 10, labels={"team": "a"})]
+    made = await plan(api, *new, prune={"labels": {"team": "a"}})
+    said = {each["job"]: each["text"] for each in made["warnings"] if "which is deleted" in each["text"]}
+    assert said.keys() == {"nightly-report"}
+    assert "of nightly," in said["nightly-report"]
+
+
 async def test_a_stale_plan_writes_nothing_and_says_what_changed(api: Api) -> None:
     await api.post("/jobs", daily("a"))
     await api.post("/jobs", daily("b"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+import msgspec
 from msgspec import Struct
 
 from horarium.clock import Instant, to_text
@@ -48,7 +49,7 @@ async def foreseen(
     """Of the jobs that are made or changed. `calendars` and `channels`: those that the same plan brings. `peak`: the
     busiest minute, where it gets busier. `owner`: the labels by which it prunes."""
     jobs = [after for _, after in pairs if after is not None]
-    found = [*_of_overrides(pairs), *_of_labels(jobs, owner)]
+    found = [*_of_overrides(pairs), *_of_labels(jobs, owner), *_of_names(pairs)]
     found += await _of_rules(jobs, now)
     found += await _of_channels(store, jobs, channels)
     found += await _of_calendars(store, jobs, calendars, now)
@@ -76,6 +77,20 @@ def _of_labels(jobs: Sequence[Job], owner: Mapping[str, str]) -> Iterator[Forese
             if job.labels.get(name) != text:
                 label = f"{name}={text}"
                 yield Foreseen(job.name, f"it has no label {label}, so --prune {label} will never delete it")
+
+
+def _of_names(pairs: Pairs) -> Iterator[Foreseen]:
+    """Jobs under another name."""
+    gone = [job for job, after in pairs if job is not None and after is None]
+    known = {msgspec.json.encode((job.trigger, job.target)): job.name for job in gone}
+    for before, after in pairs if known else ():
+        if before is None and after is not None:
+            name = known.get(msgspec.json.encode((after.trigger, after.target)))
+            if name is not None:
+                text = (
+                    f"it has the trigger and the target of {name}, which is deleted: it begins without the runs of that"
+                )
+                yield Foreseen(after.name, text)
 
 
 async def _of_rules(jobs: Sequence[Job], now: Instant) -> list[Foreseen]:

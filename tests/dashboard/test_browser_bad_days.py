@@ -25,6 +25,7 @@ from tests.servers.redis import Redis
 
 WIDTHS = (1_440, 1_366, 1_280, 1_024, 768, 390, 320)
 BEYOND = """() => {
+  for (const one of document.querySelectorAll("main details")) one.open = true;
   const wide = document.documentElement.clientWidth;
   const found = document.documentElement.scrollWidth > wide ? ["the page"] : [];
   for (const one of document.querySelectorAll("main :is(a, button, p, b, span, td, h1, h2, dd, input, select)")) {

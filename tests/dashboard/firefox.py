@@ -1,4 +1,4 @@
-"""Firefox without a driver: the protocol that it speaks itself (Marionette), as far as tests of the dashboard need it."""
+"""Firefox without a driver: by the protocol that it speaks itself (Marionette), as far as the tests here need it."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ async def test_the_forecast_counts_each_hour_and_names_its_jobs(api: Api, visito
     assert "30 of them at 05:30" in visitor.text
     assert "job-011" in visitor.text
     await visitor.open("/forecast?week=2027-01-04")
-    assert "This week is over" in visitor.text
+    assert "These days are over" in visitor.text
     for wrong in ("week=never", "places=no", "cell=never"):
         assert (await visitor.open(f"/forecast?{wrong}")).status == 422
 

@@ -273,3 +273,17 @@ async def test_the_error_stands_in_the_row_and_under_the_title(api: Api, visitor
     assert "Failed 2 times in a row, the first" in visitor.text
     await visitor.open("/runs?error=xdr")
     assert visitor.text.count("ValueError: no price for XDR") == 2, "capitals do not matter"
+
+
+async def test_the_page_of_a_job_says_which_of_its_fire_times_a_hold_lies_over(api: Api, visitor: Visitor) -> None:
+    await api.add_job("hourly", trigger={"type": "phrase", "text": "every hour on the hour"})
+    await visitor.open("/jobs/hourly")
+    assert "on hold" not in visitor.text
+    until = to_text(api.clock.now() + 150 * MINUTE)
+    assert (await api.post("/holds", {"scope": {"all": True}, "reason": "new disks", "until": until})).status == 201
+    api.clock.advance(2)
+    await visitor.open("/jobs/hourly")
+    assert re.search(r"Next in [^,]+, on hold until [0-9:]+: new disks", visitor.text), visitor.text
+    strip = visitor.page.partition("data-strip")[2].partition("</ol>")[0]
+    assert strip.count(": new disks.") == 4, "two, in the tip and to those who hear"
+    assert "Will run in" in strip, "those after it run"

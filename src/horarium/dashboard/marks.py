@@ -43,6 +43,7 @@ CANCELLED = Mark("cancelled", "Cancelled")
 CANCELLING = Mark("cancelling", "Cancelling")
 PLANNED = Mark("planned", "Will run")
 WONT = Mark("wont", "Will not run")
+HELD = Mark("held", "Held")
 
 LEGEND = (COMPLETED, FAILED, MISSED, OVERLAP, SKIPPED_PAUSED, RUNNING, PLANNED)
 

@@ -10,10 +10,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from horarium.clock import DAY, INSTANT_MAX, Instant
-from horarium.dashboard.formats import day_text, local, relative
-from horarium.dashboard.marks import PLANNED, WONT, Mark, mark_of, summed_up, why
+from horarium.dashboard.formats import clock_text, day_text, local, relative
+from horarium.dashboard.marks import HELD, PLANNED, WONT, Mark, mark_of, summed_up, why
 from horarium.errors import TooExpensive
 from horarium.model import Job, Run
+from horarium.model.holds import Hold
+from horarium.rules.holds import FOREVER, hold_at
 from horarium.rules.planning import job_fires
 from horarium.rules.windows import fires_in_window
 from horarium.triggers.budget import FIRE_STEPS, FIRST_STEPS, limited
@@ -93,11 +95,23 @@ def small(job: Job | None, runs: Sequence[Run], now: Instant) -> Small:
     )
 
 
-def large(job: Job, runs: Sequence[Run], now: Instant, zone: str, ahead: int = 14) -> Large:
+def held_words(holds: Sequence[Hold], job: Job, fire: Instant, zone: str, now: Instant) -> str:
+    """What a hold over a fire time says of itself; nothing: there is none."""
+    found = hold_at(holds, job, fire)
+    if found is None:
+        return ""
+    end = found.stretch.ends_at
+    until = "until it is lifted" if end >= FOREVER else f"until {clock_text(end, zone, now)}"
+    return f"on hold {until}" + (f": {found.hold.reason}" if found.hold.reason else "")
+
+
+def large(job: Job, runs: Sequence[Run], now: Instant, zone: str, holds: Sequence[Hold] = (), ahead: int = 14) -> Large:
     """For a job's page. `runs`: newest first."""
     past = [_past(run, now, zone, place) for place, run in enumerate(runs)]
     fires = ahead_of(job, now, ahead) if job.enabled else within(job, now, INSTANT_MAX - 1, ahead)
-    after = [_next(job, fire, now, zone, place) for place, fire in enumerate(fires)]
+    after = [
+        _next(job, fire, now, zone, place, held_words(holds, job, fire, zone, now)) for place, fire in enumerate(fires)
+    ]
     seams = [_seam(first, second, zone) for first, second in itertools.pairwise(fires)]
     for place, seam in enumerate(seams):
         if seam:
@@ -114,9 +128,11 @@ def _past(run: Run, now: Instant, zone: str, place: int) -> Place:
     return Place(mark, title, why(run, now), f"/runs/{run.id}", place >= 9, date, at=run.fire_at)
 
 
-def _next(job: Job, fire: Instant, now: Instant, zone: str, place: int) -> Place:
+def _next(job: Job, fire: Instant, now: Instant, zone: str, place: int, held: str) -> Place:
     then = local(fire, zone)
     date = _date(then, fire, now) if place % 7 == 3 else ""
+    if job.enabled and held:
+        return Place(HELD, day_text(fire, zone), f"{held[0].upper()}{held[1:]}.", "", place >= 4, date, at=fire)
     if job.enabled:
         return Place(PLANNED, day_text(fire, zone), f"Will run {relative(fire, now)}.", "", place >= 4, date, at=fire)
     note = "Will not run: the job is paused."

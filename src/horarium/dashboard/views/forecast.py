@@ -19,7 +19,7 @@ from horarium.dashboard.foresight import Foresight
 from horarium.dashboard.formats import counted, duration, in_words, local, utc_text, zone_of
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.times import instant_of
-from horarium.dashboard.views.calendar import FIRST_DAY, LAST_DAY, first_day, midnight
+from horarium.dashboard.views.calendar import FIRST_DAY, LAST_DAY, midnight
 from horarium.errors import InvalidRequest
 from horarium.operations.facade import Operations
 from horarium.operations.plans.making import Documents
@@ -63,7 +63,7 @@ class Share(Struct, frozen=True):
 class Asked(Struct, frozen=True):
     """What the address asks for. `places`: how many runs can go on at once; None: not known."""
 
-    monday: date
+    first: date
     queue: str
     places: int | None
     count: str
@@ -73,7 +73,7 @@ class Asked(Struct, frozen=True):
         """The address of another choice."""
         asked = structs.replace(self, **changes)
         cell = None if asked.cell is None else utc_text(asked.cell)
-        pairs = (("week", asked.monday.isoformat()), ("queue", asked.queue), ("places", asked.places),
+        pairs = (("week", asked.first.isoformat()), ("queue", asked.queue), ("places", asked.places),
                  ("count", asked.count), ("cell", cell))  # fmt: skip
         return "/forecast?" + urlencode([(name, value) for name, value in pairs if value])
 
@@ -95,7 +95,7 @@ class Forecasts:
 
     async def show(self, visit: Visit) -> Answer:
         asked = _asked(visit)
-        since, until = _week(asked.monday, visit.zone)
+        since, until = _week(asked.first, visit.zone)
         begin = max(since, _hour_of(visit.now, visit.zone))
         found = await self._foresight.forecast(begin, until, 3600) if begin < until else None
         buckets = [] if found is None else found.buckets
@@ -112,7 +112,7 @@ class Forecasts:
             "forecast.html",
             {
                 "asked": asked,
-                "days": [asked.monday + timedelta(days=place) for place in range(7)],
+                "days": [asked.first + timedelta(days=place) for place in range(7)],
                 "today": local(visit.now, visit.zone).date(),
                 "cells": cells,
                 "queues": queues,
@@ -122,9 +122,9 @@ class Forecasts:
                 "unit": "run-minutes" if asked.count == "minutes" else "starts",
                 "most": _room(asked) or (worst.value if worst else 0) or 0,
                 "left_out": [] if found is None else found.left_out,
-                "this_week": asked.link(monday=first_day(local(visit.now, visit.zone).date(), "week"), cell=None),
-                "before": asked.link(monday=asked.monday - timedelta(days=7), cell=None),
-                "after": asked.link(monday=asked.monday + timedelta(days=7), cell=None),
+                "from_today": asked.link(first=local(visit.now, visit.zone).date(), cell=None),
+                "before": asked.link(first=asked.first - timedelta(days=7), cell=None),
+                "after": asked.link(first=asked.first + timedelta(days=7), cell=None),
                 **(await self._hour(asked, chosen, visit) if chosen is not None and chosen >= begin else {}),
             },
         )
@@ -200,7 +200,7 @@ def _asked(visit: Visit) -> Asked:
     if given and not (given.isdigit() and 0 < int(given) <= PLACES_MAX):
         raise InvalidRequest(f"places: give a number from 1 to {PLACES_MAX:,}", field="places")
     return Asked(
-        monday=first_day(day if FIRST_DAY <= day <= LAST_DAY else today, "week"),
+        first=day if FIRST_DAY <= day <= LAST_DAY else today,
         queue=visit.text("queue"),
         places=int(given) if given else None,
         count=count if count in ("minutes", "starts") else "",
@@ -208,8 +208,8 @@ def _asked(visit: Visit) -> Asked:
     )
 
 
-def _week(monday: date, zone: str) -> tuple[Instant, Instant]:
-    return midnight(monday, zone), midnight(monday + timedelta(days=7), zone)
+def _week(first: date, zone: str) -> tuple[Instant, Instant]:
+    return midnight(first, zone), midnight(first + timedelta(days=7), zone)
 
 
 def _hour_of(instant: Instant, zone: str) -> Instant:
@@ -236,7 +236,7 @@ def _cells(asked: Asked, buckets: Sequence[Bucket], visit: Visit) -> list[list[C
         values[here.date(), here.hour] += _value(bucket, asked, HOUR)  # type: ignore[assignment]
         starts[here.date(), here.hour] += bucket.total if not asked.queue else bucket.starts.get(asked.queue, 0)
     for place in range(7):
-        day = asked.monday + timedelta(days=place)
+        day = asked.first + timedelta(days=place)
         row = []
         for hour in range(24):
             at = datetime(day.year, day.month, day.day, hour, tzinfo=zone)
@@ -275,10 +275,10 @@ def _quietest(ahead: Sequence[Cell]) -> Cell | None:
 
 def _heading(ahead: Sequence[Cell], asked: Asked, worst: Cell | None) -> str:
     if worst is None:
-        return "This week is over"
+        return "These days are over"
     room = _room(asked)
     if not worst.value:
-        return "Nothing will run in this week"
+        return "Nothing will run on these days"
     if room is None:
         return f"Most is to be done {worst.words.replace(', ', ' at ')}"
     over = sum((cell.value or 0) > room for cell in ahead)

@@ -20,7 +20,7 @@ from horarium.dashboard.fields import as_command
 from horarium.dashboard.formats import counted, day_text, duration, span
 from horarium.dashboard.marks import Mark, mark_of, why, worst_first
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
-from horarium.dashboard.strips import ahead_of, clock_changes, large
+from horarium.dashboard.strips import ahead_of, clock_changes, held_words, large
 from horarium.dashboard.times import instant_of
 from horarium.errors import InvalidRequest
 from horarium.model import Health, Job, Run, State, encode_payload
@@ -108,6 +108,7 @@ class JobPages:
         explained = await self._explained(visit, job.name, zone)
         versions = await self._operations.versions.page(job, None, VERSIONS_SHOWN)
         health = (await self._operations.store.job_health([job.id]))[job.id]
+        holds = [] if visit.principal.bound else await self._operations.reconciler.holding.look()
         return Shown(
             "job.html",
             {
@@ -115,7 +116,8 @@ class JobPages:
                 "words": words_of(job),
                 "failing": _failing(health, visit.now),
                 "job_zone": zone,
-                "strip": large(job, runs[:STRIP_PAST], visit.now, zone),
+                "strip": large(job, runs[:STRIP_PAST], visit.now, zone, holds),
+                "held": held_words(holds, job, fires[0], zone, visit.now) if fires and job.enabled else "",
                 "fires": coming(job, fires, zone),
                 "waits": (await self._operations.explaining.at(job.name)).reason if is_join(job) else "",
                 "next_at": fires[0] if fires else None,

@@ -287,3 +287,7 @@ async def test_the_page_of_a_job_says_which_of_its_fire_times_a_hold_lies_over(a
     strip = visitor.page.partition("data-strip")[2].partition("</ol>")[0]
     assert strip.count(": new disks.") == 4, "two, in the tip and to those who hear"
     assert "Will run in" in strip, "those after it run"
+    await visitor.open("/calendar?span=day&often=1")
+    said = re.findall(r"hourly (\d\d:00) , (Held|Will run)", visitor.text)
+    assert [word for _, word in said[:3]] == ["Held", "Held", "Will run"], visitor.text
+    assert visitor.page.count('class="future held ') == 2, "a band over the hours that are held"

@@ -15,7 +15,7 @@ from horarium.clock import DAY, HOUR, INSTANT_MAX, MINUTE, Instant, to_instant
 from horarium.dashboard.attention import last_runs_of
 from horarium.dashboard.foresight import Foresight
 from horarium.dashboard.formats import counted, local, utc_text, zone_of
-from horarium.dashboard.marks import FAILED, LEGEND, PLANNED, Mark, mark_of, worst_first
+from horarium.dashboard.marks import FAILED, HELD, LEGEND, PLANNED, Mark, mark_of, worst_first
 from horarium.dashboard.site import Answer, Page, Shown, Visit
 from horarium.dashboard.strips import within
 from horarium.model import Run, State
@@ -23,6 +23,7 @@ from horarium.operations.facade import Operations
 from horarium.operations.looking.upcoming import UPCOMING_MAX, upcoming
 from horarium.ports import PAGE_MAX, JobFilter, RunFilter
 from horarium.rules.forecasting import Bucket
+from horarium.rules.holds import Stretch, stretches
 
 PAST_MAX = 600
 FAR_TOO_MANY = 4
@@ -54,7 +55,8 @@ class Fire(Struct, frozen=True):
 
 class Cell(Struct):
     """One hour of one day. `unnamed`: fires beyond those listed, which are counted alone. `partly`: there may be more
-    than is known. `quarter`: where the line of now lies. `twice`: the clocks repeat it."""
+    than is known. `quarter`: where the line of now lies. `twice`: the clocks repeat it. `held`: a hold lies over all of
+    what is to come in it, or a part."""
 
     at: datetime
     fires: list[Fire]
@@ -65,6 +67,7 @@ class Cell(Struct):
     partly: bool = False
     quarter: int = 0
     twice: bool = False
+    held: bool = False
 
     @property
     def count(self) -> int:
@@ -103,12 +106,13 @@ class Cell(Struct):
 class Drawn(Struct):
     """What is known of a span. `often`: jobs that are left out, since they fire often. `sums`: how many fires of the
     others each hour ahead has, where they are too many to be listed. `unknown_before`: until when in the past there may
-    be more than is listed."""
+    be more than is listed. `held`: when a hold lies over everything, from now on."""
 
     fires: list[Fire]
     often: list[str]
     sums: dict[Instant, int] = {}
     unknown_before: Instant = 0
+    held: list[Stretch] = []
 
 
 class Calendar:
@@ -145,7 +149,7 @@ class Calendar:
                 "before": _link(span, first - (step if span != "month" else timedelta(days=1))),
                 "after": _link(span, first + step),
                 "spans": [(name, _link(name, _day(visit))) for name in SPANS],
-                "legend": LEGEND,
+                "legend": (*LEGEND, HELD) if any(fire.mark is HELD for fire in drawn.fires) or drawn.held else LEGEND,
                 "left_out": drawn.often,
                 "draw_all": bool(visit.text("often")),
                 "draw_them": f"{_link(span, _day(visit))}&often=1",
@@ -163,12 +167,17 @@ class Calendar:
             begin = max(since, visit.now + 1)
             hours = (until - begin) // HOUR
             most = UPCOMING_MAX if every else max(hours * OFTEN // 24, 2)
-            ahead = await upcoming(self._operations.store, begin, until, UPCOMING_MAX, most, JOBS_MAX)
+            holds = [] if visit.principal.bound else await self._operations.reconciler.holding.look()
+            ahead = await upcoming(self._operations.store, begin, until, UPCOMING_MAX, most, JOBS_MAX, holds)
+            drawn.held = [part for each in holds if each.scope.all for part in stretches(each, begin, until)]
             often = {*drawn.often, *ahead.crowded}
             if ahead.truncated:
                 drawn.sums, more = await self._sums(begin, until, visit.zone, most, often)
                 often |= more
-            drawn.fires += [Fire(one.fire_at, one.job, PLANNED, f"/jobs/{one.job}") for one in ahead.items]
+            drawn.fires += [
+                Fire(one.fire_at, one.job, PLANNED if one.held is None else HELD, f"/jobs/{one.job}")
+                for one in ahead.items
+            ]
             drawn.often = [] if every else sorted(often)
         left_out = set(drawn.often)
         drawn.fires = [fire for fire in drawn.fires if fire.job not in left_out or fire.mark is FAILED]
@@ -301,6 +310,8 @@ def _cells(days: list[date], drawn: Drawn, visit: Visit) -> list[list[Cell]]:
             cell.quarter = here.minute // 15
             cell.twice = not gap and at.utcoffset() != at.replace(fold=1).utcoffset()
             cell.partly = not gap and instant < drawn.unknown_before
+            ends = instant + HOUR
+            cell.held = ends > visit.now and any(one.begins_at < ends and one.ends_at > instant for one in drawn.held)
             row.append(cell)
             if not gap:
                 begins.append((instant, cell))

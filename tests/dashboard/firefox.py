@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +99,8 @@ def firefox(**preferences: Any) -> Iterator[Firefox]:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         eventually(lambda: _listens(port), what="Firefox listens")
-        browser = Firefox(port)
-        yield browser
-        browser.close()
+        with closing(Firefox(port)) as browser:
+            yield browser
     finally:
         process.terminate()
         process.wait(PATIENCE)

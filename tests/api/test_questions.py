@@ -10,7 +10,7 @@ import pytest
 
 from horarium.api import questions
 from horarium.api.problems import ClientGone, Overloaded
-from horarium.api.questions import AT_ONCE, CALLER_AT_ONCE, CALLER_WAITING_MAX, WAITING_MAX, Questions
+from horarium.api.questions import AT_ONCE, CALLER_AT_ONCE, CALLER_WAITING_MAX, CALLERS_AT_ONCE, WAITING_MAX, Questions
 from horarium.clock import SECOND, to_datetime
 from horarium.model import State
 from horarium.operations.bounds import listing
@@ -59,11 +59,26 @@ async def test_a_few_are_answered_at_a_time_and_no_caller_has_them_all() -> None
     assert asked.under_way == ["greedy"] * CALLER_AT_ONCE
     others = [asked.ask(f"other {number}") for number in range(5)]
     await settled()
-    assert len(asked.under_way) == AT_ONCE
+    assert len(asked.under_way) == CALLER_AT_ONCE + 5
     asked.answers.set()
     await asyncio.gather(*greedy, *others)
     # The five others waited for a few questions each, and not for the fifty that came before them.
     assert {each for each in asked.ended[:15] if each != "greedy"} == {f"other {number}" for number in range(5)}
+
+
+async def test_who_has_none_under_way_does_not_wait_for_the_long_ones_of_others() -> None:
+    asked = Asked()
+    greedy = [asked.ask(f"greedy {number % 4}") for number in range(40)]
+    await settled()
+    assert len(asked.under_way) == max(AT_ONCE, 4)
+    other = asked.ask("other")
+    await settled()
+    assert "other" in asked.under_way
+    many = [asked.ask(f"caller {number}") for number in range(3 * CALLERS_AT_ONCE)]
+    await settled()
+    assert len(asked.under_way) == CALLERS_AT_ONCE
+    asked.answers.set()
+    await asyncio.gather(*greedy, other, *many)
 
 
 async def test_more_than_may_wait_are_refused_and_the_others_answered() -> None:

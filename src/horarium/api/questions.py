@@ -1,7 +1,7 @@
 """Admission control for questions whose cost depends on how much is stored: lists, previews, pages of the dashboard.
 
-A few are answered at a time, the next one of the caller that has had the least; a caller has a share of them. Others
-wait, and are refused (503, `Retry-After`) where they would wait too long or too many wait already. A question has a
+A few are answered at a time, the next one of the caller that has had the least; a caller has a share of them, and one
+that has none under way does not wait for the long ones of others, unless there are very many callers. Others wait, and are refused (503, `Retry-After`) where they would wait too long or too many wait already. A question has a
 bounded time and a bounded number of steps for rules, and ends as soon as its client hangs up.
 """
 
@@ -20,6 +20,8 @@ from horarium.triggers.budget import QUESTION_STEPS, limited
 
 AT_ONCE = 4
 CALLER_AT_ONCE = 2
+CALLERS_AT_ONCE = 16
+"""So many are answered at a time where each of them is the only one of its caller."""
 WAITING_MAX = 200
 CALLER_WAITING_MAX = 100
 QUESTION_SECONDS = 20.0
@@ -60,7 +62,7 @@ class Questions:
 
     @asynccontextmanager
     async def _place(self, caller: str) -> AsyncIterator[None]:
-        if self._asking.total() < AT_ONCE and self._asking[caller] < CALLER_AT_ONCE:
+        if self._fits(caller):
             self._asking[caller] += 1
         else:
             await self._wait(caller)
@@ -68,6 +70,10 @@ class Questions:
             yield
         finally:
             self._leave(caller)
+
+    def _fits(self, caller: str) -> bool:
+        asking, all_of_them = self._asking[caller], self._asking.total()
+        return all_of_them < AT_ONCE and asking < CALLER_AT_ONCE or not asking and all_of_them < CALLERS_AT_ONCE
 
     async def _wait(self, caller: str) -> None:
         """Return once a place was given to this caller."""
@@ -95,10 +101,7 @@ class Questions:
 
     def _give(self) -> None:
         """Places that are free go to those who have the fewest, then to those who waited longest."""
-        while self._asking.total() < AT_ONCE:
-            able = [caller for caller in self._waiting if self._asking[caller] < CALLER_AT_ONCE]
-            if not able:
-                return
+        while able := [caller for caller in self._waiting if self._fits(caller)]:
             caller = min(able, key=lambda each: self._asking[each])
             mine = self._waiting.pop(caller)
             turn = mine.popleft() if mine else None

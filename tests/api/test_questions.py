@@ -125,7 +125,7 @@ async def test_a_question_that_takes_too_long_ends(monkeypatch: pytest.MonkeyPat
 
 
 async def test_an_answer_that_is_refused_says_when_to_ask_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(questions, "AT_ONCE", 0)
+    monkeypatch.setattr(questions, "CALLERS_AT_ONCE", 0)
     monkeypatch.setattr(questions, "QUESTION_SECONDS", 0.01)
     reply = await api.get("/jobs")
     assert (reply.status, reply.code, reply.headers["retry-after"]) == (503, "overloaded", "1")

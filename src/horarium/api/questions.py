@@ -1,8 +1,9 @@
 """Admission control for questions whose cost depends on how much is stored: lists, previews, pages of the dashboard.
 
 A few are answered at a time, the next one of the caller that has had the least; a caller has a share of them, and one
-that has none under way does not wait for the long ones of others, unless there are very many callers. Others wait, and are refused (503, `Retry-After`) where they would wait too long or too many wait already. A question has a
-bounded time and a bounded number of steps for rules, and ends as soon as its client hangs up.
+that has none under way does not wait for the long ones of a few others. Others wait, and are refused (503,
+`Retry-After`) where they would wait too long or too many wait already. A question has a bounded time and a bounded
+number of steps for rules, and ends as soon as its client hangs up.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class Questions:
 
     def _fits(self, caller: str) -> bool:
         asking, all_of_them = self._asking[caller], self._asking.total()
-        return all_of_them < AT_ONCE and asking < CALLER_AT_ONCE or not asking and all_of_them < CALLERS_AT_ONCE
+        most = AT_ONCE if asking else CALLERS_AT_ONCE
+        return asking < CALLER_AT_ONCE and all_of_them < most
 
     async def _wait(self, caller: str) -> None:
         """Return once a place was given to this caller."""

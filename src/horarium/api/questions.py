@@ -22,7 +22,7 @@ from horarium.triggers.budget import QUESTION_STEPS, limited
 AT_ONCE = 4
 CALLER_AT_ONCE = 2
 CALLERS_AT_ONCE = 16
-"""So many are answered at a time where each of them is the only one of its caller."""
+"""Questions that are answered at a time where each is the only one of its caller."""
 WAITING_MAX = 200
 CALLER_WAITING_MAX = 100
 QUESTION_SECONDS = 20.0

@@ -32,6 +32,7 @@ from horarium.rules.holds import (
     stretches,
 )
 from horarium.rules.planning import next_fire, plan, timed
+from horarium.rules.reconciling import reconcile
 from horarium.testing.values import NOW, a_job, a_run
 
 EVERYTHING = HoldScope(all=True)
@@ -160,6 +161,15 @@ def test_a_run_comes_back_once_its_hold_is_lifted() -> None:
     assert (back.due_at, back.start_by) == (NOW, NOW + 90 * SECOND), "at its place, with all of its limit"
     assert brought_back(back, NOW + 61 * SECOND) is None
     assert brought_back(a_run(due_at=NOW + HOUR), NOW) is None, "it waits for no hold"
+
+
+def test_a_run_that_was_claimed_ahead_of_a_hold_is_not_brought_back_before_that_begins() -> None:
+    job, due_at = each_second(), NOW + SECOND
+    hold = a_hold(NOW + SECOND // 2, NOW + HOUR)
+    run = replace(claimed(fire_at=due_at), job=job.name, job_id=job.id, queue=job.queue, due_at=due_at)
+    waiting = kept_back(run, InForce(hold, Stretch(NOW + SECOND // 2, NOW + HOUR)), due_at)
+    assert reconcile(job, [waiting], NOW, holds=[hold]) is None
+    assert reconcile(job, [waiting], NOW, holds=[]) is not None, "it was lifted"
 
 
 def test_of_several_holds_the_one_that_ends_last_counts() -> None:

@@ -62,7 +62,7 @@ def reconcile(
         elif is_misplaced(run, job):
             withdrawals.append(run)
             moved.append(_moved(run, job, now))
-        elif holds is not None and (back := brought_back(run, now)) and hold_on(holds, run, job, now) is None:
+        elif holds is not None and (back := brought_back(run, now)) and _is_free(holds, back, job, now):
             changes.append(_change(run, back))
     if not changes and not withdrawals:
         return None
@@ -206,6 +206,12 @@ def _moved(run: Run, job: Job, now: Instant) -> Run:
     if (run.queue == EXTERNAL) is not (job.queue == EXTERNAL):
         moved = _on_other_side(moved, job, now)
     return noted(moved, now, said)
+
+
+def _is_free(holds: Sequence[Hold], back: Run, job: Job, now: Instant) -> bool:
+    """Whether nothing holds the run, that is brought back, when it is due. (One that is claimed ahead may have met a
+    hold that is yet to begin.)"""
+    return hold_on(holds, back, job, max(now, back.due_at)) is None
 
 
 def _on_other_side(run: Run, job: Job, now: Instant) -> Run:

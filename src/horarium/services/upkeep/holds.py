@@ -154,7 +154,7 @@ class HoldApplier(Applier):
         for run in page.items:
             job = jobs.get(run.job_id or "")
             back = brought_back(run, now)  # also one that has left what the hold lies over: its job was changed
-            if back is not None and hold_on(known, run, job, now) is None:
+            if back is not None and hold_on(known, run, job, max(now, back.due_at)) is None:
                 changes.append(RunChange(back, run.token, run.state))
         if changes:
             await self._settling.write(changes, jobs, now)

@@ -130,6 +130,24 @@ async def test_a_fire_time_that_is_moved_into_a_hold_that_skips_is_held(setting:
     assert (await claim(setting)).runs[0].fire_at == START + 20 * SECOND
 
 
+async def test_a_moved_fire_time_that_was_due_under_a_hold_is_held_where_its_job_is_paused(
+    setting: Setting,
+) -> None:
+    job = await setting.add_job(every=20)
+    await move(setting, job, 20, 10)
+    await hold(setting, HoldScope(job="job"))
+    planner = a_planner(setting)
+    for _ in range(12):
+        await planner.step(setting.now)
+        setting.clock.advance(1)
+    await setting.operations.jobs.pause_job("job")
+    (row,) = await rows(setting)
+    assert (row.fire_at, row.disposition) == (START + 20 * SECOND, Disposition.HELD)
+    setting.clock.advance(20)
+    await setting.operations.jobs.resume_job("job")
+    assert [each.disposition for each in await rows(setting)] == [Disposition.HELD], "and once"
+
+
 # ---- joins
 
 

@@ -18,7 +18,7 @@ from horarium.rules.calendars import without_days
 from horarium.rules.compiled import after_end
 from horarium.rules.finishing import looked_at
 from horarium.rules.joins import is_join, join_of, repeating
-from horarium.rules.overridden import Owed
+from horarium.rules.overridden import LAY_OVER, Owed, held_over, left
 from horarium.rules.overriding import still_yielded
 from horarium.rules.planning import (
     BACKFILL_RUNS_MAX,
@@ -168,16 +168,19 @@ def pause(
         next_fire_at=until,
         updated_at=now,
     )
+    due = held_over(job, now) if job.held_until is not None else None
+    if due is not None and due.overrides:
+        paused = replace(paused, overrides=left(paused, due.overrides, now))
     planned = _withdrawing(_past_claims(paused, unfinished, now), unfinished, now, "the job was paused")
-    return replace(planned, runs=_passed_while_held(job, now, ran))
+    moved = () if due is None else (dropped_run(job, each, now) for each in due.dropped)
+    return replace(planned, runs=(*_passed_while_held(job, now, ran), *moved))
 
 
 def _passed_while_held(job: Job, now: Instant, ran: Sequence[Instant]) -> tuple[Run, ...]:
     """Rows for the fire times that passed under a hold, of a job whose rule ends under it."""
     if job.held_until is None or exhausted(job) or after_end(job) is not None:
         return ()
-    reason = "a hold lay over it when it was changed"
-    passed = dropped_ranges(job, job.planned_until, now, Disposition.HELD, reason, ran)
+    passed = dropped_ranges(job, job.planned_until, now, Disposition.HELD, LAY_OVER, ran)
     return tuple(dropped_run(job, range_, now) for range_ in passed)
 
 
@@ -206,7 +209,7 @@ def edit(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instant, ran: Se
         return replace(changed, job=resumed.job, runs=(*changed.runs, *resumed.runs), records=resumed.records)
     # Runs planned ahead are withdrawn once, by the pause: it alone accounts for those claimed already.
     paused = pause(replace(changed.job, fires_count=job.fires_count), unfinished, now, None)
-    return replace(paused, runs=changed.runs or _passed_while_held(job, now, ran))
+    return replace(paused, runs=changed.runs or paused.runs or _passed_while_held(job, now, ran))
 
 
 def is_retimed(job: Job, wanted: Job) -> bool:

@@ -18,6 +18,7 @@ from horarium.model import Cause, Disposition, Event, EventKind, Job, Run, State
 from horarium.model.overrides import Override
 from horarium.policies import CatchUpPolicy
 
+LAY_OVER = "a hold lay over it when it was changed"
 MISFIRE_GRACE = 2 * SECOND
 """A fire time planned within this of its instant is on time: no scheduler is exact, and a pause is no downtime."""
 
@@ -135,6 +136,18 @@ def passed_by(job: Job, now: Instant) -> Settled:
         one(each.fire_at, Disposition.SKIPPED_OVERRIDE, said(each))
         if each.to is None
         else one(each.fire_at, Disposition.SKIPPED_PAUSED, f"{paused}; {said(each)}")
+        for each in due
+    ]
+    return Settled([], dropped, due, [])
+
+
+def held_over(job: Job, now: Instant) -> Settled:
+    """The same for a job that a hold kept up to now, and that is paused under it."""
+    due = [each for each in job.overrides if not each.done and each.due_at <= now]
+    dropped = [
+        one(each.fire_at, Disposition.SKIPPED_OVERRIDE, said(each))
+        if each.to is None
+        else one(each.fire_at, Disposition.HELD, f"{LAY_OVER}; {said(each)}")
         for each in due
     ]
     return Settled([], dropped, due, [])

@@ -1,4 +1,4 @@
-"""A writer that is killed at any moment leaves no change without its record, no end without its follow-up."""
+"""A killed writer leaves no change without its record, no end without its follow-up, and no plan in part."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -20,6 +21,7 @@ from horarium.node.backends import make_store
 from horarium.ports import JobFilter, RunFilter, Store
 from tests.servers.mongo import Mongo, let_the_hold_run_out
 from tests.servers.redis import Redis
+from tests.stores.writer import TOGETHER
 
 pytestmark = pytest.mark.slow
 
@@ -88,6 +90,10 @@ async def look(store: Store) -> int:
     assert sorted(run.id.removesuffix("!") for run in runs if run.queue == "notify") == ended
     assert await records_below(store, "audit/run/") == ended
     jobs = (await store.list_jobs(JobFilter(), None, MANY)).items
+    sets = (await store.list_records(RecordFilter("set/"), None, MANY)).items
+    planned = Counter((job.name.rpartition("-")[0], job.version) for job in jobs if job.name.startswith("set-"))
+    assert planned == {(each.name.replace("/", "-"), each.version): TOGETHER for each in sets}
+    jobs = [job for job in jobs if job.name.startswith("job-")]
     owed = sorted(f"{job.name.removeprefix('job-')}/{version}" for job in jobs for version in range(1, job.version + 1))
     assert await records_below(store, "audit/job/") == owed
     keys = (await store.list_records(RecordFilter("key/"), None, MANY)).items

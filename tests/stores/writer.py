@@ -1,4 +1,4 @@
-"""A process that writes ends with what follows from them, and changes with their records, until it is killed.
+"""A process that writes ends with what follows, changes with their records, and whole plans, until it is killed.
 
 python -m tests.stores.writer URL NAMESPACE ROUND
 """
@@ -14,10 +14,13 @@ from msgspec.structs import replace
 from horarium.model import Plan
 from horarium.model.records import Record, RecordChange
 from horarium.node.backends import make_store
+from horarium.ports import Whole
 from horarium.testing.values import NOW, a_job, a_run, completed
 
 QUEUE = "work"
 BATCH = 8
+TOGETHER = 60
+"""Jobs that one plan changes."""
 
 
 async def write(url: str, namespace: str, round_: int) -> None:
@@ -25,6 +28,7 @@ async def write(url: str, namespace: str, round_: int) -> None:
     await store.open()
     first = a_job(f"job-{round_}")
     await store.add_jobs([first], {first.id: [audit(f"job/{round_}/1")]})
+    together = [a_job(f"set-{round_}-{n}") for n in range(TOGETHER)]
     print("writing", flush=True)
     for step in count(1):
         place = (round_ * 10_000 + step) * BATCH
@@ -45,6 +49,9 @@ async def write(url: str, namespace: str, round_: int) -> None:
         await store.commit_plans([plan], NOW)
         key = Record(name=f"key/{round_}", body=b"x" * 2_000, version=step)
         await store.put_records([RecordChange(key, step - 1, records=(audit(f"key/{round_}/{step}"),))])
+        plans = tuple(Plan(replace(job, version=step - 1, priority=step)) for job in together if step > 1)
+        line = RecordChange(Record(name=f"set/{round_}", body=b"x", version=step), step - 1)
+        assert await store.write_whole(Whole(jobs=() if plans else tuple(together), plans=plans, records=(line,)), NOW)
 
 
 def audit(of: str) -> Record:

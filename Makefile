@@ -60,7 +60,8 @@ cockroach: $(STAMP)
 
 # First what only computes, on both cores; then real time, one after the other.
 LONG = tests/api tests/simulation tests/triggers
-proof: servers
+proof: $(STAMP)
+	$(BIN)/python tools/install_servers.py --proof
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m proof $(LONG)
 	$(BIN)/python -m pytest -m proof $(LONG:%=--ignore=%)
 	for store in sqlite postgres redis valkey mongo; do $(BIN)/python -m tests.proof --store $$store --minutes 2 || exit 1; done

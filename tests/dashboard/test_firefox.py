@@ -9,7 +9,7 @@ from tests.dashboard.test_browser import add_job, every_page
 from tests.dashboard.test_browser_bad_days import BEYOND, WIDTHS
 from tests.servers.live import live_server
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.proof]
 
 LIVE = "return document.querySelector('#live').textContent === 'Live'"
 STANDS = "return document.body.textContent.includes(arguments[0])"

@@ -93,8 +93,8 @@ async def look(store: Store) -> int:
     sets = (await store.list_records(RecordFilter("set/"), None, MANY)).items
     planned = Counter((job.name.rpartition("-")[0], job.version) for job in jobs if job.name.startswith("set-"))
     assert planned == {(each.name.replace("/", "-"), each.version): TOGETHER for each in sets}
-    jobs = [job for job in jobs if job.name.startswith("job-")]
-    owed = sorted(f"{job.name.removeprefix('job-')}/{version}" for job in jobs for version in range(1, job.version + 1))
+    own = [job for job in jobs if job.name.startswith("job-")]
+    owed = sorted(f"{job.name.removeprefix('job-')}/{version}" for job in own for version in range(1, job.version + 1))
     assert await records_below(store, "audit/job/") == owed
     keys = (await store.list_records(RecordFilter("key/"), None, MANY)).items
     owed = sorted(f"{key.name.removeprefix('key/')}/{n}" for key in keys for n in range(1, key.version + 1))

@@ -11,10 +11,9 @@ from itertools import count
 
 from msgspec.structs import replace
 
-from horarium.model import Plan
+from horarium.model import Plan, Whole
 from horarium.model.records import Record, RecordChange
 from horarium.node.backends import make_store
-from horarium.ports import Whole
 from horarium.testing.values import NOW, a_job, a_run, completed
 
 QUEUE = "work"

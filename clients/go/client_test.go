@@ -139,6 +139,17 @@ func TestALostAnswerIsAskedForAgainUnderTheSameKey(t *testing.T) {
 	}
 }
 
+func TestAWorkerMayHaveMorePlacesThanAClaimTakesRuns(t *testing.T) {
+	ctx, client := server(t)
+	must[*RunView](t)(client.Enqueue(ctx, "go-wide", nil, RunOptions{}))
+	ctx, stop := context.WithCancel(ctx)
+	handler := func(context.Context, *Run) (any, error) { defer stop(); return nil, nil }
+	worker := must[*Worker](t)(NewWorker(client, map[string]Handler{"go-wide": handler}, WorkerOptions{Concurrency: 1_500}))
+	if err := worker.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestWork(t *testing.T) {
 	ctx, client := server(t)
 	sum := must[*RunView](t)(client.Enqueue(ctx, "go-sum", []int{1, 2, 3}, RunOptions{}))

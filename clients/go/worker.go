@@ -16,6 +16,7 @@ const (
 	leaseMin         = time.Second
 	workerBackoffMax = 30 * time.Second
 	errorBytesMax    = 8_000
+	claimMax         = 1_000 // runs that one claim may ask for
 	// abortWait is how long work that outlived the grace of a stop gets to react to its context.
 	abortWait = 5 * time.Second
 )
@@ -180,20 +181,21 @@ func (w *Worker) claimLoop(ctx, working context.Context) error {
 	return nil
 }
 
-// acquire waits for a free place, and takes all that are free. 0: ctx is done.
+// acquire waits for a free place, and takes those that are free, as many as one claim may ask for. 0: ctx is done.
 func (w *Worker) acquire(ctx context.Context) int {
 	select {
 	case w.free <- struct{}{}:
 	case <-ctx.Done():
 		return 0
 	}
-	for count := 1; ; count++ {
+	for count := 1; count < claimMax; count++ {
 		select {
 		case w.free <- struct{}{}:
 		default:
 			return count
 		}
 	}
+	return claimMax
 }
 
 func (w *Worker) begin(working context.Context, view RunView) {

@@ -13,6 +13,8 @@ const ERROR_CHARS_MAX = 8_000;
 /** How long work that outlived the grace of a stop gets to react to its signal. */
 const ABORT_SECONDS = 5;
 const LINES_MAX = 1000;
+/** Runs that one claim may ask for. */
+const CLAIM_MAX = 1000;
 
 /** A claimed run, as its handler sees it. */
 export class ClaimedRun<Payload = unknown> {
@@ -165,7 +167,7 @@ export class Worker {
         continue;
       }
       try {
-        const asked = { limit: free, waitSeconds: this.#options.waitSeconds, worker: this.name, signal: stopping };
+        const asked = { limit: Math.min(free, CLAIM_MAX), waitSeconds: this.#options.waitSeconds, worker: this.name, signal: stopping };
         for (const view of await this.#client.claim(queues, asked)) this.#begin(view);
         failures = 0;
       } catch (error) {

@@ -117,6 +117,14 @@ async function refusedEnds(): Promise<void> {
   });
 }
 
+/** More places than a claim takes runs. */
+async function manyPlaces(): Promise<void> {
+  await client.enqueue("ts-wide");
+  const stop = new AbortController();
+  const worker = new Worker(client, { queues: { "ts-wide": () => stop.abort() }, concurrency: 1_500 });
+  await worker.run({ signal: AbortSignal.any([stop.signal, AbortSignal.timeout(20_000)]) });
+}
+
 async function work(): Promise<void> {
   let most = 0;
   let now = 0;
@@ -157,4 +165,5 @@ await errors();
 await lostAnswers();
 await answersOfOthers();
 await refusedEnds();
+await manyPlaces();
 await work();

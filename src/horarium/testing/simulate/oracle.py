@@ -103,13 +103,18 @@ def _raced(row: Run, edits: list[Instant]) -> bool:
     return row.state is not State.SKIPPED and any(edit < row.fire_at <= edit + WRITING for edit in edits)
 
 
+def _was_moved(row: Run) -> bool:
+    """Whether its fire time was moved, and so may have been settled before its rule was changed."""
+    return run_moved_to(row) is not None or "moved from " in (row.error or "")
+
+
 def _check_rows(job: Job, rows: list[Run], expected: set[Instant], fail: Callable[[str], None]) -> None:
     """No row without a fire time, but for those planned ahead and ended before their time."""
     for row in rows:
         if (
             row.state is State.CANCELLED
             or row.disposition in DECIDED
-            or (row.fire_at not in expected and run_moved_to(row) is not None)
+            or (row.fire_at not in expected and _was_moved(row))
         ):
             continue
         if row.fire_at not in expected:

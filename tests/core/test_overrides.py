@@ -83,6 +83,13 @@ def test_a_move_to_an_instant_that_has_come_meanwhile_is_left_to_a_plan_that_kno
     assert skipped(plan(planned.job, [a_run(planned.job, NOW, State.RUNNING)], NOW + 6))
 
 
+def test_the_row_of_a_moved_fire_time_that_overlaps_says_that_it_was_moved() -> None:
+    job = override(a_job(overlap=Overlap.SKIP), Override(fire_at=FIRES[3], to=NOW + 5, by="ann"), None, NOW).job
+    (row,) = plan(job, [a_run(job, NOW, State.RUNNING)], NOW + 5).runs
+    assert (row.error or "").startswith("overlap: skip; 1 unfinished; moved from ")
+    assert (row.error or "").endswith(" by ann")
+
+
 def test_an_edit_drops_what_its_rule_yields_no_longer_and_names_it() -> None:
     job = override(a_job(), Override(fire_at=FIRES[0]), None, NOW).job
     job = override(job, Override(fire_at=FIRES[1], to=END), None, NOW).job

@@ -52,6 +52,7 @@ from horarium.rules.overridden import (
     of_fire,
     one,
     passed_by,
+    said,
     settled,
 )
 from horarium.rules.settling import cancel, terminate
@@ -333,7 +334,8 @@ def apply_overlap(
 
 
 def _overlapped(job: Job, fire: Owed, why: str) -> Dropped:
-    return one(fire.fire_at, Disposition.SKIPPED_OVERLAP, f"overlap: {job.overlap}; {why}")
+    moved = "" if fire.moved is None else f"; {said(fire.moved)}"
+    return one(fire.fire_at, Disposition.SKIPPED_OVERLAP, f"overlap: {job.overlap}; {why}{moved}")
 
 
 def _made_last(run: Run, unfinished: Sequence[Run], now: Instant) -> Run:

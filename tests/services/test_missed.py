@@ -171,6 +171,16 @@ async def test_a_backfill_takes_its_fire_times_out_of_the_question(setting: Sett
     assert await rows(setting) == {**AS_DECIDED["none"], 3: ("pending", "backfill")}
 
 
+async def test_a_deleted_job_does_not_call_missed_what_a_backfill_ran(setting: Setting) -> None:
+    await missing(setting, on={Occasion.MISSED: (Follow(trigger="a"),)})
+    first = to_datetime(START + HOUR * SECOND)
+    await setting.operations.jobs.backfill_job("job", first, first + timedelta(hours=1))
+    await setting.operations.jobs.delete_job("job")
+    assert await rows(setting) == {**AS_DECIDED["none"], 1: ("cancelled", "cancelled")}
+    followed = (await setting.store.list_runs(RunFilter(queue="follow"), None, 10)).items
+    assert len(followed) == 1
+
+
 @pytest.mark.parametrize(("overlap", "state"), [(Overlap.SKIP, 1), (Overlap.BUFFER_ALL, 5), (Overlap.CANCEL_OTHER, 5)])
 async def test_the_overlap_policy_is_obeyed(setting: Setting, overlap: Overlap, state: int) -> None:
     await missing(setting, overlap=overlap)

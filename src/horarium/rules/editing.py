@@ -191,9 +191,10 @@ def _past_claims(paused: Job, unfinished: Sequence[Run], now: Instant) -> Job:
     return replace(paused, planned_until=max((now, *claimed)))
 
 
-def delete(job: Job, now: Instant) -> Plan:
-    """The job ends. What becomes of its runs `reconcile` says; its history stays until pruned."""
-    passed = missed.given_up(job, "the job was deleted before it was decided what becomes of them")
+def delete(job: Job, now: Instant, asked_and_ran: Sequence[Instant] = ()) -> Plan:
+    """The job ends. What becomes of its runs `reconcile` says; its history stays until pruned. `asked_and_ran`: fire
+    times about which a person is asked, and that have a row all the same, ascending."""
+    passed = missed.given_up(job, "the job was deleted before it was decided what becomes of them", asked_and_ran)
     ended = replace(job, deleted_at=now, next_fire_at=None, updated_at=now, missed=None)
     return Plan(ended, tuple(dropped_run(job, each, now) for each in passed))
 

@@ -154,10 +154,17 @@ def settled(job: Job, now: Instant, unfinished: Sequence[Run], ran: Sequence[Ins
     return Settled(replace(job, missed=None), owed, dropped, apart, event)
 
 
-def given_up(job: Job, reason: str) -> list[Dropped]:
-    """All of them, of a job that ends."""
-    stretches = () if job.missed is None else job.missed.stretches
-    return [Dropped(each.first, each.last, each.fires, Disposition.MISSED, reason) for each in stretches]
+def given_up(job: Job, reason: str, ran: Sequence[Instant]) -> list[Dropped]:
+    """All of them, of a job that ends. `ran`: as in `settled`, ascending."""
+    dropped: list[Dropped] = []
+    for stretch in () if job.missed is None else job.missed.stretches:
+        within = [fire for fire in ran if stretch.first <= fire <= stretch.last]
+        if not within:
+            dropped.append(Dropped(stretch.first, stretch.last, stretch.fires, Disposition.MISSED, reason))
+        elif stretch.first < stretch.last:
+            ruled = _as_ruled(job, stretch)
+            dropped += dropped_ranges(ruled, stretch.first - 1, stretch.last, Disposition.MISSED, reason, within)
+    return dropped
 
 
 def _verdict(job: Job, missed: Missed, now: Instant) -> tuple[CatchUpPolicy, Event]:

@@ -28,6 +28,7 @@ from horarium.operations.jobs.backfilling import Backfilling
 from horarium.operations.jobs.changes import Changes, Decide, Seen, always
 from horarium.operations.jobs.defining import Defining
 from horarium.operations.jobs.grouping import Group, Reach
+from horarium.operations.jobs.passed import in_stretches
 from horarium.operations.jobs.triggering import Triggering
 from horarium.operations.jobs.versions import Versions, along_created
 from horarium.operations.writing.auditing import require_reach, told_asked, told_backfill
@@ -223,7 +224,7 @@ class JobOperations:
         """End the job: pending runs are cancelled, running ones asked to stop; its history stays until pruned."""
 
         async def decide(seen: Seen) -> Plan:
-            return delete(seen.job, seen.now)
+            return delete(seen.job, seen.now, await in_stretches(self._store, seen.job))
 
         forget_trigger(await self.changes.change(name, decide, always(Reach.SOME), "job.delete", plan_owed=False))
 

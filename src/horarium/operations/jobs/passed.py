@@ -64,13 +64,13 @@ async def in_the_way(
         if as_it_is is None or as_it_is.version != job.version:
             continue
         try:
-            found[job.id] = [*await _in_stretches(store, job), *await passed(store, job, now)]
+            found[job.id] = [*await in_stretches(store, job), *await passed(store, job, now)]
         except TooExpensive:
             found[job.id] = sorted(taken[job.id])
     return {job_id: ran for job_id, ran in found.items() if ran}
 
 
-async def _in_stretches(store: Store, job: Job) -> list[Instant]:
+async def in_stretches(store: Store, job: Job) -> list[Instant]:
     """Fire times about which a person was asked that have a row all the same, ascending: a backfill was quicker."""
     found: list[Instant] = []
     for stretch in () if job.missed is None else job.missed.stretches:

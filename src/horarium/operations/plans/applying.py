@@ -29,7 +29,7 @@ from horarium.operations.calendars import CalendarOperations, calendar_change, d
 from horarium.operations.channels import ChannelOperations, channel_change, decode_channel
 from horarium.operations.jobs.importing import Importing
 from horarium.operations.jobs.jobs import JobOperations
-from horarium.operations.jobs.passed import passed
+from horarium.operations.jobs.passed import in_stretches, passed
 from horarium.operations.jobs.versions import Versions, along_created
 from horarium.operations.looking.forecasting import FORECAST_STEPS
 from horarium.operations.plans.making import digest_of_job, digest_of_record
@@ -264,10 +264,9 @@ class PlanApplying:
         if not jobs:
             return []
         unfinished = await self._store.unfinished_runs([job.id for job in jobs.values()])
+        deleted = {job.id: delete(job, now, await in_stretches(self._store, job)) for job in jobs.values()}
         return [
-            await self._versions.kept_with(
-                reconciled(delete(job, now), unfinished[job.id], now), job, "job.delete", now
-            )
+            await self._versions.kept_with(reconciled(deleted[job.id], unfinished[job.id], now), job, "job.delete", now)
             for job in jobs.values()
         ]
 

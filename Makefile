@@ -34,10 +34,10 @@ serve: $(STAMP)
 	@$(BIN)/horarium serve
 
 # The servers are installed and the tests compiled, once for all workers, while the types are checked; what each of them
-# says comes in one piece. Many tests wait for a process or a clock of the store: five workers keep two cores busy.
+# says comes in one piece. Many tests wait for a process or a clock of the store: six workers keep two cores busy.
 test: $(STAMP)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target check servers compiled
-	$(BIN)/python -m pytest -n 5 --dist worksteal -m "not proof"
+	$(BIN)/python -m pytest -n 6 --dist worksteal -m "not proof"
 
 compiled: $(STAMP)
 	@$(BIN)/python -m pytest --collect-only -qq -m "not proof" > /dev/null || true

@@ -172,7 +172,7 @@ def bodies(what: str, name: str, run: str, by: str) -> list[Any]:
         "POST /import": [{"jobs": [{"name": name, **job}, {"name": "m", **job, "on": follows}]}],
         "POST /plans": [
             {"documents": {"jobs": [{"name": name, **job}, {"name": "m", **job, **theirs}]}},
-            {"documents": {"jobs": [{"name": "m", **job}]}, "prune": {"labels": {SECRET: SECRET}}},
+            {"documents": {"jobs": [{"name": "m", **job}]}, "prune": {"labels": {"team": f"{SECRET}-team"}}},
             {"documents": {"calendars": [{"name": "c"}]}},
         ],
         "POST /plans/{id}/apply": [{}],

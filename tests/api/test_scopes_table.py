@@ -71,7 +71,8 @@ PAGES = {
     ),
     Scope.JOBS_WRITE: (
         "GET /new-job", "POST /new-job", "POST /preview-job", "GET /jobs/{name}/edit", "POST /jobs/{name}/edit",
-        "POST /jobs/{name}/revert", "POST /jobs/{name}/delete", "POST /plans/{id}/apply", "POST /deleted-jobs/restore",
+        "POST /jobs/{name}/revert", "POST /jobs/{name}/delete", "POST /plans/{id}/approve", "POST /plans/{id}/discard",
+        "POST /deleted-jobs/restore",
         "POST /queue", "POST /rates", "POST /rates/reset", "POST /feeds", "POST /feeds/revoke",
     ),
     Scope.RUNS_READ: ("GET /runs", "GET /runs/{id}", "GET /approvals", "GET /calendar", "GET /queues",
@@ -85,7 +86,7 @@ PAGES = {
         "GET /bulk-jobs", "POST /bulk-jobs/chosen", "POST /bulk-jobs/undo", "POST /bulk-runs/chosen",
         "GET /acknowledge", "POST /acknowledge", "POST /acknowledge/undo",
         "POST /jobs/{name}/skip", "POST /jobs/{name}/move", "POST /jobs/{name}/unskip",
-        "POST /jobs/{name}/backfill",
+        "POST /jobs/{name}/backfill", "POST /plans/{id}/apply",
         "POST /approvals/{id}/approve", "POST /approvals/{id}/reject", "POST /approvals/{id}/missed",
         "POST /runs/{id}/retry", "POST /runs/{id}/cancel", "GET /bulk-runs", "POST /bulk-runs",
     ),

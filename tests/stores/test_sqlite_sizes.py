@@ -18,9 +18,9 @@ from horarium.model import Job, Plan, Run, State
 from horarium.ports import BATCH_MAX, JobFilter, RunFilter
 from horarium.stores.lately import Lately
 from horarium.stores.listing import SCAN_MAX
-from horarium.stores.sqlite import SqliteStore, session
-from horarium.stores.sqlite import store as store_module
+from horarium.stores.sqlite import SqliteStore, listing, session
 from horarium.stores.sqlite.session import Session
+from horarium.stores.walks import search_of
 from horarium.testing.contract.base import take
 from horarium.testing.values import NOW, a_finished_run, a_job, a_run
 from tests.waiting import PATIENCE
@@ -151,13 +151,13 @@ async def test_a_list_that_no_index_serves_looks_at_a_bounded_number_and_goes_on
 async def test_a_list_that_takes_long_stops_no_planning(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, over = Event(), Event()
 
-    def endless(*_: object) -> None:
+    def endless(*given: Any) -> Any:
         begun.set()
         over.wait(2 * PATIENCE)
+        return search_of(*given)
 
-    for module in ("listing", "runs"):
-        monkeypatch.setattr(getattr(store_module, module), "list_runs", endless, raising=False)
-    listing = asyncio.ensure_future(store.list_runs(RunFilter(), None, 1))
+    monkeypatch.setattr(listing, "search_of", endless)
+    asked = asyncio.ensure_future(store.list_runs(RunFilter(), None, 1))
     try:
         async with asyncio.timeout(PATIENCE):
             while not begun.is_set():
@@ -168,7 +168,7 @@ async def test_a_list_that_takes_long_stops_no_planning(store: SqliteStore, monk
             await store.get_runs([a_run(1).id])
     finally:
         over.set()
-        await listing
+        await asked
 
 
 # -- jobs

@@ -36,6 +36,11 @@ class Owed(NamedTuple):
     def due_at(self) -> Instant:
         return self.fire_at if self.moved is None else self.moved.due_at
 
+    @property
+    def said(self) -> str:
+        """That it was moved, at the end of a sentence."""
+        return "" if self.moved is None else f"; {said(self.moved)}"
+
 
 class Dropped(NamedTuple):
     """A range of fire times that are not to run."""

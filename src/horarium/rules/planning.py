@@ -52,7 +52,6 @@ from horarium.rules.overridden import (
     of_fire,
     one,
     passed_by,
-    said,
     settled,
 )
 from horarium.rules.settling import cancel, terminate
@@ -334,8 +333,7 @@ def apply_overlap(
 
 
 def _overlapped(job: Job, fire: Owed, why: str) -> Dropped:
-    moved = "" if fire.moved is None else f"; {said(fire.moved)}"
-    return one(fire.fire_at, Disposition.SKIPPED_OVERLAP, f"overlap: {job.overlap}; {why}{moved}")
+    return one(fire.fire_at, Disposition.SKIPPED_OVERLAP, f"overlap: {job.overlap}; {why}{fire.said}")
 
 
 def _made_last(run: Run, unfinished: Sequence[Run], now: Instant) -> Run:

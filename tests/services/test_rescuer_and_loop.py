@@ -12,10 +12,10 @@ from horarium.access.audit import Origin, entry
 from horarium.access.roles import LOCAL
 from horarium.clock import DAY, SECOND, Instant
 from horarium.errors import StoreUnavailable
-from horarium.model import Run, RunChange, State
+from horarium.model import Follow, Occasion, Run, RunChange, State
 from horarium.model.records import RecordChange, RecordFilter
 from horarium.policies import Retention, Retry
-from horarium.ports import JOBS, Topic
+from horarium.ports import JOBS, Page, RunFilter, Topic
 from horarium.services.loop.believed import NOTED
 from horarium.services.loop.service import (
     ANEW_SECONDS,
@@ -69,6 +69,34 @@ async def test_no_run_fails_as_late_by_a_time_from_before_the_clock_went_back(se
     store.clock = setting.clock
     assert await a_rescuer(setting).step(setting.now) == START
     assert await setting.state() is State.PENDING
+
+
+class Quicker(MemoryStore):
+    """Another node ends the overdue runs that a node has just read. Lists are counted."""
+
+    lists = 0
+
+    async def overdue_runs(self, now: Instant, limit: int, steady: Instant) -> tuple[list[Run], Instant | None]:
+        found = await super().overdue_runs(now, limit, steady)
+        ended = [replace(run, state=State.CANCELLED, finished_at=now) for run in found[0]]
+        await self.settle_runs([RunChange(run, run.token, State.PENDING) for run in ended], steady)
+        return found
+
+    async def list_runs(self, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
+        self.lists += 1
+        return await super().list_runs(where, after, limit)
+
+
+async def test_late_runs_that_another_node_ended_first_are_each_looked_back_from_a_few_times(setting: Setting) -> None:
+    setting.store = store = Quicker()
+    many = 100
+    job = await setting.add_job(on={Occasion.FAILED: (Follow(notify="ops", after=2),)})
+    for n in range(many):
+        await setting.add_run(f"run-{n:03}", job_id=job.id, job=job.name, fire_at=START + n, start_by=START + SECOND)
+    setting.clock.advance(300)
+    await a_rescuer(setting).step(setting.now)
+    assert await setting.state("run-099") is State.CANCELLED
+    assert store.lists < 5 * many
 
 
 async def test_a_run_is_rescued_by_the_policy_of_its_job(setting: Setting) -> None:

@@ -46,14 +46,19 @@ class Following:
             return dict(changes)
         done: dict[int, RunChange] = {}
         before: dict[str, list[Run]] = {}
+        waiting: set[str] = set()
         for index, change in changes.items():
             job = jobs.get(change.run.job_id or "")
             if job is None or not job.on:
                 done[index] = change
                 continue
+            if job.id in waiting and looks_back(job, change.run, change.state, now):
+                continue  # what it looks back upon waits itself: many that end at once are each read for once
             followed = await self._followed(job, change, now, before.get(job.id, []))
             if followed is not None:
                 done[index] = followed
+            else:
+                waiting.add(job.id)
             if change.run.finished:
                 before.setdefault(job.id, []).append(change.run)
         return done

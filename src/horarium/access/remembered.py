@@ -1,4 +1,4 @@
-"""What the store said of credentials a moment ago, by their digests."""
+"""A cache of the store's answers about credentials, by their digests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Remembered(Generic[T]):
         self._forgotten = 0
 
     async def find(self, digest: str, read: Callable[[str], Awaitable[T]]) -> T:
-        """What is known of this digest, or is read now."""
+        """The answer about this digest, remembered or read now."""
         elapsed, forgotten = self._clock.monotonic(), self._forgotten
         known = self._kept.get(digest)
         if known is not None and elapsed - known[0] < REMEMBERED_SECONDS:

@@ -87,7 +87,7 @@ def moves(job: Job, after: Instant, until: Instant) -> list[Instant]:
 def settled(
     job: Job, now: Instant, owed: Iterable[Owed], skipped: Sequence[tuple[Instant, Instant, str]] = ()
 ) -> Settled:
-    """What becomes of the overrides that have fallen due. `owed`: what runs beside them; `skipped`: stretches of holds
+    """The outcome of the overrides that have fallen due. `owed`: the runs beside them; `skipped`: stretches of holds
     whose fire times do not run, and why. One that is late (nothing planned at its instant) is caught up on as the
     policy says, as any other fire time."""
     if not job.overrides:
@@ -135,24 +135,20 @@ def left(job: Job, dealt_with: Sequence[Override], planned_until: Instant) -> tu
 
 def passed_by(job: Job, now: Instant) -> Settled:
     """The same for a job that was paused up to now: nothing of it runs."""
-    due = [each for each in job.overrides if not each.done and each.due_at <= now]
-    paused = f"paused: {job.pause_reason or 'by hand'}"
-    dropped = [
-        one(each.fire_at, Disposition.SKIPPED_OVERRIDE, said(each))
-        if each.to is None
-        else one(each.fire_at, Disposition.SKIPPED_PAUSED, f"{paused}; {said(each)}")
-        for each in due
-    ]
-    return Settled([], dropped, due, [])
+    return _none_runs(job, now, Disposition.SKIPPED_PAUSED, f"paused: {job.pause_reason or 'by hand'}")
 
 
 def held_over(job: Job, now: Instant) -> Settled:
     """The same for a job that a hold kept up to now, and that is paused under it."""
+    return _none_runs(job, now, Disposition.HELD, LAY_OVER)
+
+
+def _none_runs(job: Job, now: Instant, disposition: Disposition, reason: str) -> Settled:
     due = [each for each in job.overrides if not each.done and each.due_at <= now]
     dropped = [
         one(each.fire_at, Disposition.SKIPPED_OVERRIDE, said(each))
         if each.to is None
-        else one(each.fire_at, Disposition.HELD, f"{LAY_OVER}; {said(each)}")
+        else one(each.fire_at, disposition, f"{reason}; {said(each)}")
         for each in due
     ]
     return Settled([], dropped, due, [])

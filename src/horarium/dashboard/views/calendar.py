@@ -55,8 +55,8 @@ class Fire(Struct, frozen=True):
 
 class Cell(Struct):
     """One hour of one day. `unnamed`: fires beyond those listed, which are counted alone. `partly`: there may be more
-    than is known. `quarter`: where the line of now lies. `twice`: the clocks repeat it. `held`: a hold lies over all of
-    what is to come in it, or a part."""
+    than is known. `quarter`: where the line of now lies. `twice`: the clocks repeat it. `held`: a hold lies over
+    the rest of it, or a part of that."""
 
     at: datetime
     fires: list[Fire]

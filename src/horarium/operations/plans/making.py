@@ -107,7 +107,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 class Looked(Struct, frozen=True):
-    """A stored plan as it is now; of what was unchanged, nothing is kept. `stale`: what was changed since by others.
+    """A stored plan as it is now, without unchanged objects. `stale`: objects that others have changed since.
     `by`: who made it; `approved_by`: who lets callers apply it that may not write jobs."""
 
     plan: Plan
@@ -117,7 +117,7 @@ class Looked(Struct, frozen=True):
 
 
 class Beside(Struct):
-    """What is worked out along the way: the steps of the plan, jobs before and after, calendars that are to come.
+    """Intermediate results: the steps of the plan, jobs before and after, calendars that are to come.
     `owner`: the labels of those whose plan it is, if it prunes."""
 
     steps: list[Step] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from horarium.model.records import RecordFilter
 from horarium.operations.looking.forecasting import Forecast
 from horarium.operations.plans import applying
 from horarium.operations.plans.fires import fire_differences
-from horarium.operations.plans.shown import forecast_shown
+from horarium.operations.plans.shown import forecast_text
 from horarium.ports import JobFilter
 from horarium.testing.values import NOW, a_job
 from horarium.triggers.budget import LIST_STEPS, limited
@@ -326,15 +327,37 @@ async def test_running_follows_from_how_long_the_last_runs_took(api: Api) -> Non
 async def test_a_long_forecast_is_put_into_words_beside_the_event_loop(api: Api, monkeypatch: Any) -> None:
     threads = set[str]()
 
-    def shown(forecast: Forecast) -> dict[str, Any]:
+    def shown(forecast: Forecast) -> bytes:
         threads.add(threading.current_thread().name)
-        return forecast_shown(forecast)
+        return forecast_text(forecast)
 
-    monkeypatch.setattr("horarium.api.plans.forecast_shown", shown)
+    monkeypatch.setattr("horarium.api.plans.forecast_text", shown)
     week = "since=2027-01-01T00:00:00Z&until=2027-01-08T00:00:00Z&bucket_seconds=60"
     assert len((await api.get(f"/forecast?{week}")).json["buckets"]) == 10_080
     assert threads
     assert threading.main_thread().name not in threads
+
+
+@pytest.mark.slow
+async def test_a_long_forecast_takes_a_few_times_the_memory_of_its_answer(api: Api) -> None:
+    every_minute = {"type": "interval", "every_seconds": 60}
+    for number in range(100):
+        await api.post("/jobs", a_definition(f"job-{number}", trigger=every_minute))
+    run = (await api.post("/jobs/job-7/trigger", {})).json
+    (claimed,) = await api.claim()
+    api.clock.advance(90)
+    await api.post(f"/runs/{run['id']}/complete", {"token": claimed["lease"]["token"]})
+    asked = "/forecast?bucket_seconds=60&by=job&since=2027-01-16T00:00:00Z&until="
+    await api.get(f"{asked}2027-01-16T01:00:00Z")  # what is loaded once
+    tracemalloc.start()
+    try:
+        found = await api.get(f"{asked}2027-01-16T12:00:00Z")
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    counts = [len(bucket[kind]) for bucket in found.json["buckets"] for kind in ("starts", "running")]
+    assert counts == [100] * 2 * 720
+    assert most < 4 * len(found.body), (most, len(found.body))
 
 
 RULES: list[dict[str, Any]] = [

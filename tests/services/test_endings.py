@@ -13,9 +13,11 @@ import pytest
 from horarium.access.keys import Key, Keys
 from horarium.access.roles import Role
 from horarium.clock import DAY, HOUR, SECOND, to_text
+from horarium.errors import Outage
 from horarium.model.channels import WebhookChannel
 from horarium.ports import RunFilter
 from horarium.services.alerts.endings import LOOK_EVERY, Endings, certificate_ends_at
+from horarium.testing import Fault, FaultyStore
 from tests.servers.certificate import make_certificate
 from tests.services.conftest import START, Setting
 
@@ -55,6 +57,25 @@ async def test_a_key_that_ends_is_told_two_weeks_before_or_in_its_last_quarter(
             expected += [] if key is None else [f"the key {key} ends at {ends[key]}"]
             assert await told(setting) == expected
     assert caplog.messages == [text for text in expected for _ in several], "once by each node, within a day"
+
+
+async def test_a_store_that_is_away_repeats_no_line_of_the_log(
+    setting: Setting, caplog: pytest.LogCaptureFixture
+) -> None:
+    await setting.operations.channels.put("ops", WebhookChannel(url="https://example.org/"))
+    for name in ("a", "b"):
+        await add_key(setting, name, DAY)
+    setting.clock.advance(18 * 3_600 + 1)
+    faults = iter((None, Fault.BEFORE, Fault.BEFORE))
+    setting.store = FaultyStore(setting.store, lambda call: next(faults, None) if call == "add_runs" else None)
+    service = endings(setting)
+    with caplog.at_level(logging.WARNING, "horarium"):
+        for _ in range(2):
+            with pytest.raises(Outage):
+                await service.step(setting.now)
+        await service.step(setting.now)
+    assert [text[:9] for text in caplog.messages] == ["the key a", "the key b"]
+    assert [text[:9] for text in await told(setting)] == ["the key a", "the key b"]
 
 
 @pytest.mark.slow

@@ -103,7 +103,7 @@ class Issuer:
             async with asyncio.timeout(FETCH_SECONDS):
                 discovery, keys = await fetch(self.url)
         except Exception as error:
-            log.warning("the keys of the issuer %s can't be had: %s", self.url, error or type(error).__name__)
+            log.warning("the keys of the issuer %s can't be had: %s", self.url, str(error) or type(error).__name__)
             return
         if {kid: key.thumbprint() for kid, key in keys.items()} != {
             kid: key.thumbprint() for kid, key in self._keys.items()

@@ -168,7 +168,9 @@ class People:
         try:
             status, answer = await ask(endpoint, form=form, headers=headers, seconds=FETCH_SECONDS)
         except Exception as error:
-            raise SignInFailed(f"{self.place} does not answer as it should: {error or type(error).__name__}.") from None
+            raise SignInFailed(
+                f"{self.place} does not answer as it should: {str(error) or type(error).__name__}."
+            ) from None
         if status != 200:
             why = answer.get("error_description") or answer.get("error") or f"status {status}"
             raise SignInFailed(f"{self.place} refused: {str(why)[:WHY_CHARS_MAX]}.")

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from horarium.access.roles import Principal, Scope
 from horarium.api import examples
-from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer
+from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer, answer_text
 from horarium.api.problems import Problem, problem_of
 from horarium.api.reading import (
     BodyReader,
@@ -31,7 +31,7 @@ from horarium.operations.plans.documents import read_documents
 from horarium.operations.plans.fires import FireDifferences
 from horarium.operations.plans.foreseen import Foreseen
 from horarium.operations.plans.making import HORIZON_SECONDS, HORIZON_SECONDS_MAX, Action
-from horarium.operations.plans.shown import forecast_shown, listed_shown, plan_shown
+from horarium.operations.plans.shown import forecast_text, listed_shown, plan_shown
 from horarium.rules.calendars import FireChange
 from horarium.rules.differing import FieldChange
 
@@ -194,7 +194,12 @@ class PlansApi(Handlers):
         query: ForecastQuery = call.query
         since, until = bounded_instant(query.since, "since"), bounded_instant(query.until, "until")
         return await self._operations.forecasting.told(
-            lambda found: answer(forecast_shown(found)), since, until, query.bucket_seconds, query.by, call.principal
+            lambda found: answer_text(forecast_text(found)),
+            since,
+            until,
+            query.bucket_seconds,
+            query.by,
+            call.principal,
         )
 
     def endpoints(self) -> list[Endpoint]:

@@ -101,7 +101,7 @@ class Mailing:
                 retryable=any(code not in _NEVER_AGAIN for code in codes),
             )
         except (aiosmtplib.SMTPException, OSError, TimeoutError) as error:
-            return Failed(f"{self._server.host}:{self._server.port}: {error or type(error).__name__}")
+            return Failed(f"{self._server.host}:{self._server.port}: {str(error) or type(error).__name__}")
         if refused:
             return Succeeded(b'{"refused":%d}' % len(refused))
         return Succeeded()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from heapq import nsmallest
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
@@ -339,13 +340,18 @@ class Bucket(Struct, frozen=True):
         return sum(self.starts.values())
 
 
-def add_starts(total: list[float], pattern: Starts | Pattern, weight: float) -> None:
+def nothing(span: Span) -> array[float]:
+    """No starts, and nothing that runs, in each bucket."""
+    return array("d", bytes(8 * span.buckets))
+
+
+def add_starts(total: array[float], pattern: Starts | Pattern, weight: float) -> None:
     """Add a pattern, times its weight."""
     for place, count in pattern.items():
         total[place] += count * weight
 
 
-def add_running(load: list[float], pattern: Starts | Pattern, weight: float, seconds: float, span: Span) -> None:
+def add_running(load: array[float], pattern: Starts | Pattern, weight: float, seconds: float, span: Span) -> None:
     """Add how many run at once on average in each bucket (Little's law): starts, times how long of the bucket each
     takes. `seconds`: of all `weight` jobs of the pattern together. Runs that last for longer than a bucket go on in
     those behind it."""
@@ -363,10 +369,9 @@ def add_running(load: list[float], pattern: Starts | Pattern, weight: float, sec
 
 def peaks(buckets: Sequence[Bucket]) -> list[Bucket]:
     """The buckets with the most starts, the greatest first; none without any."""
-    found = sorted((bucket for bucket in buckets if bucket.total), key=lambda bucket: (-bucket.total, bucket.at))
-    return found[:MARKED]
+    return nsmallest(MARKED, (each for each in buckets if each.total), key=lambda each: (-each.total, each.at))
 
 
 def quiet(buckets: Sequence[Bucket]) -> list[Bucket]:
     """The buckets with the fewest starts, the least first."""
-    return sorted(buckets, key=lambda bucket: (bucket.total, bucket.at))[:MARKED]
+    return nsmallest(MARKED, buckets, key=lambda bucket: (bucket.total, bucket.at))

@@ -42,7 +42,7 @@ def check(env: Mapping[str, str]) -> str | None:
         answer = connection.getresponse()
         said = answer.read(SHOWN_BYTES_MAX).decode(errors="replace")
     except (OSError, HTTPException) as error:
-        return f"{host}:{settings.port} does not answer: {error or type(error).__name__}"
+        return f"{host}:{settings.port} does not answer: {str(error) or type(error).__name__}"
     finally:
         connection.close()
     return None if answer.status == 200 else f"{answer.status}: {said}"

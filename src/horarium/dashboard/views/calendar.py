@@ -247,7 +247,9 @@ class Calendar:
         return seldom, often, beyond is not None or paused.next_after is not None
 
 
-def _summed(first: list[Bucket], most: int, often: set[str], rest: list[Bucket]) -> tuple[dict[Instant, int], set[str]]:
+def _summed(
+    first: Sequence[Bucket], most: int, often: set[str], rest: Sequence[Bucket]
+) -> tuple[dict[Instant, int], set[str]]:
     counts: Counter[str] = Counter()
     for bucket in (*first, *rest):
         counts.update(bucket.starts)

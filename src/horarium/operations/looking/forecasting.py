@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from horarium.access.roles import Principal
 from horarium.clock import DAY, INSTANT_MAX, SECOND, Instant, to_micros
@@ -43,6 +45,7 @@ from horarium.rules.forecasting import (
     jittered,
     moved_by_jitter,
     never_starts,
+    nothing,
     overridden,
     packed,
     peaks,
@@ -77,12 +80,29 @@ KEPT_MAX = 5_000_000
 T = TypeVar("T")
 
 
+class Buckets(Sequence[Bucket]):
+    """The buckets of a span, each made when it is asked for: all of them at once take a hundred bytes for each count,
+    where these take eight."""
+
+    def __init__(self, span: Span, starts: Mapping[str, array[float]], loads: Mapping[str, array[float]]) -> None:
+        self._span, self._starts, self._loads = span, starts, loads
+
+    def __len__(self) -> int:
+        return self._span.buckets
+
+    def __getitem__(self, place: Any) -> Any:
+        at = self._span.since + range(len(self))[place] * self._span.bucket
+        began = {label: round(of[place]) for label, of in self._starts.items() if of[place]}
+        busy = {label: round(of[place], 3) for label, of in self._loads.items() if of[place] > LEAST}
+        return Bucket(at, began, busy)
+
+
 class Forecast(Struct, frozen=True):
     """`peaks`: the buckets with the most starts; `quiet`: those with the fewest. `left_out`: jobs whose rules take too
     long to evaluate. `seconds`: how long runs of each job took, as measured; `estimated`: those that count with
     `usual_seconds`, the average of the others, since no run of theirs was completed of late."""
 
-    buckets: list[Bucket]
+    buckets: Sequence[Bucket]
     peaks: list[Bucket]
     quiet: list[Bucket]
     left_out: list[str]
@@ -228,9 +248,9 @@ class StartCounts:
         """Its fire times that may fall due within the span."""
         return _fires(self._ahead(job))
 
-    def total(self, weights: Mapping[Hashable, float]) -> list[float]:
+    def total(self, weights: Mapping[Hashable, float]) -> array[float]:
         """How many starts there are in each bucket."""
-        total, bases = [0.0] * self.span.buckets, Counter[Hashable]()
+        total, bases = nothing(self.span), Counter[Hashable]()
         for key, weight in weights.items():
             add_starts(total, self._pattern(key), weight)
             if key in self.moved:
@@ -239,9 +259,9 @@ class StartCounts:
             add_starts(total, self._pattern(key), weight)
         return total
 
-    def load(self, weights: Mapping[Hashable, float], seconds: Mapping[Hashable, float]) -> list[float]:
+    def load(self, weights: Mapping[Hashable, float], seconds: Mapping[Hashable, float]) -> array[float]:
         """How many run at once on average in each bucket. `seconds`: of all jobs of a pattern together."""
-        load, bases = [0.0] * self.span.buckets, Counter[tuple[Hashable, float]]()
+        load, bases = nothing(self.span), Counter[tuple[Hashable, float]]()
         for key, weight in weights.items():
             add_running(load, self._pattern(key), weight, seconds[key], self.span)
             if key in self.moved:
@@ -326,7 +346,9 @@ class Forecasting:
     ) -> Forecast:
         """Starts by the rules and the holds as they are now, in [since, until): from now on for seven days, unless it
         is said. Raises InvalidRequest."""
-        return await self.told(lambda found: found, since, until, bucket_seconds, by, reader)
+        return await self.told(
+            lambda found: replace(found, buckets=[*found.buckets]), since, until, bucket_seconds, by, reader
+        )
 
     async def told(
         self,
@@ -398,16 +420,7 @@ def _told(
             taken.setdefault(label, Counter())[job.key] += took  # type: ignore[assignment]
     starts = {label: counts.total(of) for label, of in weights.items()}
     loads = {label: counts.load(weights[label], of) for label, of in taken.items()}
-    buckets = _buckets(counts.span, starts, loads)
+    buckets = Buckets(counts.span, starts, loads)
     estimated = frozenset(name for name in measured if usual and name not in seconds)
     left_out = counts.left_out[:LEFT_OUT_MAX]
     return Forecast(buckets, peaks(buckets), quiet(buckets), left_out, seconds, estimated, usual)
-
-
-def _buckets(span: Span, starts: Mapping[str, list[float]], loads: Mapping[str, list[float]]) -> list[Bucket]:
-    found: list[Bucket] = []
-    for place in range(span.buckets):
-        began = {label: round(of[place]) for label, of in starts.items() if of[place]}
-        busy = {label: round(of[place], 3) for label, of in loads.items() if of[place] > LEAST}
-        found.append(Bucket(span.since + place * span.bucket, began, busy))
-    return found

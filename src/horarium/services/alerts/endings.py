@@ -66,11 +66,11 @@ class Endings(Service):
         async for each in self._endings(now):
             said_at = self._said.get((each.name, each.at))
             if said_at is None or not said_at <= now < said_at + SAY_EVERY:
-                log.warning("%s", each.text)
-                said_at = now
                 told = Told(each.event, None, None, None, to_text(now), each.text)
                 key = f"{each.event}/{each.name}/{each.at}"
                 await tell_system(self._store, self._signal, self._channels, key, told, now)
+                log.warning("%s", each.text)
+                self._said[each.name, each.at] = said_at = now
             said[each.name, each.at] = said_at
         self._said, self._looked_at = said, now
         return now + LOOK_EVERY

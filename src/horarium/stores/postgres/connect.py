@@ -252,8 +252,8 @@ def translated(location: Location) -> Iterator[None]:
         raise StoreUnavailable(f"{location.product} at {location.shown}: the connection broke ({error})") from error
     except (OSError, asyncio.IncompleteReadError) as error:
         raise StoreUnavailable(
-            f"{location.product} at {location.shown} can't be reached ({error or type(error).__name__}); look whether "
-            "it runs"
+            f"{location.product} at {location.shown} can't be reached ({str(error) or type(error).__name__}); "
+            "look whether it runs"
         ) from error
 
 

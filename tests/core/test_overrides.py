@@ -180,3 +180,22 @@ def test_what_was_moved_into_a_pause_does_not_run() -> None:
         (Disposition.SKIPPED_PAUSED, FIRES[0], 1),
     ]
     assert [each.fire_at for each in planned.job.overrides] == [FIRES[2]], "it was moved behind the pause"
+
+
+def test_what_goes_back_to_its_rule_after_a_pause_has_passed_it_was_skipped_for_the_pause() -> None:
+    """A change of the rule carries the cursor of a paused job over it."""
+    for to in (None, FIRES[5] + 1):
+        job = override(a_job(), Override(fire_at=FIRES[1], to=to), None, NOW).job
+        job = pause(job, [], FIRES[0], "moving").job
+        edited = edit(job, replace(job, trigger={**job.trigger, "every_seconds": 7}), [], FIRES[2])
+        assert skipped(edited) == [(Disposition.SKIPPED_PAUSED, FIRES[2], 1)]
+        planned = lift(edited.job, FIRES[1], [], FIRES[2] + 1)
+        assert skipped(planned) == [(Disposition.SKIPPED_PAUSED, FIRES[1], 1)]
+        assert planned.job.overrides == ()
+
+
+def test_a_job_past_its_last_run_owes_none_for_what_goes_back_to_its_rule() -> None:
+    job = override(a_job(fires_max=1), Override(fire_at=FIRES[0], to=FIRES[3]), None, NOW).job
+    job = plan(job, [], FIRES[1]).job
+    assert job.fires_count == 1
+    assert lift(job, FIRES[0], [], FIRES[1] + 1).runs == ()

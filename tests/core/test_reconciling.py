@@ -193,6 +193,18 @@ def test_where_clocks_differ_the_newest_is_the_one_that_was_made_last() -> None:
     assert reconcile(job, [run], NOW, newest_of(job, [replace(before, state=State.PENDING)])) is None
 
 
+def test_a_run_that_a_ping_made_ends_no_other() -> None:
+    """It came at no fire time. The one that waits is due later, and fails when its grace is over."""
+    job = a_job(target=ExternalTarget(), overlap=Overlap.CANCEL_OTHER)
+    older = a_run(queue=job.queue, created_at=NOW, due_at=NOW + EACH)
+    of_ping = a_run(State.RUNNING, NOW + 1, id="ping", queue=job.queue, created_at=NOW + 1, cause=Cause.PING)
+    assert reconcile(job, [older, of_ping], NOW + 2) is None
+    newest = a_run(fire_at=NOW + EACH, id="newest", queue=job.queue, created_at=NOW + EACH)
+    planned = reconcile(job, [older, of_ping, newest], NOW + EACH)
+    assert planned is not None
+    assert {change.run.id for change in planned.changes} == {older.id, "ping"}
+
+
 def test_a_policy_that_ends_others_does_nothing_to_what_was_there_when_it_was_set() -> None:
     job = a_job(overlap=Overlap.CANCEL_OTHER, updated_at=NOW)
     assert reconcile(job, [a_run(fire_at=NOW - 2), a_run(fire_at=NOW - 1)], NOW) is None

@@ -26,6 +26,7 @@ from tests.services.conftest import START, Setting, a_rescuer
 
 EVERYTHING, QUEUE = HoldScope(all=True), HoldScope(queue="q")
 WAITING_FOR = "waits until"
+EACH = 10 * SECOND
 
 
 async def hold(setting: Setting, scope: HoldScope = EVERYTHING, seconds: float | None = None, **how: Any) -> Hold:
@@ -255,6 +256,27 @@ async def test_what_was_planned_ahead_is_withdrawn(setting: Setting) -> None:
     await carried(setting)
     await planner.step(setting.now)
     assert [run.fire_at - START for run in await rows(setting)] == [10 * SECOND, 20 * SECOND]
+
+
+async def test_what_was_cancelled_ahead_of_a_hold_is_in_no_row_beside_its_own(setting: Setting) -> None:
+    await setting.add_job(catch_up=CatchUp(CatchUpPolicy.NONE))
+    operations = setting.operations
+    planner = Planner(
+        setting.store, setting.signal, operations.reconciler, operations.following, setting.telemetry, ahead_seconds=60
+    )
+    await planner.step(setting.now)
+    await operations.runs.cancel_run((await rows(setting))[2].id)
+    made = await hold(setting, HoldScope(job="job"))
+    await carried(setting)
+    setting.clock.advance(90)
+    await operations.holds.lift(made.id)
+    await carried(setting)
+    await planner.step(setting.now)
+    fires = [
+        fire for run in await rows(setting) for fire in range(run.fire_at, (run.last_fire_at or run.fire_at) + 1, EACH)
+    ]
+    assert len(fires) == len(set(fires))
+    assert set(fires) >= {START + number * EACH for number in range(1, 10)}
 
 
 async def test_what_runs_is_cancelled_where_the_hold_says_so(setting: Setting) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from horarium.access.roles import Role
 from horarium.clock import SECOND, Instant, to_datetime, to_text
 from horarium.errors import AlreadyDecided, Forbidden, InvalidRequest
-from horarium.model import Cause, Disposition, Follow, Job, Occasion, Run, State
+from horarium.model import Cause, Disposition, Follow, Job, Occasion, Run, State, run_id
 from horarium.model.holds import HoldScope
 from horarium.policies import CatchUp, CatchUpPolicy, Overlap
 from horarium.ports import RunFilter
@@ -171,6 +171,30 @@ async def test_a_backfill_takes_its_fire_times_out_of_the_question(setting: Sett
     assert await rows(setting) == {**AS_DECIDED["none"], 3: ("pending", "backfill")}
 
 
+@pytest.mark.parametrize("overlap", [Overlap.ALLOW, Overlap.SKIP])
+@pytest.mark.parametrize("asks", [True, False])
+async def test_nobody_hears_that_a_backfilled_fire_time_was_missed(
+    setting: Setting, overlap: Overlap, asks: bool
+) -> None:
+    """Also where a plan drops single fire times, and no range."""
+    on = {Occasion.MISSED: (Follow(trigger="a"),)}
+    catch_up = asking() if asks else CatchUp(CatchUpPolicy.LATEST)
+    await setting.add_job(every=HOUR, catch_up=catch_up, on=on, overlap=overlap, labels={})
+    setting.clock.advance(2.5 * HOUR)
+    if asks:
+        await planned(setting)
+    first = START + HOUR * SECOND
+    run = Run(
+        id=run_id("job", first), queue="pull/q", job_id="job", job="job", fire_at=first, due_at=first,
+        created_at=setting.now, cause=Cause.BACKFILL, state=State.COMPLETED,
+    )  # fmt: skip
+    await setting.store.add_runs([run])
+    setting.clock.advance(600 if asks else 0)
+    await planned(setting)
+    assert await rows(setting) == {1: ("completed", "backfill"), 2: RUNS}
+    assert (await setting.store.list_runs(RunFilter(queue="follow"), None, 10)).items == ()
+
+
 async def test_a_deleted_job_does_not_call_missed_what_a_backfill_ran(setting: Setting) -> None:
     await missing(setting, on={Occasion.MISSED: (Follow(trigger="a"),)})
     first = to_datetime(START + HOUR * SECOND)
@@ -179,6 +203,21 @@ async def test_a_deleted_job_does_not_call_missed_what_a_backfill_ran(setting: S
     assert await rows(setting) == {**AS_DECIDED["none"], 1: ("cancelled", "cancelled")}
     followed = (await setting.store.list_runs(RunFilter(queue="follow"), None, 10)).items
     assert len(followed) == 1
+
+
+async def test_a_rule_that_takes_too_long_keeps_no_job_from_its_end(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a backfill ran in the middle of a question is found by the rule, within a bound of steps."""
+    monkeypatch.setattr("horarium.operations.jobs.jobs.PLAN_STEPS_MAX", 2)
+    hourly = [{"type": "interval", "every_seconds": HOUR * each, "anchor": to_text(START)} for each in (1, 2)]
+    await missing(setting, trigger={"type": "any_of", "triggers": hourly})
+    third = to_datetime(START + 3 * HOUR * SECOND)
+    await setting.operations.jobs.backfill_job("job", third, third + timedelta(hours=1))
+    await setting.operations.jobs.delete_job("job")
+    assert await setting.store.get_jobs(["job"]) == [None]
+    found = (await setting.store.list_runs(RunFilter(job="job"), None, 100)).items
+    assert [(hour(run.fire_at), run.fires) for run in found] == [(3, 1), (1, 5)]
 
 
 @pytest.mark.parametrize(("overlap", "state"), [(Overlap.SKIP, 1), (Overlap.BUFFER_ALL, 5), (Overlap.CANCEL_OTHER, 5)])

@@ -5,16 +5,18 @@ from __future__ import annotations
 from datetime import datetime
 
 import pytest
+from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant, to_datetime
 from horarium.errors import AlreadyBegun, InvalidRequest, NoSuchFire
 from horarium.model import Disposition, Job, Run, State
 from horarium.model.overrides import OVERRIDES_MAX
 from horarium.operations.looking.upcoming import upcoming
-from horarium.policies import Overlap
+from horarium.policies import CatchUp, CatchUpPolicy, Overlap
 from horarium.ports import RunFilter
 from horarium.services.planning.planner import Planner
 from tests.services.conftest import START, Setting
+from tests.services.test_approvals import as_
 
 
 def a_planner(setting: Setting, ahead: float = 30.0) -> Planner:
@@ -183,3 +185,31 @@ async def test_a_job_has_a_limited_number_of_them(setting: Setting) -> None:
     made = await runs(setting)
     assert sum(run.disposition is Disposition.SKIPPED_OVERRIDE for run in made) == OVERRIDES_MAX
     assert (await stored(setting, job)).overrides == ()
+
+
+@pytest.mark.parametrize("policy", [CatchUpPolicy.NONE, CatchUpPolicy.LATEST, CatchUpPolicy.ALL])
+async def test_what_a_clock_that_was_ahead_settled_is_skipped_and_moved_again(
+    setting: Setting, policy: CatchUpPolicy
+) -> None:
+    await setting.add_job(every=10, catch_up=CatchUp(policy))
+    planner = a_planner(setting, ahead=1.0)
+    with as_("ann"):
+        await setting.operations.overriding.skip("job", at(20), "closed, because: by law")
+        await setting.operations.overriding.move("job", at(30), at(44))
+    before = (await setting.operations.overriding.page("job", None, 10))[0]
+    setting.clock.step(1_000)
+    await planner.step(setting.now)
+    assert (await setting.operations.overriding.page("job", None, 10))[0] == []
+    setting.clock.step(-1_000)
+    for _ in range(10):
+        await planner.step(setting.now)
+    after = (await setting.operations.overriding.page("job", None, 10))[0]
+    assert [replace(each, at=0) for each in after] == [replace(each, at=0) for each in before]
+    await step_to(planner, setting, 45)
+    found = {(run.fire_at - START) // SECOND: run for run in await runs(setting)}
+    assert [(each, run.due_at - START) for each, run in found.items() if run.state is State.PENDING] == [
+        (10, 10 * SECOND),
+        (30, 44 * SECOND),
+        (40, 40 * SECOND),
+    ]
+    assert found[20].disposition is Disposition.SKIPPED_OVERRIDE

@@ -18,7 +18,7 @@ from horarium.rules.calendars import without_days
 from horarium.rules.compiled import after_end
 from horarium.rules.finishing import looked_at
 from horarium.rules.joins import is_join, join_of, repeating
-from horarium.rules.overridden import LAY_OVER, Owed, held_over, left
+from horarium.rules.overridden import LAY_OVER, Owed, back_in_force, held_over, left
 from horarium.rules.overriding import still_yielded
 from horarium.rules.planning import (
     BACKFILL_RUNS_MAX,
@@ -254,11 +254,14 @@ def _withdrawing(job: Job, unfinished: Sequence[Run], now: Instant, reason: str)
     return Plan(job, changes=ended, withdrawals=deleted, records=looked_at(job, now))
 
 
-def withdraw_ahead(job: Job, unfinished: Sequence[Run], at: Instant, now: Instant) -> Plan:
+def withdraw_ahead(
+    job: Job, unfinished: Sequence[Run], at: Instant, now: Instant, ended: Sequence[Instant] = ()
+) -> Plan:
     """Take back runs planned for after `at`, where a hold begins, as though they had never been planned. What was
-    claimed ahead of its time stays: the hold meets it when it would begin."""
+    claimed ahead of its time stays, and what was planned up to there: the hold meets it when it would begin. So does
+    the row of a run that has ended before its time; `ended`: the fire times of these."""
     ahead = [run for run in unfinished if is_ahead(run, at)]
-    cursor = max((at, *(run.fire_at for run in ahead if run.token)))
+    cursor = max((at, *ended, *(run.fire_at for run in ahead if run.token)))
     gone = tuple(run for run in ahead if run.token == 0 and run.fire_at > cursor)
     withdrawn = timed(replace(job, planned_until=cursor, fires_count=max(0, job.fires_count - len(gone))))
     return Plan(withdrawn, withdrawals=gone, records=looked_at(withdrawn, now))
@@ -270,6 +273,8 @@ def reanchor(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan:
     anchor = now if job.anchor_at > now + CURSOR_AHEAD else job.anchor_at
     back = missed.pinned(job, replace(job, planned_until=now, anchor_at=anchor))
     planned = _withdrawing(back, unfinished, now, "the clock had been wrong")
+    if overrides := back_in_force(planned.job, planned.withdrawals):
+        planned = replace(planned, job=timed(replace(planned.job, overrides=overrides)))
     late = tuple(
         RunChange(_put_at(run, now + max(0, run.due_at - decided_at)), run.token, run.state)
         for run in unfinished

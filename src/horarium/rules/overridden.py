@@ -135,7 +135,7 @@ def left(job: Job, dealt_with: Sequence[Override], planned_until: Instant) -> tu
 
 def passed_by(job: Job, now: Instant) -> Settled:
     """The same for a job that was paused up to now: nothing of it runs."""
-    return _none_runs(job, now, Disposition.SKIPPED_PAUSED, f"paused: {job.pause_reason or 'by hand'}")
+    return _none_runs(job, now, Disposition.SKIPPED_PAUSED, reason_of_pause(job))
 
 
 def held_over(job: Job, now: Instant) -> Settled:
@@ -154,6 +154,16 @@ def _none_runs(job: Job, now: Instant, disposition: Disposition, reason: str) ->
     return Settled([], dropped, due, [])
 
 
+def in_pause(job: Job, fire_at: Instant) -> Dropped:
+    """A fire time that passed while the job was paused."""
+    return one(fire_at, Disposition.SKIPPED_PAUSED, reason_of_pause(job))
+
+
+def reason_of_pause(job: Job) -> str:
+    """Why nothing runs in its pause, in words."""
+    return f"paused: {job.pause_reason or 'by hand'}"
+
+
 def one(fire_at: Instant, disposition: Disposition, reason: str) -> Dropped:
     """A single fire time that does not run."""
     return Dropped(fire_at, fire_at, 1, disposition, reason)
@@ -164,13 +174,40 @@ def as_moved(run: Run, override: Override) -> Run:
     assert override.to is not None, "a run is made of a fire time that was moved, not of one that is skipped"
     due_at = max(override.to, run.created_at) if run.cause is Cause.CATCH_UP else override.to
     start_by = None if run.start_by is None else run.start_by + due_at - run.due_at
-    event = Event(override.to, State.PENDING, said(override), EventKind.MOVED)
-    return replace(run, due_at=due_at, start_by=start_by, token=override.token, history=(*run.history, event))
+    history = (*run.history, *moved_events(override, State.PENDING))
+    return replace(run, due_at=due_at, start_by=start_by, token=override.token, history=history)
+
+
+def moved_events(override: Override | None, state: State) -> tuple[Event, ...]:
+    """What the row of a fire time says of that it was moved; nothing of any other."""
+    if override is None or override.to is None:
+        return ()
+    return (Event(override.to, state, said(override), EventKind.MOVED),)
 
 
 def run_moved_to(run: Run) -> Instant | None:
     """Where the run's fire time was moved to; None: it was not moved."""
     return next((event.at for event in run.history if event.kind is EventKind.MOVED), None)
+
+
+def back_in_force(job: Job, rows: Sequence[Run]) -> tuple[Override, ...]:
+    """The overrides of a job, with those of these rows of it that go: a clock which was ahead had settled them."""
+    found = {run.fire_at: each for run in rows if (each := _override_of(run)) is not None}
+    found.update((each.fire_at, each) for each in job.overrides if not each.done)
+    kept = {each.fire_at: each for each in job.overrides} | found
+    return tuple(kept[fire_at] for fire_at in sorted(kept))
+
+
+def _override_of(run: Run) -> Override | None:
+    """The override that led to this run, or to this skipped row."""
+    to = run_moved_to(run)
+    moved = next((event.message for event in run.history if event.kind is EventKind.MOVED), "")
+    plain = Override(run.fire_at, to, at=run.created_at, token=run.token)
+    text = moved if to is not None else run.error or ""
+    if not text.startswith(said(plain)):
+        return None  # it was not skipped by a person, or is of a join
+    by, _, reason = text.removeprefix(said(plain)).partition(", because: ")
+    return replace(plain, by=by.removeprefix(" by "), reason=reason or None)
 
 
 def said(override: Override) -> str:

@@ -14,9 +14,9 @@ from horarium.clock import Instant
 from horarium.model import Cause, Job, Plan, Run, State
 from horarium.model.overrides import Override
 from horarium.rules.finishing import looked_at
-from horarium.rules.overridden import Owed, of_fire
+from horarium.rules.overridden import Owed, in_pause, of_fire
 from horarium.rules.planning import apply_overlap, dropped_run, plan, timed
-from horarium.rules.windows import is_yielded
+from horarium.rules.windows import exhausted, is_yielded
 from horarium.triggers.budget import LIST_STEPS
 
 
@@ -45,18 +45,21 @@ def override(job: Job, wanted: Override, run: Run | None, now: Instant) -> Plan:
 
 
 def lift(job: Job, fire_at: Instant, unfinished: Sequence[Run], now: Instant) -> Plan:
-    """The fire time is as its rule has it again. One that the cursor has passed is owed at once."""
-    overrides = tuple(each for each in job.overrides if each.fire_at != fire_at)
-    back = replace(job, overrides=overrides)
-    if fire_at > job.planned_until or not job.enabled:
-        changed = timed(back)
-        return Plan(changed, records=looked_at(changed, now))
+    """The fire time is as its rule has it again. One that the cursor has passed is owed at once; in a pause, it was
+    skipped for that."""
+    back = replace(job, overrides=tuple(each for each in job.overrides if each.fire_at != fire_at))
     before = of_fire(job, fire_at)
+    token = 0 if before is None else before.token
+    if fire_at > job.planned_until or not job.enabled or exhausted(job):
+        changed = timed(back)
+        passed = fire_at <= min(now, job.planned_until) and not exhausted(job)
+        rows = (replace(dropped_run(back, in_pause(job, fire_at), now), token=token),) if passed else ()
+        return Plan(changed, rows, records=looked_at(changed, now))
     runs, changes, skipped = apply_overlap(job, [Owed(fire_at, Cause.SCHEDULE)], unfinished, now)
-    runs = [replace(run, token=0 if before is None else before.token) for run in runs]
     changed = timed(replace(back, fires_count=job.fires_count + len(runs)))
-    dropped = (dropped_run(job, each, now) for each in skipped)
-    return Plan(changed, (*runs, *dropped), tuple(changes), records=looked_at(changed, now))
+    dropped = (dropped_run(back, each, now) for each in skipped)
+    made = tuple(replace(run, token=token) for run in (*runs, *dropped))
+    return Plan(changed, made, tuple(changes), records=looked_at(changed, now))
 
 
 def still_yielded(changed: Job, now: Instant) -> Job:

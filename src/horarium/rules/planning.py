@@ -47,11 +47,13 @@ from horarium.rules.overridden import (
     Owed,
     as_moved,
     left,
+    moved_events,
     moves,
     next_due,
     of_fire,
     one,
     passed_by,
+    reason_of_pause,
     settled,
 )
 from horarium.rules.settling import cancel, terminate
@@ -208,8 +210,7 @@ def _plan_from_end(
         return Plan(job, records=looked_at(job, now))
     fired = replace(job, anchor_at=fire, planned_until=max(now, job.planned_until))
     if (reason := next((each.reason for each in skipped if each.begins_at <= fire < each.ends_at), None)) is not None:
-        dropped = Dropped(fire, fire, 1, Disposition.HELD, reason)
-        return _looking_after(fired, now, (dropped_run(job, dropped, now),))
+        return _looking_after(fired, now, (dropped_run(job, one(fire, Disposition.HELD, reason), now),))
     window, late = job.catch_up.window_seconds, fire <= now - MISFIRE_GRACE
     if late and (job.catch_up.policy is CatchUpPolicy.NONE or (window is not None and fire < now - to_micros(window))):
         gone = Dropped(fire, fire, 1, Disposition.MISSED, f"catch_up: {job.catch_up.policy}")
@@ -294,8 +295,7 @@ def passed_while_paused(job: Job, until: Instant, now: Instant, ran: Sequence[In
     """One row for all fire times from the cursor up to `until`, or one for each stretch between those that ran."""
     if exhausted(job) or after_end(job) is not None:
         return ()
-    reason = f"paused: {job.pause_reason or 'by hand'}"
-    passed = dropped_ranges(job, job.planned_until, until, Disposition.SKIPPED_PAUSED, reason, ran)
+    passed = dropped_ranges(job, job.planned_until, until, Disposition.SKIPPED_PAUSED, reason_of_pause(job), ran)
     return tuple(dropped_run(job, range_, now) for range_ in passed)
 
 
@@ -446,5 +446,5 @@ def dropped_run(job: Job, dropped: Dropped, now: Instant, cause: Cause = Cause.S
         fires=dropped.fires,
         last_fire_at=dropped.last if many else None,
         prune_at=prune_instant(now, retention_of_job(job)),
-        history=(Event(now, State.SKIPPED, message),),
+        history=(*moved_events(override, State.SKIPPED), Event(now, State.SKIPPED, message)),
     )

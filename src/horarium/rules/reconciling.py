@@ -173,15 +173,17 @@ def _outlives_pause(run: Run, job: Job) -> bool:
 
 def _superseded(job: Job, unfinished: Sequence[Run], now: Instant) -> Set[str]:
     """Those that the newest run ends. It must have been made under the present policy: since the last edit. One from a
-    future that turned out to be wrong is older than any that was made since."""
+    future that turned out to be wrong is older than any that was made since. One that a ping made ends no other: it
+    came at no fire time."""
     if job.overlap not in ENDS_OTHERS:
         return frozenset()
-    going_on = [run for run in unfinished if run.state is not State.CANCELLING]
+    going_on = [run for run in unfinished if run.state is not State.CANCELLING and run.cause is not Cause.PING]
     possible = [run for run in going_on if run.created_at <= now + CURSOR_AHEAD] or going_on
     newest = max(possible, key=lambda run: (run.created_at, run.fire_at, run.id), default=None)
     if newest is None or newest.created_at < job.updated_at:
         return frozenset()
-    return {run.id for run in unfinished if run is not newest}
+    later = {run.id for run in unfinished if run.cause is Cause.PING and run.created_at > newest.created_at}
+    return {run.id for run in unfinished if run is not newest} - later
 
 
 def _ended(run: Run, job: Job, now: Instant, overlap: Overlap) -> list[RunChange]:

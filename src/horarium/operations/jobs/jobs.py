@@ -42,7 +42,7 @@ from horarium.rules.editing import backfill_fires, delete, edit, fires_beyond, p
 from horarium.rules.joins import fire_of, is_join, repeating
 from horarium.rules.planning import job_fires, needs_unfinished, resume, timed
 from horarium.triggers import FIRES_MAX, Trigger, parse_trigger
-from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS
+from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS, PLAN_STEPS_MAX
 from horarium.triggers.business_days import Content
 from horarium.wire.definitions import JobDefinition, TargetCheck, job_from, with_definition
 from horarium.wire.patches import patched_definition
@@ -224,7 +224,10 @@ class JobOperations:
         """End the job: pending runs are cancelled, running ones asked to stop; its history stays until pruned."""
 
         async def decide(seen: Seen) -> Plan:
-            return delete(seen.job, seen.now, await in_stretches(self._store, seen.job))
+            if ran := await in_stretches(self._store, seen.job):
+                with suppress(TooExpensive):  # then its rows tell less exactly what was missed
+                    return await evaluate(lambda: delete(seen.job, seen.now, ran), PLAN_STEPS_MAX)
+            return delete(seen.job, seen.now)
 
         forget_trigger(await self.changes.change(name, decide, always(Reach.SOME), "job.delete", plan_owed=False))
 

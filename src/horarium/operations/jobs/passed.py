@@ -12,7 +12,7 @@ from functools import partial
 
 from horarium.clock import Instant
 from horarium.errors import TooExpensive
-from horarium.model import Job, Plan, Run, State
+from horarium.model import Disposition, Job, Plan, Run, State
 from horarium.model import run_id as run_id_of
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.ports import BATCH_MAX, PAGE_MAX, RunFilter, Store
@@ -43,12 +43,13 @@ async def passed(store: Store, job: Job, now: Instant) -> list[Instant]:
 async def in_the_way(
     store: Store, jobs: Sequence[Job], plans: Sequence[Plan], now: Instant
 ) -> dict[str, list[Instant]]:
-    """Such fire times of each of these jobs whose plan records a range where they may be, by the job's id: it is to be
-    planned again with them. A plan without a range costs nothing here, one that records some costs one read.
+    """Such fire times of each of these jobs whose plan records a range, or a missed one, where they may be, by the
+    job's id: it is to be planned again with them, and tells of nothing that was not missed. A plan without such rows
+    costs nothing here, one that records some costs one read.
 
     Mostly it is another planner that has just made the same plan. Then this one will not be carried out:
     such jobs, of which there may be very many, are looked for no further."""
-    ranges = {run.id: job for job, planned in zip(jobs, plans, strict=True) for run in planned.runs if _is_range(run)}
+    ranges = {run.id: job for job, planned in zip(jobs, plans, strict=True) for run in planned.runs if _may_meet(run)}
     ids = list(ranges)
     taken: dict[str, list[Instant]] = {
         job.id: [] for job in ranges.values() if job.missed is not None or _is_edited_since(job)
@@ -88,5 +89,5 @@ def _is_edited_since(job: Job) -> bool:
     return job.created_at < job.updated_at and job.planned_until <= job.updated_at
 
 
-def _is_range(run: Run) -> bool:
-    return run.state is State.SKIPPED and run.last_fire_at is not None
+def _may_meet(run: Run) -> bool:
+    return run.state is State.SKIPPED and (run.last_fire_at is not None or run.disposition is Disposition.MISSED)

@@ -19,6 +19,7 @@ from horarium.model import Job, Plan, RunChange, State
 from horarium.ports import PAGE_MAX, RunFilter, Store
 from horarium.rules.editing import reanchor
 from horarium.rules.holds import PLANNED_CAUSES
+from horarium.rules.overridden import back_in_force
 from horarium.rules.planning import CURSOR_AHEAD
 from horarium.services.planning.ends_ahead import EndsAhead
 
@@ -108,6 +109,7 @@ class ClockSteps:
             rows = [row for row in page.items if row.job_id == job.id and row.cause in PLANNED_CAUSES]
             if rows:
                 changes = (RunChange(replace(row, prune_at=0), row.token, row.state) for row in rows)
+                job = replace(job, overrides=back_in_force(job, rows))
                 forgetting = Plan(job, changes=tuple(changes))
                 if not await self._commit(forgetting, now):
                     return

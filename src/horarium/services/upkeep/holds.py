@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from horarium.clock import DAY, SECOND, Clock, Instant
 from horarium.errors import CallerError, Conflict
-from horarium.model import Plan, RunChange, State
+from horarium.model import UNFINISHED, Job, Plan, RunChange, State
 from horarium.model.holds import HeldRunning, Hold
 from horarium.model.records import RecordChange
 from horarium.operations.bounds.listing import pages_of
@@ -26,10 +26,11 @@ from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.settling.settling import Settling
 from horarium.operations.writing.named import jobs_of
 from horarium.operations.writing.signalling import JOINS
-from horarium.ports import HOLDS, JOBS, JobFilter, RunFilter, Signal, Store, Topic
+from horarium.ports import HOLDS, JOBS, PAGE_MAX, JobFilter, RunFilter, Signal, Store, Topic
 from horarium.rules.applying import owed_of
 from horarium.rules.editing import withdraw_ahead
 from horarium.rules.holds import (
+    PLANNED_CAUSES,
     brought_back,
     covers_job,
     end_of,
@@ -134,8 +135,23 @@ class HoldApplier(Applier):
         begins_at = _begins(hold, now)
         if begins_at is not None:
             ahead = [job for job in jobs if job.planned_until > begins_at]
-            await self._commit([withdraw_ahead(job, unfinished[job.id], begins_at - 1, now) for job in ahead])
+            ended = await self._ended(ahead, begins_at) if ahead else {}
+            await self._commit(
+                [withdraw_ahead(job, unfinished[job.id], begins_at - 1, now, ended.get(job.id, ())) for job in ahead]
+            )
         return page.next_after
+
+    async def _ended(self, jobs: Sequence[Job], begins_at: Instant) -> dict[str, list[Instant]]:
+        """Fire times from then on, up to the cursors of these jobs, whose runs have ended before their time, as one
+        that was cancelled. There are few."""
+        until = max(job.planned_until for job in jobs) + 1
+        where = RunFilter(states=frozenset(State) - UNFINISHED, since=begins_at, until=until)
+        found: dict[str, list[Instant]] = {}
+        async for page in pages_of(lambda after: self._store.list_runs(where, after, PAGE_MAX)):
+            for run in page:
+                if run.job_id is not None and run.cause in PLANNED_CAUSES:
+                    found.setdefault(run.job_id, []).append(run.fire_at)
+        return {job.id: [at for at in found.get(job.id, ()) if at <= job.planned_until] for job in jobs}
 
     async def _look_at_jobs(self, hold: Hold, after: str | None) -> str | None:
         """Let jobs that wait for another end than that of the holds be planned again."""

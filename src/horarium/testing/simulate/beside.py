@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from horarium.clock import SECOND
-from horarium.model import Job, Run, State
+from horarium.model import Cause, Job, Run, State
 from horarium.policies import Overlap
 from horarium.testing.simulate.owed_ends import OwedEnds
 from horarium.testing.simulate.trace import Trace
@@ -78,5 +78,7 @@ class Beside:
             if job.overlap not in ENDING:
                 continue
             runs = sorted(self._unfinished.get(job_id, {}).values(), key=lambda run: self._order[run.id])
+            while runs and runs[-1].cause is Cause.PING:  # it came at no fire time, and ends nothing
+                runs.pop()
             if runs and runs[-1].created_at >= job.updated_at:
                 yield from ((run, runs[-1]) for run in runs[:-1] if run.state is not State.CANCELLING)

@@ -38,7 +38,8 @@ class GatePeople:
         if waiting:
             one = self._chance.choice(waiting)
             both = await asyncio.gather(*(self._decide_one(node, one) for _ in range(2)))
-            if sum(both) > 1:
+            asked_again = one.missed and self._books.trace.clock_went_back  # about the same fire times
+            if sum(both) > 1 and not asked_again:
                 self._books.trace.fail(f"run {one.run.id} was decided twice")
 
     async def _decide_one(self, node: SimulatedNode, waiting: Waiting) -> bool:
@@ -59,6 +60,7 @@ class GatePeople:
         if job.overrides and self._chance.random() < 0.3:
             fire_at = self._chance.choice(job.overrides).fire_at
             gates.as_its_rule_has_it(job.id, fire_at)
+            gates.lifted.add((job.id, fire_at))
             await node.call(operations.overriding.lift(name, to_datetime(fire_at)))
             return
         fires, _ = await node.call(operations.jobs.fires(name, AHEAD_MAX))

@@ -41,6 +41,8 @@ class Held:
         self._begun: dict[str, list[int]] = defaultdict(list)
         self._overridden: dict[tuple[str, Instant], tuple[int, Instant | None]] = {}
         self.asked = Asked()
+        self.lifted: set[tuple[str, Instant]] = set()
+        """Fire times of jobs that were to be as their rule has them again."""
 
     # ---- what happens
 
@@ -77,7 +79,9 @@ class Held:
             self._trace.fail(f"run {run.id} begins though it waits for a decision")
         versions, to = self._overridden.get((run.job_id or "", run.fire_at), (0, None))
         was_edited = versions != len(self._versions.get(run.job_id or "", ()))
-        if versions and not was_edited and run.cause in PLANNED and (to is None or to > self._trace.wall + SKEW):
+        # A run that was made once that instant had come waits for no second time if the clock goes back.
+        has_come = to is not None and to <= max(self._trace.wall, run.created_at) + SKEW
+        if versions and not was_edited and run.cause in PLANNED and not has_come:
             self._trace.fail(f"run {run.id} begins though its fire time was {'skipped' if to is None else 'moved'}")
         for hold_id in [] if self._trace.elapsed < self._trace.stepped_at + IN_FORCE else self._written:
             if self._is_held(hold_id, run):
@@ -95,7 +99,9 @@ class Held:
             hold = written[-1][1]
             was_held = hold.repeat is None and hold.begins_at < since and self._covers(hold.scope, run)
             lifted_lately = hold.lifted_at is not None and hold.lifted_at > since
-            if self._is_held(hold_id, run) or (was_held and lifted_lately and _is_in_force(hold, since)):
+            # A stretch of one that repeats may have begun once the limit was over, while that was being written.
+            in_time = hold.repeat is None or (run.start_by is not None and _is_in_force(hold, run.start_by))
+            if (in_time and self._is_held(hold_id, run)) or (was_held and lifted_lately and _is_in_force(hold, since)):
                 self._trace.fail(f"run {run.id} is given up as not started in time, for hold {hold_id}")
 
     # ---- each rule

@@ -37,13 +37,14 @@ def check_fires(books: Books, now: Instant, exact: bool, fail: Callable[[str], N
     return sum(
         check_join(books, versions, now, exact, fail)
         if is_joined(versions)
-        else _check_job(versions, books.rows_of(job_id), now, exact, fail)
-        for job_id, versions in books.jobs.versions.items()
+        else _check_job(books, versions, now, exact, fail)
+        for versions in books.jobs.versions.values()
     )
 
 
-def _check_job(versions: list[Job], rows: list[Run], now: Instant, exact: bool, fail: Callable[[str], None]) -> int:
+def _check_job(books: Books, versions: list[Job], now: Instant, exact: bool, fail: Callable[[str], None]) -> int:
     job = versions[-1]
+    rows = books.rows_of(job.id)
     if any(version.trigger.get("from") == "end" for version in versions):
         return _check_from_end(versions, rows, now, exact, fail)
     asked = _cover([row for row in rows if row.cause is Cause.BACKFILL])
@@ -58,13 +59,15 @@ def _check_job(versions: list[Job], rows: list[Run], now: Instant, exact: bool, 
     certain = _cover(steady)
     expected = {fire for stretch in _owed(versions, now) for fire in stretch}
     waiting = {each.fire_at for each in job.overrides}
+    # One that was moved, and goes back to its rule once all runs are made that there may be, is owed no more.
+    spent = any(version.fires_max is not None and version.fires_count >= version.fires_max for version in versions)
     for fire in sorted(expected - waiting):
         count = covered(fire) or min(1, asked(fire))
         if waits(job, fire):
             if certain(fire):
                 fail(f"job {job.name}: its fire time {fire} has a row, though a person is asked about it")
             continue
-        if count == 0:
+        if count == 0 and not (spent and (job.id, fire) in books.gates.lifted):
             fail(f"job {job.name}: nothing accounts for its fire time {fire}")
         elif exact and certain(fire) > 1:
             fail(f"job {job.name}: {count} rows account for its fire time {fire}")
@@ -103,18 +106,14 @@ def _raced(row: Run, edits: list[Instant]) -> bool:
     return row.state is not State.SKIPPED and any(edit < row.fire_at <= edit + WRITING for edit in edits)
 
 
-def _was_moved(row: Run) -> bool:
-    """Whether its fire time was moved, and so may have been settled before its rule was changed."""
-    return run_moved_to(row) is not None or "moved from " in (row.error or "")
-
-
 def _check_rows(job: Job, rows: list[Run], expected: set[Instant], fail: Callable[[str], None]) -> None:
     """No row without a fire time, but for those planned ahead and ended before their time."""
     for row in rows:
         if (
             row.state is State.CANCELLED
             or row.disposition in DECIDED
-            or (row.fire_at not in expected and _was_moved(row))
+            # Of one that was moved, and so may have been settled before its rule was changed.
+            or (row.fire_at not in expected and run_moved_to(row) is not None)
         ):
             continue
         if row.fire_at not in expected:
@@ -133,8 +132,9 @@ def _owed(versions: list[Job], now: Instant) -> Iterator[list[Instant]]:
         end = now if following is None else following.updated_at
         if version.deleted_at is not None:
             return
-        if following is not None and following.deleted_at is not None:
-            end = min(end, version.planned_until)
+        if versions[-1].deleted_at is not None:
+            # What a hold or a pause kept back, over edits too, goes with the job.
+            end = min(end, versions[-1].planned_until)
         end = min([end, now, *(later.updated_at for later in versions[index + 1 :])])
         if not version.enabled and not _goes_on(version, versions[index + 1 :]):
             # A backfill accounts for earlier fire times of the pause, whichever version of the job it meets.

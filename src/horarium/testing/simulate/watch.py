@@ -151,6 +151,7 @@ class Books:
         self._settle_books(run)
         if not withdrawn:
             self.pruned.add(run.id)
+            self.gates.as_its_rule_has_it(run.job_id or "", run.fire_at)
             return
         del self.runs[run.id]
         if run.state is State.SKIPPED:  # its claim, in a future that was wrong, reached no worker

@@ -42,7 +42,7 @@ def claimed(program: dict[str, Any], payload: Any = None) -> ClaimedRun:
     target = msgspec.convert({"type": "command", **program}, CommandTarget)
     text = None if payload is None else msgspec.json.encode(payload)
     run = replace(run, job="nightly", payload=text, policy=RunPolicy(target=target))
-    view = msgspec.json.decode(msgspec.json.encode(claimed_view(run, None)), type=RunView)
+    view = msgspec.json.decode(msgspec.json.encode(claimed_view(run, None, 0)), type=RunView)
     with Client() as client:
         return ClaimedRun(view, client, 0.0)
 

@@ -7,7 +7,7 @@ the moment of the hand-over has its runs given back; one that leaves later loses
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -33,19 +33,16 @@ from horarium.api.schemas import (
     RunBatch,
     Settled,
 )
-from horarium.clock import Instant, to_datetime
+from horarium.clock import Instant, to_datetime, to_wall
 from horarium.errors import Forbidden, HorariumError, InvalidRequest, NotFound
 from horarium.model import (
     RESULT_BYTES_MAX,
     Cancelled,
     Deferred,
     Failed,
-    Job,
     Outcome,
     Released,
-    Run,
     Succeeded,
-    in_wall_time,
 )
 from horarium.model.identity import is_run_id
 from horarium.model.logs import LogLine
@@ -123,10 +120,8 @@ class Work:
             raise Stopping(STOPPING)
         if not claimed.runs:
             return no_content()
-        return answer(RunBatch([self._view(run, claimed.jobs) for run in claimed.runs]))
-
-    def _view(self, run: Run, jobs: Mapping[str, Job]) -> RunView:
-        return claimed_view(in_wall_time(run, self._operations.clock), jobs.get(run.job_id or ""))
+        jobs, ahead = claimed.jobs, to_wall(self._operations.clock, 0)
+        return answer(RunBatch([claimed_view(run, jobs.get(run.job_id or ""), ahead) for run in claimed.runs]))
 
     async def _while_connected(self, request: AnyRequest, claiming: asyncio.Future[Claimed]) -> Claimed:
         """The claim, unless its worker disconnects first: then nothing stays claimed."""

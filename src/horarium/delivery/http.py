@@ -34,7 +34,7 @@ from horarium.delivery.places import HostPlaces
 from horarium.delivery.secrets import MissingSecret, Secrets
 from horarium.delivery.signing import check_secret
 from horarium.errors import CallerError, InvalidJob, LeaseLost, Outage
-from horarium.model import Cancelled, Deferred, Failed, HttpTarget, Outcome, Run, Succeeded, in_wall_time
+from horarium.model import Cancelled, Completion, Deferred, Failed, HttpTarget, Outcome, Run, Succeeded, in_wall_time
 from horarium.ports import Assignment, Control
 
 TOTAL_MAX = 256
@@ -165,8 +165,10 @@ class HttpDelivery:
     async def _attempt(self, target: HttpTarget, endpoint: Endpoint, run: Run, control: Control) -> Outcome | None:
         now = self._clock.now()
         secret = self._secret_for(target, run)
-        sent = in_wall_time(run, self._clock)
-        request = build(target, endpoint.path, sent, now=now, secret=secret, reporting=self._reporting(run))
+        sent, reporting = run, Reporting()
+        if target.completion is Completion.CALLBACK:
+            sent, reporting = in_wall_time(run, self._clock), self._reporting(run)
+        request = build(target, endpoint.path, sent, now=now, secret=secret, reporting=reporting)
         seconds = _seconds_left(target, run, self._clock.steady())
         try:
             async with asyncio.timeout(None) as scope:

@@ -63,8 +63,9 @@ class Enqueuing(Noded):
         committed."""
         (run,) = self._one_offs(name, [args], how, unique_key)
         if unique_key is None and debounce is None and unique is None:
-            unique = self._program.unique(run.queue.removeprefix("handler/"), run.payload)
-        if (rule := unique_rule(unique_key, unique, debounce, connection)) is not None:
+            unique = self._program.unique(run.queue, run.payload)
+        rule = None if unique is debounce is None else unique_rule(unique_key, unique, debounce, connection)
+        if rule is not None:
             return Run((await self._operations.one_offs.add_unique(run, rule)).run)
         (run,) = await self._placed([run], connection)
         for _ in range(RACES_MAX):
@@ -92,7 +93,7 @@ class Enqueuing(Noded):
         """One-off runs of one handler in bulk, 1,000 a transaction; with a `connection`, all in that one. Their ids, in
         order."""
         runs = self._one_offs(name, args, how)
-        if runs and self._program.unique(runs[0].queue.removeprefix("handler/"), runs[0].payload) is not None:
+        if runs and self._program.unique(runs[0].queue, runs[0].payload) is not None:
             return [(await self.enqueue(name, each, connection=connection, **how)).id for each in args]
         runs = await self._placed(runs, connection)
         await self._add_runs(runs, connection)

@@ -126,7 +126,7 @@ def _definition(program: Program, given: Mapping[str, Any]) -> RunDefinition:
         handler = program.handler_name(given["handler"], InvalidRequest)
         given = {**program.defaults(handler), **given, "handler": handler}
         if not given.keys() & {"unique_key", "unique", "debounce"}:
-            given["unique"] = program.unique(handler, encode_args(given.get("args")))
+            given["unique"] = program.unique(f"handler/{handler}", encode_args(given.get("args")))
     fields = {name: value for name, value in given.items() if value is not None}
     fields = {name: value for name, value in fields.items() if name not in TargetFields.__annotations__}
     if "delay" in fields:

@@ -16,11 +16,11 @@ from horarium.model import (
     PRIORITY_MAX,
     PRIORITY_MIN,
     HandlerTarget,
-    Name,
     Run,
     RunFollow,
     RunPolicy,
     callers_key,
+    is_name,
     one_off_run,
     uuid7s,
 )
@@ -93,17 +93,18 @@ class Wanted(NamedTuple):
 
 OF_ONE_RUN = ("unique_key", "unique", "debounce", "connection", "actor")
 """Arguments of `enqueue` that are none of many runs alike."""
+_OF_MANY = EnqueueFields.__annotations__.keys()
 
 
 def wanted(given: Mapping[str, Any], unique_key: str | None = None) -> Wanted:
     """The run that keyword arguments ask for. Raises UnknownArgument, which names the nearest."""
-    known = [*EnqueueFields.__annotations__, *OF_ONE_RUN]
-    faults = list(unknown_names(given, known, what="argument"))
+    if given.keys() <= _OF_MANY:
+        return Wanted(**given, unique_key=unique_key)
+    faults = list(unknown_names(given, [*EnqueueFields.__annotations__, *OF_ONE_RUN], what="argument"))
     if faults:
         raise UnknownArgument(say_faults(faults), field=faults[0].field)
-    if alone := [name for name in OF_ONE_RUN if name in given]:
-        raise UnknownArgument(f"{alone[0]}: it is for one run; give it to `enqueue`", field=alone[0])
-    return Wanted(**given, unique_key=unique_key)
+    alone = next(name for name in OF_ONE_RUN if name in given)
+    raise UnknownArgument(f"{alone}: it is for one run; give it to `enqueue`", field=alone)
 
 
 def unique_rule(
@@ -149,11 +150,6 @@ def one_offs(
     _check(name, how)
     due_at = _due_at(now, how.at, how.delay)
     policy = _policy(how, then)
-    concurrency, rates = _concurrency(how.concurrency), _rates(how.rate)
-    fair: str | None = _converted("fair", how.fair, FairKey)
-    keyed = concurrency is not None or bool(rates) or fair is not None
-    if keyed:
-        check_keys(rates, concurrency, fair)
     ids = uuid7s(due_at, entropy, len(payloads))
     unique_key = None if how.unique_key is None else callers_key(how.unique_key)
     runs = [
@@ -169,8 +165,11 @@ def one_offs(
         )
         for run_id, payload in zip(ids, payloads, strict=True)
     ]
-    if not keyed:
+    if how.concurrency is how.rate is how.fair is None:
         return runs
+    concurrency, rates = _concurrency(how.concurrency), _rates(how.rate)
+    fair: str | None = _converted("fair", how.fair, FairKey)
+    check_keys(rates, concurrency, fair)
     from horarium.wire.one_offs import with_own_keys
 
     return [with_own_keys(run, HandlerTarget(name), rates, concurrency, fair) for run in runs]
@@ -198,12 +197,10 @@ def encode(field: str, value: Any) -> bytes:
 
 
 def _check(name: str, how: Wanted) -> None:
-    try:
-        msgspec.convert(name, Name)
-    except msgspec.ValidationError:
+    if not is_name(name):
         raise InvalidRequest(
             f"name: {name!r} is no handler's name; letters, digits and ._:@- make one, at most 200", field="name"
-        ) from None
+        )
     priority = how.priority
     if type(priority) is not int or not PRIORITY_MIN <= priority <= PRIORITY_MAX:
         raise InvalidRequest(
@@ -216,12 +213,12 @@ def _check(name: str, how: Wanted) -> None:
 
 def _policy(how: Wanted, then: tuple[RunFollow, ...]) -> RunPolicy | None:
     """The policies of one-off runs; None where all are the defaults."""
+    if how.retry is how.timeouts is how.retention is None and how.labels in ({}, None) and not then:
+        return None
     retry = _converted("retry", how.retry, Retry)
     timeouts = _converted("timeouts", how.timeouts, Timeouts)
     retention = _converted("retention", how.retention, Retention)
-    labels: dict[str, str] = (how.labels != {} and _converted("labels", how.labels, Labels)) or {}
-    if retry is timeouts is retention is None and not labels and not then:
-        return None
+    labels: dict[str, str] = _converted("labels", how.labels, Labels) or {}
     return RunPolicy(retry or Retry(), timeouts or Timeouts(), retention or Retention(), labels=labels, then=then)
 
 

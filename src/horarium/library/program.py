@@ -115,7 +115,7 @@ class Program:
             raise InvalidJob(f"handler {name!r}: queue must be a name, not {queue!r}")
         if isinstance(unique, Unique):
             check_template(unique.key, "unique.key")
-            self._uniques[name] = unique
+            self._uniques[f"handler/{name}"] = unique
         self._handlers[name] = Handler(name, function, places, rules, self._pool if wanted_pool else None, queue)
         self._defaults[name] = defaults
 
@@ -123,13 +123,13 @@ class Program:
         """The keyword arguments with which runs of this handler are made, where a call does not give its own."""
         return self._defaults.get(handler, {}) if isinstance(handler, str) else {}
 
-    def unique(self, handler: str, payload: bytes | None) -> Unique | None:
-        """The rule by which a run of this handler with these args is unique, unless a call has one of its own. Raises
-        InvalidRequest for a key of which a part is missing."""
-        rule = self._uniques.get(handler)
+    def unique(self, queue: str, payload: bytes | None) -> Unique | None:
+        """The rule by which a run in this queue, which is of a handler with these args, is unique, unless a call has
+        one of its own. Raises InvalidRequest for a key of which a part is missing."""
+        rule = self._uniques.get(queue)
         if rule is None:
             return None
-        source = Source(None, f"handler/{handler}", {}, HandlerTarget(handler), payload)
+        source = Source(None, queue, {}, HandlerTarget(queue.removeprefix("handler/")), payload)
         return replace(rule, key=resolve(rule.key, source, "unique.key"))
 
     def add_around(self, function: Callable[[RunContext], Any]) -> None:

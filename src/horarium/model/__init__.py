@@ -78,6 +78,7 @@ from horarium.model.targets import (
     QueueTarget,
     StatusCode,
     Target,
+    is_name,
     queue_of,
 )
 
@@ -150,6 +151,7 @@ __all__ = [
     "encode_payload",
     "fraction",
     "in_wall_time",
+    "is_name",
     "key_as_given",
     "lasting",
     "lease_end",

@@ -37,14 +37,15 @@ class Health(Struct, frozen=True):
 
 
 NO_HEALTH = Health()
-ENDS = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
+_COMPLETED, _FAILED, _WITHDRAWN = State.COMPLETED, State.FAILED, Disposition.WITHDRAWN
+ENDS = frozenset({_COMPLETED, _FAILED, State.CANCELLED})
 
 
 def counts(change: RunChange) -> bool:
     """Whether this change, of a run of a job, ends it. One that was withdrawn never was to run."""
     run = change.run
     ended = run.state in ENDS and run.finished_at is not None and change.state in UNFINISHED
-    return ended and run.disposition is not Disposition.WITHDRAWN
+    return ended and run.disposition is not _WITHDRAWN
 
 
 def health_after(changes: Iterable[RunChange]) -> dict[str, Health]:
@@ -59,19 +60,19 @@ def health_after(changes: Iterable[RunChange]) -> dict[str, Health]:
 
 def _of(runs: list[Run]) -> Health:
     last = max(runs, key=_order) if len(runs) > 1 else runs[0]
-    successes = [run.finished_at or 0 for run in runs if run.state is State.COMPLETED]
+    successes = [run.finished_at or 0 for run in runs if run.state is _COMPLETED]
     success_at = max(successes, default=None)
     failures = [
         run.finished_at or 0
         for run in runs
-        if run.state is State.FAILED and (success_at is None or (run.finished_at or 0) > success_at)
+        if run.state is _FAILED and (success_at is None or (run.finished_at or 0) > success_at)
     ]
     said = LastRun(last.id, last.state, last.finished_at or 0, last.error)
     return Health(said, success_at, len(failures), min(failures, default=None))
 
 
 def _order(run: Run) -> tuple[Instant, bool, str]:
-    return run.finished_at or 0, run.state is State.COMPLETED, run.id
+    return run.finished_at or 0, run.state is _COMPLETED, run.id
 
 
 def merged(before: Health, later: Health) -> Health:

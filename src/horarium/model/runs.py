@@ -209,13 +209,14 @@ def in_wall_time(run: Run, clock: Clock) -> Run:
     return replace(run, lease_expires_at=to_wall(clock, lease), deadline=wall)
 
 
+_RUNNING = State.RUNNING
 BUS_QUEUES = "bus/"
 """What the queues of runs begin with that go to a broker."""
 
 
 def awaits_worker(run: Run) -> bool:
     """True if the run is claimed for a broker, and no worker behind it has reported yet."""
-    return run.state is State.RUNNING and run.queue.startswith(BUS_QUEUES) and not _has_begun(run)
+    return run.state is _RUNNING and run.queue.startswith(BUS_QUEUES) and not _has_begun(run)
 
 
 def _has_begun(run: Run) -> bool:
@@ -235,7 +236,6 @@ def shown_state(run: Run) -> State:
     return State.PENDING if awaits_worker(run) else run.state
 
 
-_RUNNING = State.RUNNING
 _PLANNED = {cause: f"planned ({cause})" for cause in Cause}
 
 

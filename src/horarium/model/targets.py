@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -17,8 +18,14 @@ from horarium.model.limits import (
 )
 from horarium.model.secrets import MaybeSecret, SecretRef
 
-Name = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH_MAX, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:@-]*(?!\n)$")]
+_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:@-]*(?!\n)$")
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH_MAX, pattern=_NAME.pattern)]
 StatusCode = Annotated[int, Meta(ge=100, le=599)]
+
+
+def is_name(given: object) -> bool:
+    """Whether a job, or a handler, can have this name."""
+    return isinstance(given, str) and len(given) <= NAME_LENGTH_MAX and _NAME.search(given) is not None
 
 
 class Completion(StrEnum):

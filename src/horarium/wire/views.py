@@ -361,7 +361,7 @@ def run_view(run: Run) -> RunView:
         payload=None if payload is None else _json(payload),
         idempotency_key=run.id,
         history=_begun(run, created_at, started_at) or [event_view(event) for event in timeline(run)],
-        labels=own_labels(run) or UNSET,
+        labels=UNSET if run.policy is None else own_labels(run) or UNSET,
         rates=run.rates or UNSET,
         waits_for=(waits_for(run) if run.rates else None) or UNSET,
         fair=run.fair or UNSET,
@@ -388,11 +388,12 @@ def event_view(event: Event) -> EventView:
     return EventView(to_datetime(event.at), event.state, event.message, event.detail or UNSET)
 
 
-def claimed_view(run: Run, job: Job | None) -> RunView:
-    """A run as its worker gets it: with the lease, and with the payload in force."""
+def claimed_view(run: Run, job: Job | None, ahead: int) -> RunView:
+    """A run as its worker gets it: with the lease, and with the payload in force. `ahead`: how far wall time is ahead
+    of the steady scale at present, in microseconds."""
     view = run_view(run)
     assert run.lease_expires_at is not None
-    view.lease = LeaseView(run.token, to_datetime(run.lease_expires_at))
+    view.lease = LeaseView(run.token, to_datetime(run.lease_expires_at + ahead))
     view.attempts_max = (job.retry if job else run.policy.retry if run.policy else Retry()).attempts_max
     view.traceparent = handed_on(run) or UNSET
     view.payload = _json(run.payload) if run.payload is not None or job is None else payload_of(job.target)

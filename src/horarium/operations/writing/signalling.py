@@ -15,7 +15,8 @@ JOINS, JOIN_ENDS = Topic("joins"), Topic("join-ends")
 
 def announce_runs(signal: Signal, runs: Iterable[Run]) -> None:
     """There is something to claim."""
-    for queue in sorted({run.queue for run in runs if run.state is State.PENDING}):
+    pending = State.PENDING
+    for queue in sorted({run.queue for run in runs if run.state is pending}):
         signal.publish(queue_topic(queue))
 
 

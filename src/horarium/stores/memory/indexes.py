@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 from horarium.clock import Instant
-from horarium.model import CLAIMED, UNFINISHED, Job, Run, State
+from horarium.model import UNFINISHED, Job, Run, State
 from horarium.stores.memory.ordered import Ordered
 
 Timed = tuple[Instant, str]
 """An instant and the id of what happens then."""
+
+_PENDING = State.PENDING  # read from its class each time, it would take as long as five fields
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -155,11 +157,14 @@ class RunIndexes:
             return
         if run.job_id is not None:
             _within(self.unfinished, run.job_id).add((run.fire_at, run.id))
-        if run.state in CLAIMED and run.lease_expires_at is not None:
-            self.leases.add((run.lease_expires_at, run.id))
-        if run.state is State.PENDING and run.start_by is not None:
+        if run.state is not _PENDING:
+            self.claimed.add(run)
+            if run.lease_expires_at is not None:
+                self.leases.add((run.lease_expires_at, run.id))
+            return
+        self.lanes.add(run)
+        if run.start_by is not None:
             self.start_limits.add((run.start_by, run.id))
-        (self.lanes if run.state is State.PENDING else self.claimed).add(run)
 
     def remove(self, run: Run) -> None:
         self.in_state[run.state].remove(run.id)
@@ -168,11 +173,14 @@ class RunIndexes:
             return
         if run.job_id is not None:
             _without(self.unfinished, run.job_id, (run.fire_at, run.id))
-        if run.state in CLAIMED and run.lease_expires_at is not None:
-            self.leases.remove((run.lease_expires_at, run.id))
-        if run.state is State.PENDING and run.start_by is not None:
+        if run.state is not _PENDING:
+            self.claimed.remove(run)
+            if run.lease_expires_at is not None:
+                self.leases.remove((run.lease_expires_at, run.id))
+            return
+        self.lanes.remove(run)
+        if run.start_by is not None:
             self.start_limits.remove((run.start_by, run.id))
-        (self.lanes if run.state is State.PENDING else self.claimed).remove(run)
 
     def _add_finished(self, run: Run) -> None:
         if run.job_id is not None:

@@ -37,6 +37,7 @@ from horarium.stores.memory.ordered import Ordered
 from horarium.stores.memory.space import Space
 
 LAST = chr(sys.maxunicode)
+_RUNNING = State.RUNNING
 
 
 class MemoryDatabase:
@@ -400,7 +401,7 @@ def _claimed(run: Run, worker: str, now: Instant, steady: Instant) -> Run:
         run = replace(run, deadline=deadline_of(run, begins))
     return replace(
         run,
-        state=State.RUNNING,
+        state=_RUNNING,
         token=run.token + 1,
         attempt=run.attempt + 1,
         worker=worker,

@@ -309,6 +309,8 @@ JOBS, CANCEL, APPLY, HOLDS = Topic("jobs"), Topic("cancel"), Topic("apply"), Top
 """There is something to plan; a cancel was asked, of any run; a change is still to be applied; a hold was changed."""
 WRITTEN = Topic("written")
 """It was seen that something was written to the store, by any process: said within a process only, never published."""
+ENDED = Topic("ended")
+"""Runs have ended. Published, and subscribed to, only while some caller waits for one."""
 REPEATED = "!"  # how topics end that are published again and again while they hold
 
 

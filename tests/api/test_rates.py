@@ -74,8 +74,9 @@ async def test_the_limit_of_a_key_is_set_and_given_up(api: Api) -> None:
     assert (await api.send("DELETE", "/rates/api%3Aacme%2Fx", None)).status == 204
     assert (await api.send("DELETE", "/rates/api%3Aacme%2Fx", None)).status == 404
     over = {"max": 5, "per_seconds": 1, "until": "2000-01-01T00:00:00Z"}
-    assert (await api.send("PUT", "/rates/over", over)).status == 200
-    assert (await api.get("/rates?prefix=over")).json["items"][0]["max"] == 5
+    refused = await api.send("PUT", "/rates/over", over)
+    assert (refused.status, refused.json["field"]) == (422, "until")
+    assert (await api.get("/rates?prefix=over")).json["items"] == []
     assert (await api.send("PUT", "/rates/a", {"max": 5, "per_seconds": 1, "burst": 6})).json["field"] == "burst"
     assert (await api.send("PUT", f"/rates/{'x' * 201}", {"max": 5, "per_seconds": 1})).json["field"] == "key"
 

@@ -119,6 +119,8 @@ async def test_many_at_once_say_what_became_of_each() -> None:
         ({"unique": {"key": "ä" * 101}}, "unique.key: must be 1 to 200 bytes of text, not 202"),
         ({"debounce": {"key": "\ud800", "seconds": 1}}, "debounce.key: it holds half of a surrogate pair"),
         ({"debounce": {"key": "k"}}, "debounce.seconds"),
+        ({"debounce": {"key": "k", "seconds": 1}, "delay_seconds": 5}, "debounce: it says when"),
+        ({"debounce": {"key": "k", "seconds": 1}, "at": "2027-01-01T00:00:00Z"}, "debounce: it says when"),
     ],
 )
 async def test_a_wrong_rule_is_refused(fields: Any, message: str) -> None:

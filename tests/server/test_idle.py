@@ -15,7 +15,7 @@ import apsw
 import pytest
 
 from horarium.node.backends import make_backend
-from horarium.ports import JOBS, WRITTEN
+from horarium.ports import ENDED, JOBS, WRITTEN
 from horarium.server.http import HttpServer
 from horarium.services.loop.service import (
     EARLY_SECONDS,
@@ -27,6 +27,7 @@ from horarium.services.loop.service import (
     Loop,
     _Ill,
 )
+from horarium.stores import wakeups
 from horarium.stores.sqlite import SqliteStore
 from horarium.stores.sqlite.touched import RECENT_SECONDS, Touched
 from horarium.stores.wakeups import LocalSignal, PolledSignal
@@ -313,6 +314,38 @@ async def test_a_write_of_another_process_ends_the_wait_for_it(tmp_path: Path) -
             await store.close()
 
 
+async def test_one_that_waits_for_an_end_hears_of_writes_before_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wakeups, "POLL_SECONDS", 1e6)
+    url, heard = f"sqlite:///{tmp_path}/shared.db", 0
+    watched, other = WellWatched(url), SqliteStore(url)
+
+    def hear() -> None:
+        nonlocal heard
+        heard += 1
+
+    for store in (watched.store, other):
+        await store.open()
+    await watched.signal.start()
+    try:
+        await until(lambda: watched.signal._task is not None)
+        deaf = watched.signal.subscribe(ENDED, hear)  # also in the middle of a pause
+        for number in range(3):
+            await watched.calm()
+            before, known = heard, watched.woken
+            await other.add_runs([a_run(number)])
+            await until(lambda before=before: heard > before)  # type: ignore[misc]
+            assert number == 0 or watched.woken == known, "the others are woken by one timer, after their pause"
+        deaf()
+        assert ENDED not in watched.signal._wakes
+    finally:
+        await watched.signal.stop()
+        assert watched.signal._waking is None
+        for store in (other, watched.store):
+            await store.close()
+
+
 async def test_a_question_after_a_write_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watched, asked = WellWatched(f"sqlite:///{tmp_path}/own.db"), 0
     changed = watched.store.changed
@@ -370,6 +403,6 @@ async def test_where_there_are_no_events_it_is_asked_again_after_a_pause(tmp_pat
     os.utime(file, (1, 1))
     touched = Touched(str(file), changed)
     await touched.changed()
-    await touched.pause(0)  # its log is not there, so nothing can be watched
+    await touched.touched()  # its log is not there, so nothing can be watched
     assert touched._watched is not None
     touched.close()

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from horarium.clock import Instant, to_text
-from horarium.errors import NotFound
+from horarium.errors import InvalidRequest, NotFound
 from horarium.model.records import Record, RecordFilter
 from horarium.operations.settling.rating import CHANGED, PREFIX, bucket_change, bucket_of
 from horarium.operations.writing.auditing import require_unbound, told
@@ -27,7 +27,10 @@ class RateOperations:
         self._store, self._clock, self._signal, self._entropy = context
 
     async def put(self, key: str, override: Override) -> Bucket:
-        """Have this limit hold for the key, instead of those that runs say. Runs that wait get new places."""
+        """Have this limit hold for the key, instead of those that runs say. Runs that wait get new places. Raises
+        InvalidRequest for an end that is past."""
+        if override.until is not None and override.until <= self._clock.now():
+            raise InvalidRequest(f"until: {to_text(override.until)} is past", field="until")
         return await self._change(key, override)
 
     async def reset(self, key: str) -> Bucket:

@@ -29,6 +29,8 @@ from horarium.siblings import Hear
 ASK_SECONDS = 2.0
 """How long a process waits for the supervisor, which itself waits for the others."""
 
+UNHEARD = "what another process said on %r could not be heard"
+
 log = logging.getLogger("horarium")
 
 
@@ -148,11 +150,16 @@ class Family:
                     return
                 said.append(each)
         except Exception:
-            log.exception("what another process said on %r could not be heard", message.topic)
+            log.exception(UNHEARD, message.topic)
         self._send(message, said)
 
     async def _answer(self, message: Message, answer: Awaitable[bytes]) -> None:
-        self._send(message, [await answer])
+        said: list[bytes] = []
+        try:
+            said.append(await answer)
+        except Exception:
+            log.exception(UNHEARD, message.topic)
+        self._send(message, said)
 
     def _send(self, message: Message, said: list[bytes]) -> None:
         if message.kind == "ask" and self.line is not None:

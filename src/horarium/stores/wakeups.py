@@ -13,10 +13,12 @@ from contextlib import suppress
 from typing import Protocol
 
 from horarium.errors import HorariumError, Outage
-from horarium.ports import REPEATED, WRITTEN, Topic
+from horarium.ports import ENDED, REPEATED, WRITTEN, Topic
 from horarium.stores.written import Written
 
 POLL_SECONDS = 0.1
+AWAITED_POLL_SECONDS = 0.01
+"""The same while a caller waits for the end of a run."""
 RECONNECT_SECONDS_MIN, RECONNECT_SECONDS_MAX = 0.2, 5.0
 WAITING_MAX = 1_000
 """Topics that wait to be sent, at most; more are dropped."""
@@ -68,8 +70,8 @@ class ChangeCounter(Protocol):
     async def changed(self) -> bool:
         """Whether another process wrote since this was last asked. Raises Outage."""
 
-    async def pause(self, seconds: float) -> None:
-        """Wait for that long, and on as long as it is certain that no process wrote since `changed` was asked."""
+    async def touched(self) -> None:
+        """Return once it is possible that a process wrote since `changed` was asked."""
 
     def close(self) -> None:
         """It is not asked any more."""
@@ -78,6 +80,7 @@ class ChangeCounter(Protocol):
 class PolledSignal(LocalSignal):
     """A LocalSignal that also asks, ten times a second, whether another process wrote: for stores that can't notify,
     but where asking costs almost nothing (a SQLite file: one pragma), and where it is known when there is no need to.
+    While a caller waits for the end of a run it asks a hundred times a second, and that caller alone is woken as often.
     `written`: how much this process wrote."""
 
     def __init__(self, asked: ChangeCounter, written: Callable[[], int]) -> None:
@@ -86,6 +89,8 @@ class PolledSignal(LocalSignal):
         self._written = written
         self._foreign = 0
         self._task: asyncio.Task[None] | None = None
+        self._awaited = asyncio.Event()
+        self._waking: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
         """Begin to ask."""
@@ -99,10 +104,21 @@ class PolledSignal(LocalSignal):
             task.cancel()
             await asyncio.wait([task])
             self._asked.close()
+        if self._waking is not None:
+            self._waking.cancel()
+            self._waking = None
+
+    def subscribe(self, topic: Topic, wake: Callable[[], None]) -> Callable[[], None]:
+        if topic == ENDED:
+            self._awaited.set()
+        return super().subscribe(topic, wake)
 
     async def _ask(self) -> None:
+        loop = asyncio.get_running_loop()
+        woken_at = 0.0
         while True:
-            await self._asked.pause(POLL_SECONDS)
+            await self._pause()
+            await self._asked.touched()
             try:
                 if not await self._asked.changed():
                     continue
@@ -110,7 +126,21 @@ class PolledSignal(LocalSignal):
                 self._foreign += 1
                 continue
             self._foreign += 1
-            self.wake_all()
+            self.wake(ENDED)
+            if self._waking is None:
+                woken_at = max(loop.time(), woken_at + POLL_SECONDS)
+                self._waking = loop.call_at(woken_at, self._wake_all)
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(AWAITED_POLL_SECONDS)
+        if ENDED not in self._wakes:
+            self._awaited.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._awaited.wait(), POLL_SECONDS - AWAITED_POLL_SECONDS)
+
+    def _wake_all(self) -> None:
+        self._waking = None
+        self.wake_all()
 
     def writes(self) -> int | None:
         return self._foreign + self._written()

@@ -124,6 +124,10 @@ class OneOffs:
         """Add this run, or find the one that holds the key of its rule, which is changed if that says so. Of a claim
         and a change that race one comes first: then the other finds nothing to take, or nothing that waits."""
         if isinstance(rule, Debounce):
+            if run.due_at != run.created_at:
+                raise InvalidRequest(
+                    "debounce: it says when the run is due; leave out `at` and the delay", field="debounce"
+                )
             run = debounced(run, rule, run.created_at, self._clock.now())
         key = stored_key(rule)
         for race in range(RACES_MAX):

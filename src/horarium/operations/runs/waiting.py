@@ -8,14 +8,14 @@ waited for keeps it correct with all of these words lost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from horarium.errors import Outage
 from horarium.model import Run
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.named import run_of_id
-from horarium.ports import BATCH_MAX, REPEATED, Topic
+from horarium.ports import BATCH_MAX, ENDED, REPEATED, Topic
 
 RUN_WAIT_SECONDS_MAX = 60.0
 """Of one request."""
@@ -29,8 +29,8 @@ LOOKS_LEFT_OUT_MAX = 5
 AWAITED_SECONDS = 30.0
 """How long a node tells others of ends after it heard that one of them waits."""
 
-AWAITED, ENDED = Topic(f"awaited{REPEATED}"), Topic("ended")
-"""Some node waits for runs to be over; runs have ended, which is told while one waits."""
+AWAITED = Topic(f"awaited{REPEATED}")
+"""Some node waits for runs to be over."""
 Waiter = asyncio.Future[Run | None]
 
 
@@ -44,23 +44,27 @@ class Waiting:
         self.closed = False
         """Whether this node is stopped, so that no caller may wait here."""
         self._watching: asyncio.Task[None] | None = None
+        self._deaf: Callable[[], None] | None = None
+        """Ends the subscription to ends, which lasts while a caller waits."""
         self._hurried = asyncio.Event()
         self._told_until = -AWAITED_SECONDS
         self._speaking = False
         """What we publish wakes ourselves too, but is no news to us."""
         self._signal.subscribe(AWAITED, self._heard_awaited)
-        self._signal.subscribe(ENDED, self._heard_end)
 
     async def until_over(self, run_id: str, seconds: float | None) -> Run:
         """The run once it is over, or as it is after this long (None: wait on). Raises NotFound."""
+        if seconds == 0:
+            return await run_of_id(self._store, run_id)
         waiter: Waiter = asyncio.get_running_loop().create_future()
         waiters = self._waiters.setdefault(run_id, [])
         waiters.append(waiter)
         self._waiting += 1
+        self._deaf = self._deaf or self._signal.subscribe(ENDED, self._heard_end)
         timer = None
         try:
             run = await run_of_id(self._store, run_id)
-            if run.finished or self.closed or self._waiting > RUN_WAITERS_MAX or seconds == 0:
+            if run.finished or self.closed or self._waiting > RUN_WAITERS_MAX:
                 return run
             if seconds is not None:
                 timer = asyncio.get_running_loop().call_later(seconds, _answer, waiter, None)
@@ -69,6 +73,9 @@ class Waiting:
             return await waiter or await run_of_id(self._store, run_id)
         finally:
             self._waiting -= 1
+            if not self._waiting and self._deaf is not None:
+                self._deaf()
+                self._deaf = None
             waiter.cancel()
             waiters.remove(waiter)
             if not waiters and self._waiters.get(run_id) is waiters:

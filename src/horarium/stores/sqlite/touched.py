@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from typing import Protocol
@@ -22,7 +21,7 @@ class Changed(Protocol):
 
 
 class Touched:
-    """Asks `changed` only where the file or its log was written to since it was last asked. `pause` waits as long as
+    """Asks `changed` only where the file or its log was written to since it was last asked. `touched` waits as long as
     that is not so, where the system can say.
 
     Where writes are watched one question is enough after each. The watch begins before it, and it is answered while no
@@ -50,10 +49,9 @@ class Touched:
         self._stamps = stamps
         return await self._changed(alone=False)
 
-    async def pause(self, seconds: float) -> None:
-        """Wait for that long, and then until it may have changed. An event that is lost costs no more than the time of
-        a look: those are left out a few times in a row at most."""
-        await asyncio.sleep(seconds)
+    async def touched(self) -> None:
+        """Return once it may have changed. An event that is lost costs no more than the time of a look: those are left
+        out a few times in a row at most."""
         if self._watched is None:
             self._watched = Watched(self._paths)
         if self._certain:

@@ -107,6 +107,18 @@ def encode_details(run: Run) -> bytes | None:
     return encode_json(Details(run.policy, run.fires, run.last_fire_at, run.rates, run.fair))
 
 
+def with_details(run: Run, found: Details) -> Run:
+    """The run with these."""
+    return replace(
+        run,
+        policy=found.policy,
+        fires=found.fires,
+        last_fire_at=found.last_fire_at,
+        rates=found.rates,
+        fair=found.fair,
+    )
+
+
 def encode_history(run: Run) -> bytes | None:
     """The history of a run as JSON; None where it is empty."""
     return encode_json(run.history) if run.history else None

@@ -20,6 +20,7 @@ from horarium.stores.encoding import (
     CAUSES,
     DISPOSITION_NUMBERS,
     DISPOSITIONS,
+    NO_DETAILS,
     STATE_NUMBERS,
     STATES,
     decode_details,
@@ -35,6 +36,7 @@ from horarium.stores.encoding import (
     end_of_attempt,
     is_plain,
     label_text,
+    with_details,
 )
 
 Owner = tuple[str, str]
@@ -232,9 +234,9 @@ def _change_row(change: RunChange) -> tuple[Any, ...]:
 
 # ---- runs: from columns -----------------------------------------------------------------------------------------
 
-QUEUE_COLUMN, OWNER_COLUMN, BLOB_COLUMN = 12, 13, 22
+QUEUE_COLUMN, OWNER_COLUMN, BLOB_COLUMN, DETAILS_COLUMN = 12, 13, 22, 27
 
-_NOTHING_RARE = (*(None,) * 14, False)
+_NOTHING_RARE = (*(None,) * 13, False)
 
 
 def decode_runs(rows: Sequence[Any], queues: Mapping[int, str], owners: Mapping[int, Owner]) -> list[Run]:
@@ -242,28 +244,27 @@ def decode_runs(rows: Sequence[Any], queues: Mapping[int, str], owners: Mapping[
     alike: dict[tuple[Any, ...], Run] = {}
     runs: list[Run] = []
     for id, row in zip(decode_id_blobs([row[BLOB_COLUMN] for row in rows]), rows, strict=True):
-        rare = _rare(row) != _NOTHING_RARE
-        if rare or (like := alike.get(kind := _kind(row))) is None:
+        if _rare(row) != _NOTHING_RARE:
             runs.append(_decode_run(id, row, queues, owners))
-            if not rare:
-                alike[kind] = runs[-1]
-        else:
-            runs.append(
-                replace(
-                    like,
-                    id=id,
-                    due_at=row[0],
-                    fire_at=row[1],
-                    created_at=row[2],
-                    lease_expires_at=row[5],
-                    started_at=row[6],
-                    payload=row[26],
-                )
-            )
+            continue
+        if (like := alike.get(kind := _kind(row))) is None:
+            like = alike[kind] = with_details(_decode_run(id, row, queues, owners), NO_DETAILS)
+        run = replace(
+            like,
+            id=id,
+            due_at=row[0],
+            fire_at=row[1],
+            created_at=row[2],
+            lease_expires_at=row[5],
+            started_at=row[6],
+            payload=row[26],
+        )
+        details = row[DETAILS_COLUMN]
+        runs.append(run if details is None else with_details(run, decode_details(details)))
     return runs
 
 
-_rare = itemgetter(7, 8, 9, 10, 15, 19, 24, 25, 27, 28, 29, 30, 31, 32, 21)
+_rare = itemgetter(7, 8, 9, 10, 15, 19, 24, 25, 28, 29, 30, 31, 32, 21)
 _kind = itemgetter(12, 13, 14, 16, 17, 18, 3, 4, 23)
 """What most runs of one claim have in common: such a run costs half of what it costs to make a run of a row."""
 

@@ -260,9 +260,11 @@ Loaded = Sequence[Sequence[bytes | None]]
 
 def decode_runs(ids: Sequence[str], loaded: Loaded) -> list[Run | None]:
     """The runs of these ids, in this order; None for one that does not exist."""
+    pairs = [(run_id, _decode_row(row)) for run_id, row in zip(ids, loaded[0], strict=True) if row is not None]
+    runs = iter(_runs(pairs))
     return [
-        None if row is None else _whole(_run(run_id, _decode_row(row)), *rare)
-        for run_id, row, rare in zip(ids, loaded[0], _rare_of(len(ids), loaded), strict=True)
+        None if row is None else _whole(next(runs), *rare)
+        for row, rare in zip(loaded[0], _rare_of(len(ids), loaded), strict=True)
     ]
 
 
@@ -307,23 +309,19 @@ def _runs(pairs: Iterable[tuple[str, list[Any]]]) -> list[Run]:
     alike: dict[tuple[Any, ...], Run] = {}
     runs: list[Run] = []
     for run_id, row in pairs:
-        if row[_RARE] or (like := alike.get(kind := _kind(row))) is None:
-            runs.append(_run(run_id, row))
-            if not row[_RARE]:
-                alike[kind] = runs[-1]
-        else:
-            runs.append(
-                replace(
-                    like,
-                    id=run_id,
-                    fire_at=row[14],
-                    due_at=row[3],
-                    created_at=row[24],
-                    payload=row[26],
-                    lease_expires_at=row[4],
-                    started_at=row[5],
-                )
-            )
+        if (like := alike.get(kind := _kind(row))) is None:
+            like = alike[kind] = _run(run_id, row)
+        run = replace(
+            like,
+            id=run_id,
+            fire_at=row[14],
+            due_at=row[3],
+            created_at=row[24],
+            payload=row[26],
+            lease_expires_at=row[4],
+            started_at=row[5],
+        )
+        runs.append(_with_rest(run, row[_RARE]) if row[_RARE] else run)
     return runs
 
 
@@ -353,8 +351,7 @@ def _outcome_parts(outcome: Outcome) -> tuple[str | None, bytes | None, tuple[Ev
 def _run(run_id: str, row: list[Any]) -> Run:
     (state, token, attempt, due_at, lease_expires_at, started_at, start_by, worker, finished_at, disposition, prune_at,
      deadline, queue, priority, fire_at, job_id, job, serial, concurrency_key, concurrency_max, unique_key,
-     lease_micros,     _, _, created_at, cause, payload, lease_seconds, rest) = row  # fmt: skip
-    policy, fires, last_fire_at, execution_seconds, rates, fair = _rest(rest) if rest else NO_REST
+     lease_micros,     _, _, created_at, cause, payload, lease_seconds, _) = row  # fmt: skip
     return Run(
         id=run_id,
         queue=queue,
@@ -367,15 +364,11 @@ def _run(run_id: str, row: list[Any]) -> Run:
         job=job,
         cause=CAUSES[cause],
         payload=payload,
-        policy=policy,
         unique_key=unique_key,
         concurrency_key=concurrency_key,
         concurrency_max=concurrency_max,
         serial=serial,
-        rates=rates,
-        fair=fair,
         lease_seconds=lease_micros / SECOND if lease_seconds is None else lease_seconds,
-        execution_seconds=execution_seconds,
         start_by=start_by,
         attempt=attempt,
         token=token,
@@ -385,20 +378,21 @@ def _run(run_id: str, row: list[Any]) -> Run:
         started_at=started_at,
         finished_at=finished_at,
         disposition=None if disposition is None else DISPOSITIONS[disposition],
-        fires=fires,
-        last_fire_at=last_fire_at,
         prune_at=prune_at,
     )
 
 
-Rest = tuple[RunPolicy | None, int, Instant | None, float | None, tuple[Rate, ...], str | None]
-NO_REST: Rest = (None, 1, None, None, (), None)
-
-
-def _rest(rest: list[Any]) -> Rest:
+def _with_rest(run: Run, rest: list[Any]) -> Run:
     policy, fires, last_fire_at, execution_seconds, *more = rest
-    rates = msgspec.convert(more[0], tuple[Rate, ...]) if more and more[0] else ()
-    return _to_policy(policy), fires, last_fire_at, execution_seconds, rates, more[1] if len(more) > 1 else None
+    return replace(
+        run,
+        policy=_to_policy(policy),
+        fires=fires,
+        last_fire_at=last_fire_at,
+        execution_seconds=execution_seconds,
+        rates=msgspec.convert(more[0], tuple[Rate, ...]) if more and more[0] else (),
+        fair=more[1] if len(more) > 1 else None,
+    )
 
 
 def _to_policy(plain: Any) -> RunPolicy | None:

@@ -339,8 +339,9 @@ SELECT json_group_array(json_array(
     hex(id), queue_id, priority, state, due_at, fire_at, created_at, owner_id, cause, lease_seconds, attempt,
     token, worker_id, lease_expires_at, started_at, hex(payload),
     CASE WHEN coalesce(finished_at, disposition, prune_at, start_by, execution_seconds, deadline, serial,
-            concurrency_max, unique_key, details, progress, error, result, history) IS NOT NULL
+            concurrency_max, unique_key, progress, error, result, history) IS NOT NULL
         THEN json_array(finished_at, disposition, prune_at, start_by, execution_seconds, deadline, {rare})
+        WHEN details IS NOT NULL THEN hex(details)
         END
 )) FROM carray(?1) AS wanted CROSS JOIN runs ON runs.num = wanted.value;
 
@@ -448,9 +449,10 @@ SELECT '[' || ifnull(group_concat(run), '') || ']' FROM (
         max(?4, due_at),
         hex(payload),
         CASE WHEN coalesce(finished_at, disposition, prune_at, start_by, execution_seconds, serial,
-                concurrency_max, unique_key, details, progress, error, result, history) IS NOT NULL
+                concurrency_max, unique_key, progress, error, result, history) IS NOT NULL
             THEN json_array(finished_at, disposition, prune_at, start_by, execution_seconds,
                 max(?4, due_at) + ?7 + execution_micros, {rare})
+            WHEN details IS NOT NULL THEN hex(details)
             END,
         num
     ) AS run FROM runs

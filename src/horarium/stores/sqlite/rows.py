@@ -35,6 +35,7 @@ from horarium.stores.encoding import (
     encode_text,
     end_of_attempt,
     is_plain,
+    with_details,
 )
 from horarium.stores.sqlite.session import Row, Session, carray
 
@@ -187,27 +188,28 @@ def runs_of(session: Session, rows: Sequence[list[Any]]) -> list[Run]:
     alike: dict[tuple[Any, ...], Run] = {}
     runs: list[Run] = []
     for id, row in zip(decode_ids([row[0] for row in rows]), rows, strict=True):
-        if row[_RARE] is not None or (like := alike.get(kind := _kind(row))) is None:
-            runs.append(_run(id, row, *names))
-            if row[_RARE] is None:
-                alike[kind] = runs[-1]
-        else:
-            runs.append(
-                replace(
-                    like,
-                    id=id,
-                    due_at=row[4],
-                    fire_at=row[5],
-                    created_at=row[6],
-                    payload=_from_hex(row[15]) if row[15] else None,
-                    lease_expires_at=row[13],
-                    started_at=row[14],
-                )
-            )
+        rare = row[_RARE]
+        if isinstance(rare, list):
+            runs.append(_run(id, row, rare, *names))
+            continue
+        if (like := alike.get(kind := _kind(row))) is None:
+            like = alike[kind] = _run(id, row, _NOTHING_RARE, *names)
+        run = replace(
+            like,
+            id=id,
+            due_at=row[4],
+            fire_at=row[5],
+            created_at=row[6],
+            payload=_from_hex(row[15]) if row[15] else None,
+            lease_expires_at=row[13],
+            started_at=row[14],
+        )
+        runs.append(run if rare is None else with_details(run, decode_details(_from_hex(rare))))
     return runs
 
 
 _RARE = 16
+"""Where a row has what few runs have, in an array; of one that has details alone, these."""
 NUMBER = 17
 """Where a row has the number of the run, if it has that."""
 _kind = itemgetter(1, 2, 3, 7, 8, 9, 10, 11, 12)
@@ -217,13 +219,12 @@ Names = Mapping[int, str]
 Owners = Mapping[int, tuple[str, str]]
 
 
-_NOTHING_RARE = (*(None,) * 15, 0)
+_NOTHING_RARE: Any = (*(None,) * 15, 0)
 
 
-def _run(id: str, row: list[Any], queues: Names, owners: Owners, workers: Names) -> Run:
+def _run(id: str, row: list[Any], rare: list[Any], queues: Names, owners: Owners, workers: Names) -> Run:
     (_, queue_id, priority, state, due_at, fire_at, created_at, owner_id, cause, lease_seconds, attempt, token,
      worker_id, lease_expires_at, started_at, payload, *_) = row  # fmt: skip
-    rare: Any = row[_RARE] or _NOTHING_RARE
     (finished_at, disposition, prune_at, start_by, execution_seconds, deadline, serial, concurrency_key,
      concurrency_max, unique_key, details_hex, progress, error, result, history, present) = rare  # fmt: skip
     details = decode_details(_from_hex(details_hex)) if details_hex else NO_DETAILS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -175,6 +176,26 @@ class ClaimingContract(StoreUnderTest):
         assert await store.add_runs([a_run(1, fire_at=NOW), a_run(2, fire_at=NOW)]) == [True, True]
 
     # -- what a claim does
+
+    async def test_runs_claimed_together_keep_apart_what_few_of_them_have(self, store: Store) -> None:
+        few = FULL_RUN
+        fields: list[dict[str, Any]] = [
+            {"fair": few.fair},
+            {},
+            {"rates": few.rates},
+            {"policy": few.policy},
+            {"fair": "b"},
+            {"fires": 2},
+            {},
+        ]
+        for first, order in ((0, fields), (100, fields[::-1])):
+            runs = [a_run(first + number, **each) for number, each in enumerate(order)]
+            assert await store.add_runs(runs) == [True] * len(runs)
+            claimed = (await take(store, limit=len(runs))).runs
+            assert ids(claimed) == ids(runs)
+            for read in (claimed, await store.get_runs(ids(runs))):
+                kept = [(run.fair, run.rates, run.policy, run.fires) for run in read if run is not None]
+                assert kept == [(run.fair, run.rates, run.policy, run.fires) for run in runs]
 
     async def test_a_claimed_run_is_running_under_a_new_token(self, store: Store) -> None:
         run = a_run(token=4, attempt=2, due_at=NOW - DAY, lease_seconds=12.5, error="before", progress=b"1")

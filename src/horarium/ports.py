@@ -305,12 +305,10 @@ class TransactionalStore(Protocol):
 
 Topic = NewType("Topic", str)
 """What a wake-up is about: one of those below."""
-JOBS, CANCEL, APPLY, HOLDS = Topic("jobs"), Topic("cancel"), Topic("apply"), Topic("holds")
-"""There is something to plan; a cancel was asked, of any run; a change is still to be applied; a hold was changed."""
+JOBS, CANCEL, APPLY, HOLDS, ENDED = (Topic(name) for name in ("jobs", "cancel", "apply", "holds", "ended"))
+"""There is something to plan; a cancel was asked; a change is still to be applied; a hold was changed; runs ended."""
 WRITTEN = Topic("written")
 """It was seen that something was written to the store, by any process: said within a process only, never published."""
-ENDED = Topic("ended")
-"""Runs have ended. Published, and subscribed to, only while some caller waits for one."""
 REPEATED = "!"  # how topics end that are published again and again while they hold
 
 

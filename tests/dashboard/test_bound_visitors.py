@@ -108,3 +108,20 @@ async def test_it_sees_its_own_plans_and_those_of_others_are_not_there() -> None
         reply = await two.api.send("GET", f"//plans/{made['id']}", headers=cookie)
         assert reply.status == 404, documents
         assert SECRET not in reply.body.decode()
+
+
+async def test_what_a_job_was_with_others_is_in_no_page(two: Two) -> None:
+    theirs = {"type": "http", "url": f"https://{SECRET}.example/", "headers": {"X-Plain": SECRET}}
+    await two.admin("POST", "/jobs", {"name": "handed-over", "trigger": {"type": "cron", "expression": "0 5 * * *"},
+                                      "target": theirs})  # fmt: skip
+    ours = (await two.api.send("GET", "/jobs/plain-0", headers={"authorization": f"Bearer {two.token}"})).json
+    await two.admin("PATCH", "/jobs/handed-over", {"target": ours["target"], "labels": ours["labels"], "title": "Ours"})
+    await two.admin("PATCH", "/jobs/handed-over", {"title": "Ours now"})
+    for path, headers in (
+        ("//jobs/handed-over", {"cookie": f"horarium_session={await session_of(two)}"}),
+        ("/jobs/handed-over/versions", {"authorization": f"Bearer {two.token}"}),
+    ):
+        reply = await two.api.send("GET", path, headers=headers)
+        assert reply.status == 200
+        assert "Ours now" in reply.body.decode()
+        assert SECRET not in reply.body.decode(), path

@@ -13,7 +13,6 @@ from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer
 from horarium.api.reading import BodyReader, job_name, read_cursor, write_cursor
 from horarium.api.schemas import PageQuery
 from horarium.clock import to_datetime
-from horarium.operations.bounds.reaching import may_reach_definition
 from horarium.operations.jobs.versions import VERSION_MAX, Version
 from horarium.rules.calendars import without_days
 from horarium.wire.definitions import JobDefinition, without_defaults
@@ -54,9 +53,8 @@ class JobVersions(Handlers):
         if job is None:
             page = await versions.of_deleted(name, after, query.limit)
         else:
-            page = await versions.page(job, after, query.limit)
-        seen = [each for each in page.items if may_reach_definition(call.principal, each.definition)]
-        return answer(VersionPage([_view(each) for each in seen], write_cursor("versions", page.next_after)))
+            page = await versions.shown(job, after, query.limit)
+        return answer(VersionPage([_view(each) for each in page.items], write_cursor("versions", page.next_after)))
 
     async def revert(self, call: Call) -> Answer:
         asked: RevertRequest = call.body

@@ -52,7 +52,7 @@ async def origin_of(operations: Operations, job: Job, first: Run) -> Origin:
     before = (await operations.store.list_runs(RunFilter(job=job.name, until=first.fire_at), None, BACK)).items
     sort = error_sort(first.error)
     seen = sum(run.state is State.FAILED and error_sort(run.error) == sort for run in before)
-    versions = (await operations.versions.page(job, None, VERSIONS_READ)).items
+    versions = (await operations.versions.shown(job, None, VERSIONS_READ)).items
     place = next((place for place, each in enumerate(versions) if each.at <= first.fire_at), None)
     if place is None or place + 1 >= len(versions):
         return Origin(seen, len(before), known=True)

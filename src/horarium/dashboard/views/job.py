@@ -106,7 +106,7 @@ class JobPages:
         fires = ahead_of(job, visit.now, NEXT_ALL if visit.text("next") == "all" else NEXT_SHOWN)
         view = job_view(job)
         explained = await self._explained(visit, job.name, zone)
-        versions = await self._operations.versions.page(job, None, VERSIONS_SHOWN)
+        versions = await self._operations.versions.shown(job, None, VERSIONS_SHOWN)
         health = (await self._operations.store.job_health([job.id]))[job.id]
         holds = [] if visit.principal.bound else await self._operations.reconciler.holding.look()
         return Shown(

@@ -167,6 +167,15 @@ class Versions:
             return Page((present, *page.items), next_after)
         return Page(page.items, next_after)
 
+    async def shown(self, job: Job, after: str | None, limit: int) -> Page[Version]:
+        """The same for a reader: who is bound sees none of the versions in which the job was another team's."""
+        page, caller = await self.page(job, after, limit), bound_caller()
+        if caller is None:
+            return page
+        return Page(
+            tuple(each for each in page.items if may_reach_definition(caller, each.definition)), page.next_after
+        )
+
     async def of_deleted(self, name: str, after: str | None, limit: int) -> Page[Version]:
         """The versions of the job of that name that was deleted last, the newest first. Raises NotFound."""
         found = await self._store.list_records(RecordFilter(f"{DELETED}{name}/", descending=True), None, 1)

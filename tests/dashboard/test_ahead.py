@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import re
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from os import urandom
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from horarium.access.acting import reading
 from horarium.access.roles import Principal
 from horarium.clock import DAY, HOUR, MINUTE, to_datetime
 from horarium.dashboard.foresight import Foresight
+from horarium.dashboard.frame import file_answer
 from horarium.model import Run, State, uuid7
 from horarium.operations.looking import forecasting
 from horarium.operations.looking.forecasting import Forecast
@@ -41,6 +44,35 @@ async def test_the_calendar_counts_what_it_has_no_room_to_name(api: Api, visitor
     await visitor.open("/calendar?span=week&day=2027-03-27")
     marked = re.findall(r"(\w+ 05:00), 300 fires", visitor.page)
     assert len(marked) >= 3, "each day that is still to come has them"
+    hour = re.search(r'href="([^"]+)" aria-label="Sat 05:00, 300 fires', visitor.page)
+    assert hour is not None
+    assert hour[1].endswith("#h5")
+    await visitor.open(hour[1].partition("#")[0].replace("&amp;", "&"))
+    row = visitor.page.partition('id="h5"')[2].partition("</tr>")[0]
+    assert row.count('href="/jobs/') == 12, "an hour of the week leads to its row of the day"
+    assert 'href="/forecast?cell=2027-03-27T05:00:00Z">and 288 more' in row
+
+
+async def test_a_full_calendar_weighs_little(api: Api, visitor: Visitor) -> None:
+    now = api.clock.now()
+    for number in range(30):
+        await api.add_job(f"job-{number:02}", trigger=DAILY)
+    jobs = [job for job in await api.store.get_jobs([f"job-{number:02}" for number in range(30)]) if job is not None]
+    for place in range(20):
+        at = now - (place + 1) * HOUR
+        await api.store.add_runs([
+            Run(id=uuid7(at, urandom(10)), queue="work", job=job.name, job_id=job.id, fire_at=at, due_at=at,
+                created_at=at, state=State.COMPLETED, attempt=1, token=1, started_at=at, finished_at=at)
+            for job in jobs
+        ])  # fmt: skip
+    loaded = re.findall(r"/dashboard/\w+/([\w.]+)", (await visitor.open("/calendar")).body.decode())
+    answers = [file_answer(name, gzipped=True) for name in set(loaded)]
+    files = sum(len(answer.body) for answer in answers if answer is not None)
+    assert 30_000 < files < 45_000, "all that the page loads"
+    for span in ("day", "week", "month"):
+        for day in (now, now - DAY):
+            await visitor.open(f"/calendar?span={span}&day={to_datetime(day):%Y-%m-%d}")
+            assert files + len(gzip.compress(visitor.page.encode(), 5)) < 60_000, span
 
 
 async def past_runs(api: Api, count: int, failed: Collection[int]) -> Run:

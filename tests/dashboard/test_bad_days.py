@@ -277,6 +277,7 @@ async def test_the_error_stands_in_the_row_and_under_the_title(api: Api, visitor
 
 async def test_the_page_of_a_job_says_which_of_its_fire_times_a_hold_lies_over(api: Api, visitor: Visitor) -> None:
     await api.add_job("hourly", trigger={"type": "phrase", "text": "every hour on the hour"})
+    await a_failed_run(api, "hourly")
     await visitor.open("/jobs/hourly")
     assert "on hold" not in visitor.text
     until = to_text(api.clock.now() + 150 * MINUTE)
@@ -287,6 +288,10 @@ async def test_the_page_of_a_job_says_which_of_its_fire_times_a_hold_lies_over(a
     strip = visitor.page.partition("data-strip")[2].partition("</ol>")[0]
     assert strip.count(": new disks.") == 4, "two, in the tip and to those who hear"
     assert "Will run in" in strip, "those after it run"
+    await visitor.open("/jobs")
+    assert "; held: 2 of the next 4" in visitor.page, "the strip of a list says it too"
+    await visitor.open("/")
+    assert visitor.page.count('href="#m-held" x=') == 2, "and that of a job that fails"
     await visitor.open("/calendar?span=day&often=1")
     said = re.findall(r"hourly (\d\d:00) , (Held|Will run)", visitor.text)
     assert [word for _, word in said[:3]] == ["Held", "Held", "Will run"], visitor.text

@@ -265,9 +265,12 @@ def every_page(server: LiveServer, name: str, error: str) -> list[str]:
     named = f"{name}-gone"
     add_job(server, named)
     call(server, "DELETE", f"/jobs/{named}")
+    add_job(server, f"{name}-paused")
+    call(server, "POST", f"/jobs/{name}-paused/pause", {"reason": f"{error[:300]} is looked into by those who know"})
     return [
         *(path for path in GETS if path not in NOT_AGAIN),
-        f"/jobs/{name}", f"/jobs/{name}/edit", "/jobs/not-there", f"/search?q={name[:9]}", f"/queue?name=q-{name}",
+        f"/jobs/{name}", f"/jobs/{name}/edit", f"/jobs/{name}-paused", "/jobs/not-there",
+        f"/search?q={name[:9]}", f"/queue?name=q-{name}",
         *(f"/runs/{one}" for one in (run, well, cancelled)), f"/compare?run={run}&with={well}", "/failures?q=e",
         f"/timeline?run={run}", "/timeline?by=job", f"/batches/{batch}", f"/plans/{plan}",
         f"/business-days/{name[:60]}", f"/acknowledge?cause=failing/{name}",

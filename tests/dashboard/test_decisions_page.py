@@ -82,6 +82,10 @@ async def test_decisions_that_nobody_made_are_among_those_of_lately() -> None:
     for said in ("rejected by", "because: frozen", "not approved in time", "no decision until"):
         assert said in lately
     assert lately.index("no decision until") < lately.index("because: frozen"), "the newest first"
+    assert "Waiting 0 Decided" in visitor.text
+    await visitor.open("/approvals?show=decided")
+    assert visitor.text.count("because: frozen") == 1
+    assert "Nothing to decide" not in visitor.text, "decisions have the page to themselves"
 
 
 async def test_a_plan_is_approved_for_operators_who_apply_it_and_discarded() -> None:

@@ -74,18 +74,21 @@ def within(job: Job, after: Instant, until: Instant, count: int) -> list[Instant
         return []
 
 
-def small(job: Job | None, runs: Sequence[Run], now: Instant) -> Small:
-    """For a list. `runs`: the last ten, newest first."""
+def small(job: Job | None, runs: Sequence[Run], now: Instant, holds: Sequence[Hold] = ()) -> Small:
+    """For a list. `runs`: the last ten, newest first. `holds`: those that may lie over what comes."""
     past = [mark_of(run, now) for run in reversed(runs)]
     if job is None:
         ahead = []
     elif job.enabled:
-        ahead = [PLANNED] * len(ahead_of(job, now, AHEAD_SMALL, FIRST_STEPS))
+        fires = ahead_of(job, now, AHEAD_SMALL, FIRST_STEPS)
+        ahead = [PLANNED if hold_at(holds, job, fire) is None else HELD for fire in fires]
     else:
         ahead = [WONT] * AHEAD_SMALL
     blank = (10 - len(past)) * PITCH
     now_x = 10 * PITCH + 3
     label = f"Last {len(past)} fires: {summed_up(past)}" if past else "No fire yet"
+    if held := ahead.count(HELD):
+        label += f"; held: {held} of the next {len(ahead)}"
     return Small(
         past=tuple((blank + place * PITCH, mark) for place, mark in enumerate(past)),
         ahead=tuple((now_x + 7 + place * PITCH, mark) for place, mark in enumerate(ahead)),

@@ -30,7 +30,8 @@ from horarium.wire.approvals import ApprovalView, Decision, approval_view
 
 SHOWN = 50
 RUNS_SHOWN = 10
-DECIDED_SHOWN = 12
+DECIDED_SHOWN, DECIDED_LISTED = 12, 50
+"""Decisions beside those that wait, and in the list of their own."""
 DECISIONS = ("approve", "reject", "none", "latest", "all")
 SKIPPED_READ = 100
 """The newest skipped runs, among which those are looked for that were not decided in time."""
@@ -67,18 +68,22 @@ class Approvals:
         names = list(dict.fromkeys(each.job.name for each in page.items))
         known = await self._store.last_runs(names, 0, visit.now + 1, RUNS_SHOWN) if names else {}
         rows = [_row(each, known.get(each.job.name, []), visit) for each in page.items]
-        more = page.next_after is not None
+        more, only_decided = page.next_after is not None, visit.text("show") == "decided"
         values: dict[str, Any] = {"more": more, "heading": _heading(len(rows), more), "sub": _sub(rows, visit)}
+        values |= {"waiting": f"{len(rows)}{'+' if more else ''}", "only_decided": only_decided}
         values |= {"asks": [row for row in rows if not row["missed"]], "missed": [row for row in rows if row["missed"]]}
-        return Shown("approvals.html", {**values, "decided": await self._decided(visit)})
+        return Shown(
+            "approvals.html",
+            {**values, "decided": await self._decided(visit, DECIDED_LISTED if only_decided else DECIDED_SHOWN)},
+        )
 
-    async def _decided(self, visit: Visit) -> list[dict[str, Any]]:
+    async def _decided(self, visit: Visit, most: int) -> list[dict[str, Any]]:
         """The runs about which there was a decision lately, the newest first: those that the audit leads to, and those
         that were skipped; of one decision about many the newest alone."""
         objects = []
         for action in DECISIONS:
             where = audit.AuditFilter(action=f"approval.{action}")
-            found = await audit.page(self._store, where, None, DECIDED_SHOWN)
+            found = await audit.page(self._store, where, None, most)
             objects += [entry.object.partition("/") for entry in found.items if entry.outcome == "done"]
         ids = list(dict.fromkeys(id for kind, _, id in objects if kind == "run"))
         names = list(dict.fromkeys(name for kind, _, name in objects if kind == "job"))
@@ -96,7 +101,7 @@ class Approvals:
                 key = (run.job if of_many else run.id, last_of.at)
                 rows.setdefault(key, {"run": run, "mark": mark_of(run, visit.now), "at": last_of.at,
                                       "said": _decision(run, visit.zone), "missed": of_many})  # fmt: skip
-        return sorted(rows.values(), key=lambda row: -row["at"])[:DECIDED_SHOWN]
+        return sorted(rows.values(), key=lambda row: -row["at"])[:most]
 
     async def approve(self, visit: Visit) -> Answer:
         return await self._decide(visit, "approve", "A run of {} is approved.")

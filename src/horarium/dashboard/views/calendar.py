@@ -90,9 +90,12 @@ class Cell(Struct):
         return f"{self.at:%a %H:%M}{', which comes twice' if self.twice else ''}, {said}"
 
     @property
-    def utc(self) -> str:
-        """Its beginning, as addresses name it."""
-        return utc_text(to_instant(self.at))
+    def rest(self) -> str:
+        """The address of all that ran in it, or of the jobs that it still has."""
+        begin = to_instant(self.at)
+        if self.future or self.now:
+            return f"/forecast?cell={utc_text(begin)}"
+        return f"/runs?since={utc_text(begin)}&until={utc_text(begin + HOUR)}"
 
     @property
     def more(self) -> int:

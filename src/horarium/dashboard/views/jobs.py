@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,6 +19,7 @@ from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.strips import small
 from horarium.dashboard.troubles import LAST_RUNS
 from horarium.model import CLAIMED, Job, Run
+from horarium.model.holds import Hold
 from horarium.model.identity import is_run_id
 from horarium.operations.facade import Operations
 from horarium.operations.looking.saved import SavedViews
@@ -62,7 +64,8 @@ class Jobs:
         attention = await self._watching.look()
         found = await self.found(visit, search, only, attention)
         runs = await last_runs_of(self._operations, [job.name for job in found.jobs], LAST_RUNS)
-        rows = [_row(job, runs[job.name], attention, visit) for job in found.jobs]
+        holds = await self._operations.reconciler.holding.look()
+        rows = [_row(job, runs[job.name], attention, holds, visit) for job in found.jobs]
         return Shown(
             "jobs.html",
             {
@@ -201,12 +204,12 @@ def _link(visit: Visit, search: str, only: str, found: Found) -> str:
     return "/jobs?" + urlencode({name: value for name, value in pairs.items() if value})
 
 
-def _row(job: Job, runs: tuple[Run, ...], attention: Attention, visit: Visit) -> dict[str, Any]:
+def _row(job: Job, runs: tuple[Run, ...], attention: Attention, holds: Sequence[Hold], visit: Visit) -> dict[str, Any]:
     return {
         "job": job,
         "badge": attention.badges.get(job.name),
         "words": words_of(job),
-        "strip": small(job, runs, visit.now),
+        "strip": small(job, runs, visit.now, holds),
         "took": next((run.took for run in runs if run.took is not None), None),
         "queue": job.queue,
     }

@@ -12,8 +12,9 @@ from horarium.dashboard.attention import Attention, Watching
 from horarium.dashboard.charts import bar_chart, late_chart
 from horarium.dashboard.formats import brief, counted, duration, in_words
 from horarium.dashboard.site import Answer, Page, Shown, Visit
-from horarium.dashboard.strips import ahead_of, small
+from horarium.dashboard.strips import Small, ahead_of, small
 from horarium.dashboard.times import clock_change
+from horarium.dashboard.troubles import Trouble
 from horarium.dashboard.views.acknowledge import may_note
 from horarium.model import Job
 from horarium.model.holds import HeldMissed, Hold
@@ -47,7 +48,7 @@ class Overview:
             {
                 "heading": _verdict(attention),
                 "summary": _summary(attention),
-                "troubles": [(trouble, small(None, trouble.runs, visit.now)) for trouble in attention.troubles],
+                "troubles": await self._with_strips(attention, visit),
                 "known": attention.known,
                 "may_note": lambda trouble: visit.may(Scope.RUNS_WRITE) and may_note(visit, trouble),
                 "known_count": attention.count_known,
@@ -62,6 +63,16 @@ class Overview:
                 "jobs": attention.stats.jobs,
             },
         )
+
+    async def _with_strips(self, attention: Attention, visit: Visit) -> list[tuple[Trouble, Small]]:
+        """Each line with the strip of its job, if it is one job's."""
+        names = [trouble.subject for trouble in attention.troubles if trouble.kind == "failing"]
+        jobs = {job.name: job for job in await self._operations.store.get_jobs(names) if job is not None}
+        holds = await self._operations.reconciler.holding.look()
+        return [
+            (each, small(jobs.get(each.subject) if each.runs else None, each.runs, visit.now, holds))
+            for each in attention.troubles
+        ]
 
     async def _charts(self, visit: Visit, held_since: Instant | None, *, day: bool) -> dict[str, Any]:
         if visit.principal.bound:  # they count the runs of all

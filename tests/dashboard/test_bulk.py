@@ -6,7 +6,9 @@ import re
 
 import pytest
 
+from horarium.dashboard.views import bulk as views_bulk
 from horarium.dashboard.views import bulk_jobs
+from horarium.operations.runs import bulk
 from tests.api.conftest import Api
 from tests.dashboard.test_pages import a_failed_run
 from tests.dashboard.visitor import Visitor
@@ -81,7 +83,9 @@ async def test_chosen_ones_are_previewed_where_it_cannot_be_taken_back(api: Api,
     assert (await visitor.post("/bulk-jobs/undo?from=1&to=x")).status == 422
 
 
-async def test_runs_that_were_retried_are_marked_and_not_offered_again(api: Api, visitor: Visitor) -> None:
+async def test_runs_that_were_retried_are_marked_and_not_offered_again(
+    api: Api, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await api.add_job("job")
     runs = [await a_failed_run(api, error="XDR is down") for _ in range(3)]
     await visitor.open("/runs?state=failed")
@@ -97,6 +101,11 @@ async def test_runs_that_were_retried_are_marked_and_not_offered_again(api: Api,
     await visitor.open("/bulk-runs?action=retry&state=failed")
     assert "Nothing to retry" in visitor.text
     assert "3 runs of all jobs were retried before" in visitor.text
+    monkeypatch.setattr(bulk, "RETRIED_KNOWN_MAX", 2)
+    monkeypatch.setattr(views_bulk, "RETRIED_KNOWN_MAX", 2)
+    monkeypatch.setattr(views_bulk, "PAGE_MAX", 2)
+    await visitor.open("/bulk-runs?action=retry&state=failed")
+    assert "At least 2 runs were retried before" in visitor.text, "the others were not looked at"
     await visitor.open("/runs")
     await visitor.post("/bulk-runs/chosen", action="cancel", which="chosen", chosen=runs)
     assert "Nothing to cancel" in visitor.text

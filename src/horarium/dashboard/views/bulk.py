@@ -18,9 +18,9 @@ from horarium.errors import InvalidRequest
 from horarium.model import State
 from horarium.model.identity import is_run_id
 from horarium.operations.facade import Operations
-from horarium.operations.runs.bulk import CANCELLED, LOOKED_MAX, RETRIED_BEFORE, Batch, Selection
+from horarium.operations.runs.bulk import CANCELLED, LOOKED_MAX, RETRIED_BEFORE, RETRIED_KNOWN_MAX, Batch, Selection
 from horarium.operations.runs.runs import RETRIED
-from horarium.ports import RunFilter
+from horarium.ports import PAGE_MAX, RunFilter
 
 CHOSEN_MAX = 200
 BATCHES_MAX = 10
@@ -104,6 +104,7 @@ class BulkRuns:
             "verb": VERBS[action],
             "number": 0 if before == batch.matched else batch.matched,
             "before": before,
+            "before_least": batch.matched > RETRIED_KNOWN_MAX,
             "chosen": chosen,
             "at_least": batch.after is not None,
             "selected": selected,
@@ -119,7 +120,7 @@ class BulkRuns:
         states = _reach(action, selected)
         selection = _selection(selected, states, chosen)
         if action == "retry":
-            return await self._operations.bulk.count_retries(selection, states)
+            return await self._operations.bulk.count_retries(selection, states, of_more=PAGE_MAX)
         return await self._operations.bulk.count(selection, states, None)
 
     async def do(self, visit: Visit) -> Answer:

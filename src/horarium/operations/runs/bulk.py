@@ -48,7 +48,7 @@ LOOKED_MAX = 10_000
 RETRY_KEY = "retry/"
 """How the unique key of a retry begins; the id of the run that it repeats follows."""
 RETRIED_KNOWN_MAX = 1_000
-"""Of no more runs is said how many were retried before."""
+"""Of no more runs it is known how many were retried before; each is a question to the store."""
 RETRIED_BEFORE, OVERLAP, DELETED, FORBIDDEN, OVER = "retried_before", "overlap", "job_deleted", "forbidden", "state"
 """Why a run that matched was left as it is."""
 CANCELLED = frozenset({State.PENDING, State.RUNNING})
@@ -101,12 +101,15 @@ class Bulk:
         found, following = await self._find(selection, states, after, LOOKED_MAX)
         return Batch(matched=len(found), after=following)
 
-    async def count_retries(self, selection: Selection, states: frozenset[State], after: str | None = None) -> Batch:
-        """The same for a retry: of the first thousand with how many of them were retried before."""
+    async def count_retries(
+        self, selection: Selection, states: frozenset[State], after: str | None = None, of_more: int = RETRIED_KNOWN_MAX
+    ) -> Batch:
+        """The same for a retry, with how many of them were retried before; where they are more than a thousand, of the
+        first `of_more`."""
         found, following = await self._find(selection, states, after, LOOKED_MAX)
-        before = 0
-        for at in range(0, min(len(found), RETRIED_KNOWN_MAX), BATCH_MAX):
-            before += sum(await asyncio.gather(*map(self._was_retried, found[at : at + BATCH_MAX])))
+        known, before = found if len(found) <= RETRIED_KNOWN_MAX else found[:of_more], 0
+        for at in range(0, len(known), BATCH_MAX):
+            before += sum(await asyncio.gather(*map(self._was_retried, known[at : at + BATCH_MAX])))
         return Batch(matched=len(found), after=following, left={RETRIED_BEFORE: before} if before else {})
 
     async def _find(

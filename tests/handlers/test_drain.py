@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -178,3 +179,26 @@ async def test_a_second_request_ends_the_grace(scheduler: Scheduler) -> None:
     await running
     assert time.monotonic() - before < 25
     assert (await scheduler.get_run(run.id)).state is State.PENDING
+
+
+async def test_two_schedulers_of_one_process_are_two_nodes(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'horarium.db'}"
+    both = [Scheduler(url), Scheduler(url)]
+    store = both[0]._runtime.store
+
+    async def nodes() -> list[bool]:
+        """Of each, whether it has stopped."""
+        return [node.stopped_at is not None for node in await store.list_nodes(0)]
+
+    async def both_there() -> bool:
+        return await nodes() == [False] * 2
+
+    try:
+        for each in both:
+            await each.start()
+        await until(both_there)
+        await both[1].stop()
+        assert sorted(await nodes()) == [False, True]
+    finally:
+        for each in both:
+            await each.close()

@@ -8,7 +8,9 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, count
 from typing import Any
+from weakref import WeakSet
 
 from horarium.clock import MINUTE, Clock, SystemClock
 from horarium.delivery.bus import check_bus
@@ -43,6 +45,10 @@ HURRY_SECONDS = 2.0
 """How long a stop tries to write the last outcomes, beyond its grace if need be."""
 
 log = logging.getLogger("horarium")
+
+
+STARTED: WeakSet[Runtime] = WeakSet()
+"""Nodes of this process."""
 
 
 class Runtime:
@@ -174,12 +180,21 @@ class Runtime:
                         await delivery.close()
                 queues = self.options.queues
                 served = {name: one for name, one in self.handlers.items() if queues is None or one.queue in queues}
+                self.options = replace(self.options, node_name=self._name())
+                STARTED.add(self)
                 self._assembly = assembly = Assembly(self._shared, self.options, served, self._buses)
                 for name, bus in assembly.buses.items():
                     bus.open(assembly.reports[name].wake.set)  # a broker that is down delays nothing
                 self._loops = Loops(
                     assembly.services, self.clock, self.signal, self.health, fraction(self.options.name, "looks")
                 )
+
+    def _name(self) -> str:
+        """Its own, or the one by default, with a number where another node of this process has that."""
+        name, taken = self.options.name, {each.options.name for each in STARTED if each is not self and each.running}
+        if name != default_node_name():
+            return name
+        return next(each for each in chain([name], (f"{name}-{number}" for number in count(2))) if each not in taken)
 
     async def stop(self, grace_seconds: float | None = None) -> None:
         """Drain: runs under way finish and are settled, runs that are only claimed are given back, waiters are
@@ -247,7 +262,7 @@ class Runtime:
             for handing_over in assembly.handing_over:
                 await asyncio.wait_for(handing_over.flush(self.clock.now()), HURRY_SECONDS)
         except (Outage, TimeoutError) as outage:
-            log.warning("runs that wait at a broker will be sent again: %s", outage or "the store does not answer")
+            log.warning("runs that wait at a broker will be sent again: %s", str(outage) or "the store does not answer")
 
     def _check_channel(self, channel: AnyChannel) -> None:
         check_allowed(channel, self.options.secrets_allowed)

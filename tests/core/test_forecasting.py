@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 import threading
+import time
 from bisect import bisect_right
 from collections import Counter
 from types import FrameType
@@ -22,11 +23,26 @@ from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant
 from horarium.model import Job
 from horarium.model.overrides import Override
 from horarium.operations.looking.forecasting import FREED_AT_ONCE, JOBS_AT_ONCE, Forecasting, StartCounts
+from horarium.operations.plans.shown import forecast_text
 from horarium.operations.settling.holding import Holding
 from horarium.operations.writing.context import Context
 from horarium.ports import JobFilter, Page
 from horarium.rules.compiled import trigger_of
-from horarium.rules.forecasting import Bucket, Every, Span, alike, interval_crossing, interval_starts, peaks, quiet
+from horarium.rules.forecasting import (
+    Bucket,
+    Every,
+    Span,
+    add_intervals,
+    add_starts,
+    alike,
+    interval_crossing,
+    interval_starts,
+    jittered,
+    nothing,
+    peaks,
+    quiet,
+    spread,
+)
 from horarium.rules.planning import due_of
 from horarium.rules.windows import fires_in_window
 from horarium.stores.memory import MemoryStore
@@ -104,10 +120,28 @@ def enumerated(job: Job, span: Span) -> list[Instant]:
     return [*found, *(each.to for each in job.overrides if each.to is not None and span.since <= each.to < span.until)]
 
 
+BUCKETS, OFFSETS = st.sampled_from([60, 600, 3600, 7_000, 86_400]), st.sampled_from([0, MINUTE, 37 * SECOND])
+SEARCH = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+
+
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-@given(jobs(), st.sampled_from([60, 600, 3600, 7_000, 86_400]), st.sampled_from([0, MINUTE, 37 * SECOND]))
+@SEARCH
+@given(jobs(), BUCKETS, OFFSETS)
 async def test_a_forecast_is_what_enumeration_gives(given_jobs: list[Job], bucket: int, offset: int) -> None:
+    await compare(given_jobs, bucket, offset)
+
+
+@pytest.mark.proof
+@pytest.mark.slow
+@settings(SEARCH, max_examples=2_000)
+@given(jobs(), BUCKETS, OFFSETS)
+async def test_forecasts_of_2000_sets_of_jobs_are_what_enumeration_gives(
+    given_jobs: list[Job], bucket: int, offset: int
+) -> None:
+    await compare(given_jobs, bucket, offset)
+
+
+async def compare(given_jobs: list[Job], bucket: int, offset: int) -> None:
     store = MemoryStore()
     await store.add_jobs(given_jobs)
     since = SPRING + offset
@@ -130,6 +164,109 @@ def test_intervals_are_counted_by_arithmetic(every: int, start: int, bucket: int
     wanted = span.starts(NOW + at for at in range(first, length, every))
     assert interval_starts(interval, span) == wanted
     assert interval_starts(alike(interval, span), span) == wanted
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 400), st.integers(-5_000, 900)), max_size=9),
+    st.integers(1, 900), st.integers(1, 8_000),
+)  # fmt: skip
+def test_intervals_are_counted_together(some: list[tuple[int, int]], bucket: int, length: int) -> None:
+    span = Span(NOW, NOW + length, bucket)
+    wanted, total, by_length = nothing(span), nothing(span), dict[int, Counter[int]]()
+    for weight, (every, start) in enumerate(some, 1):
+        add_starts(wanted, interval_starts(Every(every, start), span), weight)
+        by_length.setdefault(every, Counter())[Every(every, start).first] += weight
+    for every, firsts in by_length.items():
+        add_intervals(total, every, firsts, span)
+    assert total == wanted
+
+
+@given(st.lists(st.integers(-3_000, 8_000)), st.integers(1, 900), st.integers(1, 8_000), st.integers(1, 2_000))
+def test_fire_times_are_spread_over_the_buckets_of_their_jitter(
+    fires: list[Instant], bucket: int, length: int, jitter: int
+) -> None:
+    span, fires = Span(0, length, bucket), sorted(fire for fire in fires if -jitter <= fire < length)
+    base, crossing = jittered([fires[:3], fires[3:]], jitter, span)
+    wanted = nothing(span)
+    for fire in fires:
+        for place in range(span.buckets):
+            begins, ends = place * bucket, min((place + 1) * bucket, length)
+            wanted[place] += max(min(ends, fire + jitter) - max(begins, fire), 0) / jitter
+    total = nothing(span)
+    add_starts(total, spread(base.items(), crossing, jitter, span), 1)
+    assert total == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    "spec", [{"type": "cron", "expression": "*/3 * * * *"}, {"type": "interval", "every_seconds": 100}]
+)
+async def test_of_many_jitters_some_are_worked_out_and_the_others_spread(
+    spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, many, exact = MemoryStore(), 300, 0
+    await store.add_jobs([
+        a_job(f"job-{number}", trigger=spec, jitter_seconds=500, anchor_at=NOW - number * SECOND,
+              planned_until=SPRING - HOUR)
+        for number in range(many)
+    ])  # fmt: skip
+    context, told = Context(store, ManualClock(SPRING), LocalSignal(), os.urandom), []
+    for exact in (0, 5_000, 1_000_000):
+        monkeypatch.setattr("horarium.operations.looking.forecasting.JITTERS_EXACT", exact)
+        found = await Forecasting(context, Holding(context)).forecast(SPRING, SPRING + DAY)
+        told.append([bucket.total for bucket in found.buckets])
+    for expected in told[:2]:
+        assert expected != told[-1]
+        assert sum(expected) == pytest.approx(sum(told[-1]), rel=0.001)
+        assert expected == pytest.approx(told[-1], rel=0.02)
+
+
+@pytest.mark.proof
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [3600, 60])
+async def test_a_forecast_of_100000_jobs_holds_up_the_loop_for_ten_milliseconds_at_most(
+    seconds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By processor time: of what the loop does itself in one turn, and of what another thread does in one call, within
+    which it does not hand over the interpreter."""
+    store, worst, began = MemoryStore(), [(0.0, "")], threading.local()
+    for first in range(0, 100_000, 1_000):
+        await store.add_jobs([_of_kind(number) for number in range(first, first + 1_000)])
+    context = Context(store, ManualClock(NOW), LocalSignal(), os.urandom)
+
+    def watch(frame: FrameType, event: str, called: Any) -> None:
+        if event == "c_call":
+            began.at = time.thread_time()
+        elif event.startswith("c_") and threading.current_thread() is not threading.main_thread():
+            worst.append((time.thread_time() - began.at, f"{called} in {frame.f_code.co_name}"))
+            del worst[worst.index(min(worst))]
+
+    turn = asyncio.Handle._run
+
+    def timed(handle: asyncio.Handle) -> None:
+        begins = time.thread_time()
+        turn(handle)
+        worst.append((time.thread_time() - begins, repr(handle)))
+
+    monkeypatch.setattr(asyncio.Handle, "_run", timed)
+    threading.setprofile(watch)
+    try:
+        text = await Forecasting(context, Holding(context)).told(forecast_text, NOW, NOW + 7 * DAY, seconds, "job")
+    finally:
+        threading.setprofile(None)
+    assert len(msgspec.json.decode(text)["buckets"]) == 7 * DAY // (seconds * SECOND)
+    assert max(worst)[0] < 0.010, max(worst)
+
+
+def _of_kind(number: int) -> Job:
+    """One of a hundred thousand: of each kind of rule a fifth."""
+    spec = [
+        {"type": "cron", "expression": f"{number % 60} {number // 60 % 24} * * *", "timezone": "Europe/Berlin"},
+        {"type": "cron", "expression": f"*/{1 + number % 30} * * * *"},
+        {"type": "interval", "every_seconds": 60 + number % 3600},
+        {"type": "cron", "expression": "H H * * *"},
+        {"type": "rrule", "rrule": f"FREQ=DAILY;BYHOUR=2;BYMINUTE={number % 60}"},
+    ][number % 5]
+    return a_job(f"job-{number}", trigger=spec, anchor_at=NOW - number, jitter_seconds=number % 2 * 60.0)
 
 
 def test_peaks_and_quiet_buckets_are_told_in_order() -> None:

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horarium.clock import HOUR, INSTANT_MAX, MINUTE, to_instant
+from horarium.clock import DAY, HOUR, INSTANT_MAX, MINUTE, to_instant
 from horarium.errors import InvalidTrigger
-from horarium.triggers import Cron, cron, parse_trigger
+from horarium.triggers import Cron, Trigger, cron, parse_trigger
 from horarium.triggers.cron_fields import EXPRESSION_MAX
+from horarium.triggers.zones import Gap, Repeat
 from tests.searching import tries
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -42,6 +43,20 @@ def random_expression(rng: random.Random) -> str:
 
 def random_moment(rng: random.Random) -> datetime:
     return datetime(2024, 1, 1, tzinfo=UTC) + timedelta(seconds=rng.randint(0, 4 * 366 * 86_400))
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "Australia/Lord_Howe", "Africa/Casablanca"])
+@tries(50)
+@given(st.randoms(use_true_random=False))
+def test_a_list_of_fire_times_is_what_one_question_after_the_other_gives(zone: str, rng: random.Random) -> None:
+    expression = f"{rng.choice(['', '*/20 ', '5,59 ', '* '])}{random_expression(rng)}"
+    try:
+        trigger = Cron(expression, zone, gap=rng.choice([*Gap]), repeat=rng.choice([*Repeat]))
+    except InvalidTrigger:
+        return  # such as 31 February
+    after, limit = to_instant(random_moment(rng)) + rng.randint(0, 1), rng.choice([0, 1, 2, 50, 200])
+    until = after + rng.choice([-1, HOUR, 9 * DAY, 400 * DAY])
+    assert trigger.list_fires(after, until, limit) == Trigger.list_fires(trigger, after, until, limit)
 
 
 # --- the grammar

@@ -7,12 +7,12 @@ a job that differs from its rule (a count, a jitter, a window, a pause) is count
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import nsmallest
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 from typing import NamedTuple
 
-import msgspec
 from msgspec import Struct
 
 from horarium.clock import INSTANT_MAX, SECOND, Instant, to_micros
@@ -29,12 +29,12 @@ Starts = dict[int, int]
 
 
 class Pattern(Struct, frozen=True, gc=False):
-    """The same, as it is kept: eight bytes a bucket, where a dictionary takes a hundred."""
+    """The same, as it is kept: eight bytes a bucket, where a dictionary takes a hundred; twelve if spread."""
 
     places: array[int]
-    counts: array[int]
+    counts: array[int] | array[float]
 
-    def items(self) -> Iterable[tuple[int, int]]:
+    def items(self) -> Iterable[tuple[int, float]]:
         """The number of each bucket, and how many are due in it."""
         return zip(self.places, self.counts, strict=True)
 
@@ -55,7 +55,7 @@ class Span(NamedTuple):
         return -(-(self.until - self.since) // self.bucket)
 
     def starts(self, dues: Iterable[Instant]) -> Starts:
-        """These instants, counted; those outside are left out."""
+        """These instants, in any order, counted; those outside are left out."""
         counts: Starts = {}
         for due in dues:
             if self.since <= due < self.until:
@@ -112,6 +112,13 @@ def interval_of(job: Job, span: Span) -> Every | None:
     return Every(every, start - span.since)
 
 
+class Spread(NamedTuple):
+    """A plain interval with a jitter, told by how many of its runs are to be expected in each bucket."""
+
+    interval: Every
+    jitter: int
+
+
 def packed(starts: Starts) -> Pattern:
     """Starts, as they are kept."""
     return Pattern(array("i", starts), array("i", starts.values()))
@@ -131,6 +138,25 @@ def alike(interval: Every, span: Span) -> Every:
         elif every % span.bucket == 0:
             first -= first % span.bucket
     return Every(every, first)
+
+
+def add_intervals(total: array[float], every: int, firsts: Mapping[int, float], span: Span) -> None:
+    """Add the starts of many intervals of one length, by where each first fires, times its weight. Their number up to
+    an instant is known for all of them together, from how many of them first fire before that part of their round."""
+    length, order = span.until - span.since, sorted(first for first in firsts if first < every)
+    for first in firsts.keys() - set(order):
+        add_starts(total, interval_starts(Every(every, first), span), firsts[first])
+    if len(order) * length < span.buckets * every:
+        for first in order:
+            add_starts(total, interval_starts(Every(every, first), span), firsts[first])
+        return
+    sums = [0.0, *accumulate(firsts[first] for first in order)]
+    before = 0.0
+    for place, edge in enumerate((*range(span.bucket, length, span.bucket), length)):
+        rounds, rest = divmod(edge, every)
+        reached = rounds * sums[-1] + sums[bisect_left(order, rest)]
+        total[place] += reached - before
+        before = reached
 
 
 def interval_starts(interval: Every, span: Span, until: Instant = INSTANT_MAX) -> Starts:
@@ -189,12 +215,56 @@ class Jittered(NamedTuple):
     crossing: list[Instant]
 
 
-def jittered(fires: Iterable[Instant], jitter: int, span: Span) -> Jittered:
-    """`fires`: those that may fall due within the span; the first of them lie before it."""
-    known = list(fires)
+def jittered(lists: Iterable[Sequence[Instant]], jitter: int, span: Span) -> Jittered:
+    """`lists`: the fire times that may fall due within the span, in order; the first of them lie before it. They are
+    looked at a bucket at a time."""
     since, until, bucket = span
-    crossing = [fire for fire in known if (fire - since) % bucket + jitter >= bucket or fire + jitter >= until]
-    return Jittered(span.starts(known), crossing if jitter else [])
+    base: Starts = {}
+    crossing: list[Instant] = []
+    for fires in lists:
+        begin = 0
+        while begin < len(fires):
+            place = (fires[begin] - since) // bucket
+            edge = min(since + (place + 1) * bucket, until)
+            end = bisect_left(fires, edge, begin)
+            if place >= 0:
+                base[place] = base.get(place, 0) + end - begin
+            if jitter:
+                crossing += fires[bisect_left(fires, edge - jitter, begin, end) : end]
+            begin = end
+    return Jittered(base, crossing)
+
+
+def spread(base: Iterable[tuple[int, float]], crossing: Sequence[Instant], jitter: int, span: Span) -> Pattern:
+    """How many starts of a rule are to be expected in each bucket: each of its fire times `crossing` falls due within
+    the jitter, at any instant of it alike."""
+    since, until, bucket = span
+    sums = [0, *accumulate(crossing)]
+
+    def due_before(edge: Instant) -> float:
+        over, begun = bisect_left(crossing, edge - jitter), bisect_left(crossing, edge)
+        return over + ((begun - over) * edge - (sums[begun] - sums[over])) / jitter
+
+    counts: dict[int, float] = dict(base)
+    places: set[int] = set()
+    for fire in crossing:
+        first = (fire - since) // bucket
+        if first >= 0:
+            counts[first] -= 1
+        if len(places) < span.buckets:
+            places.update(range(max(first, 0), min((fire + jitter - since) // bucket + 1, span.buckets)))
+    for place in places:
+        begins = since + place * bucket
+        counts[place] = counts.get(place, 0) + due_before(min(begins + bucket, until)) - due_before(begins)
+    return Pattern(array("i", counts), array("d", counts.values()))
+
+
+def begun_about(interval: Every, jitter: int) -> Every:
+    """The interval begun a sixteenth of the jitter earlier at most: the same one for many."""
+    every, start = interval
+    if start <= 0:
+        start = max(start, start % every - (jitter // every + 1) * every)
+    return Every(every, start - start % max(jitter // 16, 1))
 
 
 def interval_crossing(interval: Every, jitter: int, span: Span) -> list[Instant]:
@@ -202,7 +272,7 @@ def interval_crossing(interval: Every, jitter: int, span: Span) -> list[Instant]
     lies before the edges of buckets is looked at."""
     every, start = interval
     length, bucket = span.until - span.since, span.bucket
-    if length % bucket == 0 and start % every % bucket + jitter < min(every, bucket) and _in_step(every, bucket):
+    if never_crosses(interval, jitter, span):
         return []
     if every >= bucket:
         first = max(start, start - (start + jitter) // every * every)
@@ -211,15 +281,22 @@ def interval_crossing(interval: Every, jitter: int, span: Span) -> list[Instant]
     crossing: list[Instant] = []
     seen = start
     for edge in (*range(0, length, bucket), length):
-        at = max(seen, start - (start + jitter - edge) // every * every)
-        crossing += range(span.since + at, span.since + edge, every)
-        seen = max(at, edge + (start - edge) % every)
+        at = start - (start + jitter - edge) // every * every
+        if at < seen:
+            at = seen
+        if at < edge:
+            crossing += range(span.since + at, span.since + edge, every)
+            seen = edge + (start - edge) % every
     return crossing
 
 
-def _in_step(every: int, bucket: int) -> bool:
-    """Whether the fire times of an interval lie alike in all buckets that have any."""
-    return bucket % every == 0 or every % bucket == 0
+def never_crosses(interval: Every, jitter: int, span: Span) -> bool:
+    """Whether the fire times of an interval lie alike in all buckets that have any, and none of them is moved into
+    another by a jitter."""
+    every, bucket = interval.every, span.bucket
+    if (span.until - span.since) % bucket or (bucket % every and every % bucket):
+        return False
+    return interval.start % every % bucket + jitter < min(every, bucket)
 
 
 def moved_by_jitter(job: Job, crossing: Iterable[Instant], span: Span) -> Starts:
@@ -320,11 +397,6 @@ def _count(counts: Starts, at: Instant, step: int, span: Span) -> None:
             del counts[place]
 
 
-def spec_key(job: Job) -> bytes:
-    """What is the same for jobs of the same rule."""
-    return msgspec.json.encode(job.trigger)
-
-
 # ---- answers -----------------------------------------------------------------------------------------
 
 
@@ -351,16 +423,15 @@ def add_starts(total: array[float], pattern: Starts | Pattern, weight: float) ->
         total[place] += count * weight
 
 
-def add_running(load: array[float], pattern: Starts | Pattern, weight: float, seconds: float, span: Span) -> None:
+def add_running(load: array[float], starts: Sequence[float], seconds: float, span: Span) -> None:
     """Add how many run at once on average in each bucket (Little's law): starts, times how long of the bucket each
-    takes. `seconds`: of all `weight` jobs of the pattern together. Runs that last for longer than a bucket go on in
-    those behind it."""
-    if not seconds:
-        return
+    takes. Runs that last for longer than a bucket go on in those behind it."""
     bucket = span.bucket / SECOND
-    whole, rest = divmod(seconds / weight, bucket)
-    for place, count in pattern.items():
-        number, end = count * weight, place + int(whole)
+    whole, rest = divmod(seconds, bucket)
+    for place, number in enumerate(starts):
+        if not number:
+            continue
+        end = place + int(whole)
         for later in range(place, min(end, span.buckets)):
             load[later] += number
         if end < span.buckets:

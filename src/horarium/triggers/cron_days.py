@@ -7,6 +7,7 @@ next match is found by shifting masks, one month a step, never a minute or a day
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from datetime import date
 from typing import Literal
 
@@ -52,6 +53,28 @@ class Matcher:
                 return day * _DAY + found
         next_day = self._next_day(date.fromordinal(day + _EPOCH_ORDINAL + 1))
         return None if next_day is None else next_day * _DAY + self._first
+
+    def walls(self, wall: int, end: int, limit: int) -> list[int]:
+        """The matching wall seconds in [wall, end), at most the first `limit`: what `next_wall` gives one by one."""
+        found, room = list[int](), limit + 60  # some of the first minute lie before
+        hours, minutes, seconds = _bits(self._hours), _bits(self._minutes), _bits(self._seconds)
+        day = self._next_day(date.fromordinal(wall // _DAY + _EPOCH_ORDINAL))
+        while day is not None and day * _DAY < end and len(found) < room:
+            for hour in hours:
+                begins = day * _DAY + hour * 3600
+                if begins + 3600 <= wall:
+                    continue
+                if begins >= end or len(found) >= room:
+                    break
+                for minute in minutes:
+                    at = begins + minute * 60
+                    if at + 60 > wall:
+                        found += [at + second for second in seconds]
+                        if len(found) >= room:
+                            break
+            day = self._next_day(date.fromordinal(day + _EPOCH_ORDINAL + 1))
+        begin = bisect_left(found, wall)
+        return found[begin : min(begin + limit, bisect_left(found, end))]
 
     def _next_time(self, time: int) -> int | None:
         """The first matching second of the day at or after `time`."""
@@ -171,6 +194,15 @@ def _weekdays(values: Values, first: int, length: int) -> int:
 def month_length(year: int, month: int) -> int:
     """28 to 31."""
     return 29 if month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else _LENGTHS[month]
+
+
+def _bits(mask: int) -> list[int]:
+    """The places of the bits that are set, in order."""
+    found = []
+    while mask:
+        found.append(_low(mask))
+        mask &= mask - 1
+    return found
 
 
 def _low(mask: int) -> int:

@@ -19,6 +19,7 @@ from horarium.clock import INSTANT_MAX, SECOND, Instant
 from horarium.errors import InvalidTrigger
 from horarium.triggers.arguments import advise_cron, explained
 from horarium.triggers.base import Trigger
+from horarium.triggers.budget import spend
 from horarium.triggers.cron_days import DayMatch, Matcher
 from horarium.triggers.cron_fields import Fields, read_fields
 from horarium.triggers.cron_words import say_cron
@@ -30,6 +31,9 @@ SEED_MAX = 200
 """Characters in the seed of `H`."""
 COMPILED_KEPT = 1_024
 """Compiled expressions that crons share; one takes about 1 KiB."""
+
+FIRES_OF_A_STEP = 16
+"""Fire times that cost as much, listed together, as one that is asked for alone."""
 
 _END = INSTANT_MAX // SECOND
 _CHANGE_MAX = 26 * 3600
@@ -106,6 +110,28 @@ class Cron(Trigger):
                 return found * SECOND if found < _END else None
             utc = _step(segment, utc, wall)
         return None
+
+    def list_fires(self, after: Instant, until: Instant, limit: int) -> list[Instant]:
+        found: list[Instant] = []
+        utc, end = max(0, after // SECOND + 1), min(until // SECOND + 1, _END)
+        while len(found) < limit and utc < end:
+            segment = self.zone.segment_at(utc)
+            if limit - len(found) > 1 and (self.follows_elapsed_time or utc - segment.start >= _CHANGE_MAX):
+                stops = min(end + segment.offset, self._end_wall(segment))
+                walls = self.matcher.walls(self._first_wall(segment, utc), stops, limit - len(found))
+                spend(1 + len(walls) // FIRES_OF_A_STEP)
+                found += [(wall - segment.offset) * SECOND for wall in walls]
+                if end <= segment.end:
+                    break
+                utc = segment.end
+                continue
+            spend()
+            fire = self.next_fire(utc * SECOND - 1)
+            if fire is None or fire > until:
+                break
+            found.append(fire)
+            utc = fire // SECOND + 1
+        return found
 
     def _first_wall(self, segment: Segment, utc: int) -> int:
         wall = utc + segment.offset

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from heapq import nlargest
+from operator import add
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -32,11 +34,14 @@ from horarium.rules.forecasting import (
     Pattern,
     Rule,
     Span,
+    Spread,
     Starts,
+    add_intervals,
     add_running,
     add_starts,
     ahead,
     alike,
+    begun_about,
     interval_count,
     interval_crossing,
     interval_of,
@@ -44,6 +49,7 @@ from horarium.rules.forecasting import (
     is_plain,
     jittered,
     moved_by_jitter,
+    never_crosses,
     never_starts,
     nothing,
     overridden,
@@ -51,7 +57,7 @@ from horarium.rules.forecasting import (
     peaks,
     quiet,
     rule_of,
-    spec_key,
+    spread,
     together,
     under_holds,
 )
@@ -59,7 +65,7 @@ from horarium.rules.holds import covers_job, stretches
 from horarium.triggers.budget import LIST_STEPS, apart, limited
 
 JOBS_AT_ONCE = 500
-FIRES_AT_ONCE = 200
+FIRES_AT_ONCE = 2_000
 FORECAST_STEPS = 5_000_000
 """For all rules of one forecast: some ten seconds of a processor, in slices."""
 BUCKETS_MAX = 10_080
@@ -70,6 +76,9 @@ MEASURED_MAX = 500
 """Jobs whose last runs are looked at for how long they take: those with the most starts."""
 RUNS_MEASURED = 5
 MEASURED_SINCE = 30 * DAY
+JITTERS_EXACT = 100_000
+"""Fire times of one forecast whose jitter is worked out to tell in which bucket they fall due: a fifth of a second of a
+processor. Beyond them, those of rules that many jobs have are spread over the buckets evenly."""
 LEFT_OUT_MAX = 20
 LEAST = 1e-9
 """A load below this is none, but for sums that were rounded."""
@@ -133,6 +142,7 @@ class StartCounts:
         self._once: dict[Any, Any] = {}
         self.moved: dict[Hashable, Hashable] = {}
         """Patterns that are changes of another: most jobs with a jitter have one of their own."""
+        self._exact = JITTERS_EXACT
         self._rules: dict[bytes, Rule] = {}
         self._crossing: dict[tuple[bytes, int], list[Instant]] = {}
         self._holds = [
@@ -176,16 +186,28 @@ class StartCounts:
         jitter = to_micros(job.jitter_seconds)
         if (interval := interval_of(job, self.span)) is not None:
             shared = alike(interval, self.span)
-            crossing = interval_crossing(interval, jitter, self.span) if jitter else []
-            return self._moved(job, shared, crossing)
-        spec = spec_key(job)
+            if not jitter or never_crosses(interval, jitter, self.span):
+                return shared
+            if self._is_exact(job):
+                return self._moved(job, shared, interval_crossing(interval, jitter, self.span))
+            return Spread(begun_about(interval, jitter), jitter)
+        spec = msgspec.json.encode(job.trigger)
         if not self._rule(job, spec).shared:
             return self._own(job)
         if (spec, jitter) not in self._crossing:
-            rule = jittered(self._list(job), jitter, self.span)
-            self._keep((spec, jitter), rule.base)
+            rule = jittered(_fires(self._ahead(job)), jitter, self.span)
+            self._keep((spec, jitter), packed(rule.base))
             self._crossing[spec, jitter] = rule.crossing
-        return self._moved(job, (spec, jitter), self._crossing[spec, jitter])
+        crossing = self._crossing[spec, jitter]
+        if not crossing or self._is_exact(job):
+            return self._moved(job, (spec, jitter), crossing)
+        if (key := (spec, jitter, "spread")) not in self.patterns:
+            self._keep(key, spread(self.patterns[spec, jitter].items(), crossing, jitter, self.span))
+        return key
+
+    def _is_exact(self, job: Job) -> bool:
+        """Whether the jitter of this job is worked out for each fire time: some are, and those asked for again."""
+        return self._exact > 0 or (job.id, job.version) in self.moved
 
     def _own(self, job: Job) -> Hashable:
         interval = None if job.jitter_seconds or job.overrides else interval_of(job, self.span)
@@ -193,8 +215,8 @@ class StartCounts:
             wanted = self._ahead(job)
             begins = Every(interval.every, (wanted.trigger.next_fire(wanted.after) or INSTANT_MAX) - self.span.since)
             return self._keep_own(job, interval_starts(begins, self.span, _last(wanted, interval.every)))
-        fires = self._list(job)
-        rule = jittered(fires, to_micros(job.jitter_seconds), self.span)
+        fires = [fire for some in _fires(self._ahead(job)) for fire in some]
+        rule = jittered([fires], to_micros(job.jitter_seconds), self.span)
         starts = together(rule.base, moved_by_jitter(job, rule.crossing, self.span))
         return self._keep_own(job, overridden(job, fires, starts, self.span) if job.overrides else starts)
 
@@ -205,12 +227,13 @@ class StartCounts:
             wanted = wanted._replace(after=min(wanted.after, job.planned_until))
         left = None if wanted.left is None else wanted.left - _counted(wanted)
         gone = {each.fire_at for each in job.overrides}
-        fires = [fire for fire in _fires(wanted._replace(left=None)) if fire not in gone]
+        fires = [fire for some in _fires(wanted._replace(left=None)) for fire in some if fire not in gone]
         return self._keep_own(job, self.span.starts(under_holds(job, fires, over, left)))
 
     def _moved(self, job: Job, base: Hashable, crossing: Sequence[Instant]) -> Hashable:
         if not crossing:
             return base
+        self._exact -= len(crossing)
         key = self._keep_own(job, moved_by_jitter(job, crossing, self.span))
         self.moved[key] = base
         return key
@@ -218,23 +241,21 @@ class StartCounts:
     def _keep_own(self, job: Job, starts: Starts) -> Hashable:
         """The pattern of this job alone."""
         key = (job.id, job.version)
-        self._keep(key, starts)
+        self._keep(key, packed(starts))
         return key
 
-    def _keep(self, key: Hashable, starts: Starts) -> None:
+    def _keep(self, key: Hashable, pattern: Pattern) -> None:
         """Raises TooExpensive where there is no room for it."""
-        self.kept += len(starts)
+        self.kept += len(pattern.places)
         if self.kept > KEPT_MAX:
             raise TooExpensive("there are too many patterns of starts in too many buckets", field="bucket_seconds")
-        self.patterns[key] = packed(starts)
+        self.patterns[key] = pattern
 
-    def _pattern(self, key: Hashable) -> Starts | Pattern:
-        return interval_starts(key, self.span) if isinstance(key, Every) else self.patterns[key]
-
-    def size(self, key: Hashable) -> int:
+    def size(self, key: Hashable) -> float:
         """How many starts a job of this pattern has."""
-        base = self.size(self.moved[key]) if key in self.moved else 0
-        return base + (interval_count(key, self.span) if isinstance(key, Every) else sum(self.patterns[key].counts))
+        if isinstance(key, (Every, Spread)):
+            return interval_count(key if isinstance(key, Every) else key.interval, self.span)
+        return sum(self.patterns[key].counts) + (self.size(self.moved[key]) if key in self.moved else 0)
 
     def _rule(self, job: Job, spec: bytes) -> Rule:
         if spec not in self._rules:
@@ -242,49 +263,40 @@ class StartCounts:
         return self._rules[spec]
 
     def _ahead(self, job: Job) -> Ahead:
-        return ahead(job, self.span, self._rule(job, spec_key(job)).trigger)
-
-    def _list(self, job: Job) -> list[Instant]:
-        """Its fire times that may fall due within the span."""
-        return _fires(self._ahead(job))
+        return ahead(job, self.span, self._rule(job, msgspec.json.encode(job.trigger)).trigger)
 
     def total(self, weights: Mapping[Hashable, float]) -> array[float]:
         """How many starts there are in each bucket."""
-        total, bases = nothing(self.span), Counter[Hashable]()
-        for key, weight in weights.items():
-            add_starts(total, self._pattern(key), weight)
-            if key in self.moved:
-                bases[self.moved[key]] += weight  # type: ignore[assignment]
-        for key, weight in bases.items():
-            add_starts(total, self._pattern(key), weight)
+        total, bases, intervals = nothing(self.span), Counter[Hashable](), dict[int, Counter[int]]()
+        for key in weights.keys() & self.moved.keys():
+            bases[self.moved[key]] += weights[key]  # type: ignore[assignment]
+        for key, weight in (*weights.items(), *bases.items()):
+            if isinstance(key, Every):
+                intervals.setdefault(key.every, Counter())[key.first] += weight  # type: ignore[assignment]
+            elif isinstance(key, Spread):
+                crossing, base = interval_crossing(*key, self.span), interval_starts(key.interval, self.span)
+                add_starts(total, spread(base.items(), crossing, key.jitter, self.span), weight)
+            else:
+                add_starts(total, self.patterns[key], weight)
+        for every, firsts in intervals.items():
+            add_intervals(total, every, firsts, self.span)
         return total
 
-    def load(self, weights: Mapping[Hashable, float], seconds: Mapping[Hashable, float]) -> array[float]:
-        """How many run at once on average in each bucket. `seconds`: of all jobs of a pattern together."""
-        load, bases = nothing(self.span), Counter[tuple[Hashable, float]]()
-        for key, weight in weights.items():
-            add_running(load, self._pattern(key), weight, seconds[key], self.span)
-            if key in self.moved:
-                bases[self.moved[key], seconds[key] / weight] += weight  # type: ignore[assignment]
-        for (key, each), weight in bases.items():
-            add_running(load, self._pattern(key), weight, each * weight, self.span)
-        return load
 
-
-def _fires(wanted: Ahead) -> list[Instant]:
-    after, found = wanted.after, list[Instant]()
+def _fires(wanted: Ahead) -> Iterator[list[Instant]]:
+    """Lists of them, in order."""
+    after = wanted.after
     if wanted.first is not None and wanted.after < wanted.first <= wanted.until:
-        found.append(wanted.first)
+        yield [wanted.first]
     left = None if wanted.left is None else wanted.left - _counted(wanted)
     while left is None or left > 0:
         count = FIRES_AT_ONCE if left is None else min(left, FIRES_AT_ONCE)
         fires = wanted.trigger.list_fires(after, wanted.until, count)
-        found += fires
+        yield fires
         left = None if left is None else left - sum(fire > wanted.counted_from for fire in fires)
         if len(fires) < count:
             break
         after = fires[-1]
-    return found
 
 
 def _last(wanted: Ahead, every: int) -> Instant:
@@ -397,7 +409,7 @@ def _labelled(counts: StartCounts) -> tuple[list[str], list[str]]:
     labels = [job.label for job in counts.jobs]
     totals: Counter[str] = Counter()
     for job in counts.jobs:
-        totals[job.label] += sizes[job.key]
+        totals[job.label] += sizes[job.key]  # type: ignore[assignment]
     busiest = nlargest(MEASURED_MAX, ((sizes[job.key], job.name) for job in counts.jobs))
     if len(totals) > LABELS_MAX:
         told = {label for label, _ in totals.most_common(LABELS_MAX)}
@@ -412,14 +424,17 @@ def _told(
     measured: Sequence[str],
 ) -> Forecast:
     usual = sum(seconds.values()) / len(seconds) if seconds else 0.0
-    weights: dict[str, Counter[Hashable]] = {}
-    taken: dict[str, Counter[Hashable]] = {}
+    weights: dict[tuple[str, float], Counter[Hashable]] = {}
     for label, job in zip(labels, counts.jobs, strict=True):
-        weights.setdefault(label, Counter())[job.key] += 1
-        if took := seconds.get(job.name, usual):
-            taken.setdefault(label, Counter())[job.key] += took  # type: ignore[assignment]
-    starts = {label: counts.total(of) for label, of in weights.items()}
-    loads = {label: counts.load(weights[label], of) for label, of in taken.items()}
+        weights.setdefault((label, seconds.get(job.name, usual)), Counter())[job.key] += 1
+    starts: dict[str, array[float]] = {}
+    loads: dict[str, array[float]] = {}
+    for (label, took), of in weights.items():
+        total = counts.total(of)
+        if took:
+            add_running(loads.setdefault(label, nothing(counts.span)), total, took, counts.span)
+        known = starts.get(label)
+        starts[label] = total if known is None else array("d", map(add, known, total))
     buckets = Buckets(counts.span, starts, loads)
     estimated = frozenset(name for name in measured if usual and name not in seconds)
     left_out = counts.left_out[:LEFT_OUT_MAX]

@@ -123,6 +123,15 @@ async def test_a_pause_that_a_target_asks_for_shuts_its_keys_for_everybody_and_c
     assert second.id not in {first.id, late.id}
 
 
+async def test_what_had_its_place_when_a_key_was_shut_begins_within_a_second_or_not_at_all() -> None:
+    world = World(nodes=2)
+    await world.add(2, rate=[{"key": "api", "max": 1000, "per_seconds": 86_400}])
+    (first,), beside = (await world.claim(0, 1)).runs, await world.claim(1, 1)
+    outcome = Failed("answered 503", retry_after_seconds=30.0, throttled=True)
+    await world.operations.settling.settle_one(Settlement(first.id, first.token, outcome))
+    assert [last <= world.clock.steady() + SECOND for _, last in beside.turns.values()] == [True]
+
+
 async def test_without_a_rate_limit_a_pause_costs_an_attempt_as_ever() -> None:
     world = World()
     await world.add(1, rate=[])

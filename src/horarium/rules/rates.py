@@ -26,7 +26,8 @@ from horarium.rules.fairness import turn_later
 SLACK_PART = 120
 """Which part of its window an attempt may take to begin once it was let in."""
 SLACK_MIN = SECOND // 20
-SLACK_MAX = 5 * SECOND
+SLACK_MAX = SECOND
+"""So that nothing which was let in begins later than this once its key is shut."""
 IDLE = 600 * SECOND
 """How long a key is remembered after it last held anything back."""
 

@@ -217,6 +217,22 @@ async def test_a_policy_lets_as_many_be_retried_as_may_run(api: Api, overlap: st
     assert (await api.get("/runs?state=skipped")).json["items"] == [], "what may not run now can be asked for later"
 
 
+@pytest.mark.parametrize("overlap", ["allow", "buffer_all"])
+async def test_a_run_without_a_key_of_its_job_keeps_no_other_from_its_retry(api: Api, overlap: str) -> None:
+    await api.add_job(overlap=overlap)
+    for customer in ({"customer": "a"}, {}, {"customer": "b"}):
+        await api.post("/jobs/job/trigger", {"payload": customer})
+        (run,) = await api.claim()
+        body = {"token": run["lease"]["token"], "error": "no", "retryable": False}
+        await api.post(f"/runs/{run['id']}/fail", body)
+    await api.send("PATCH", "/jobs/job", {"fair": "{payload.customer}"})
+    answer = await bulk(api, "retry", job="job")
+    assert answer == {"matched": 3, "done": 2, "left": {"key_missing": 1}}
+    assert sorted(run["fair"] for run in await pending(api)) == ["a", "b"]
+    again = await bulk(api, "retry", job="job")
+    assert again == {"matched": 3, "done": 0, "left": {"retried_before": 2, "key_missing": 1}}
+
+
 async def test_runs_of_a_deleted_job_are_left(api: Api) -> None:
     await add_failed_job(api)
     await api.send("DELETE", "/jobs/job")

@@ -122,9 +122,7 @@ class World:
 
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
-@given(
-    st.sampled_from([Limit(1, 2.0), Limit(5, 1.0), Limit(20, 10.0, 20), Limit(10, 60.0, 3)]), st.integers(0, 2**32)
-)
+@given(st.sampled_from([Limit(1, 2.0), Limit(5, 1.0), Limit(20, 10.0, 20), Limit(10, 60.0, 3)]), st.integers(0, 2**32))
 async def test_no_window_is_overfilled_though_wall_clocks_differ_and_nodes_die(limit: Limit, seed: int) -> None:
     world = World(limit, seed)
     await world.run(60)

@@ -164,7 +164,8 @@ class BulkRuns(Handlers):
                 description=how + "A new run for each one that matches (`state`: failed, unless said otherwise), but "
                 "once only for as long as its retry is kept, so the request may be sent again. `per_second`: the new "
                 "runs fall due at this pace. `left` says why some were left: `retried_before`, `overlap` (the job's "
-                "policy does not let them run now), `job_deleted`.",
+                "policy does not let them run now), `job_deleted`, `key_missing` (their payload lacks part of a key "
+                "of the job).",
                 body=BulkRequest, read=BodyReader(BulkRequest), examples=examples.RETRIES,
                 answers={200: (BulkAnswer, "What this request did")}, problems=("invalid_cursor", "conflict"),
             ),

@@ -20,6 +20,7 @@ LEFT = {
     "overlap": "are held back by their job's overlap policy",
     "job_deleted": "belong to a job that was deleted",
     "forbidden": "belong to a job that this key may not touch",
+    "key_missing": "have no key of their job's limits: part of it is missing in their payload",
     "state": "were over by then",
 }
 """Why a run that matched was left, for people."""

@@ -34,6 +34,7 @@ WHY_NOT = {
     "overlap": "left out by their job's overlap policy",
     "job_deleted": "of a job that was deleted",
     "forbidden": "out of your reach",
+    "key_missing": "without part of a key of their job in their payload",
     "state": "over by now",
 }
 

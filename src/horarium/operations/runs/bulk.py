@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from horarium.access.acting import who_acts
 from horarium.clock import SECOND, Instant
-from horarium.errors import Forbidden, NotFound
-from horarium.model import CLAIMED, Job, Plan, Run, RunChange, State, uuid7s
+from horarium.errors import Forbidden, InvalidRequest, NotFound
+from horarium.model import CLAIMED, Cause, Job, Plan, Run, RunChange, State, uuid7s
 from horarium.model import run_id as run_id_of
 from horarium.operations.bounds.reaching import within_reach
 from horarium.operations.jobs.changes import Changes, Seen, always
@@ -40,7 +40,7 @@ from horarium.ports import BATCH_MAX, CANCEL, RunFilter
 from horarium.rules.batches import batch_of
 from horarium.rules.editing import ManualRun, plan_many_now, put_off
 from horarium.rules.joins import fire_of
-from horarium.rules.planning import needs_unfinished
+from horarium.rules.planning import needs_unfinished, owed_run
 from horarium.rules.settling import cancel, retention_of
 
 LOOKED_MAX = 10_000
@@ -50,6 +50,7 @@ RETRY_KEY = "retry/"
 RETRIED_KNOWN_MAX = 1_000
 """Of no more runs it is known how many were retried before; each is a question to the store."""
 RETRIED_BEFORE, OVERLAP, DELETED, FORBIDDEN, OVER = "retried_before", "overlap", "job_deleted", "forbidden", "state"
+KEY_MISSING = "key_missing"
 """Why a run that matched was left as it is."""
 CANCELLED = frozenset({State.PENDING, State.RUNNING})
 
@@ -205,6 +206,8 @@ class Bulk:
         for answer, run in zip(answers, runs, strict=True):
             if isinstance(answer, NotFound | Forbidden):
                 left[DELETED if isinstance(answer, NotFound) else FORBIDDEN] += 1
+            elif isinstance(answer, InvalidRequest):
+                left[KEY_MISSING] += 1
             elif isinstance(answer, Exception):
                 raise answer
             elif answer.run is None:
@@ -218,13 +221,15 @@ class Bulk:
     ) -> int:
         """Runs of one job whose policy asks for a look at its other runs."""
         wanted: list[ManualRun] = []
-        made = 0
+        made = without_key = 0
 
         async def decide(seen: Seen) -> Plan | None:
             """Once the job was read: who retries one of these from then on raises the version of the job."""
-            nonlocal wanted, made
+            nonlocal wanted, made, without_key
             keys = {run.unique_key for run in seen.unfinished}
-            again = [run for run in runs if _key(run) not in keys and not await self._was_retried(run)]
+            left_to_do = [run for run in runs if _key(run) not in keys and not await self._was_retried(run)]
+            again = [run for run in left_to_do if _has_keys(run, seen)]
+            without_key = len(left_to_do) - len(again)
             wanted, made = [ManualRun(run.payload, _key(run), asked[run.id], fire_of(run)) for run in again], 0
             if not wanted:
                 return None
@@ -241,7 +246,8 @@ class Bulk:
         except (NotFound, Forbidden) as error:
             left[DELETED if isinstance(error, NotFound) else FORBIDDEN] += len(runs)
             return 0
-        left[RETRIED_BEFORE] += len(runs) - len(wanted)
+        left[RETRIED_BEFORE] += len(runs) - len(wanted) - without_key
+        left[KEY_MISSING] += without_key
         left[OVERLAP] += len(wanted) - made
         return made
 
@@ -293,6 +299,15 @@ class Bulk:
     def _cancel_of(self, run: Run, job: Job | None, now: Instant, reason: str) -> RunChange:
         after = cancel(run, retention_of(run, job), now, reason)
         return RunChange(after, run.token, run.state, records=told_cancel(run, after, reason, now))
+
+
+def _has_keys(run: Run, seen: Seen) -> bool:
+    """Whether the keys of the job, as it is now, can be made for the payload of this run."""
+    try:
+        owed_run(seen.job, seen.now, seen.now, Cause.MANUAL, run.payload)
+    except InvalidRequest:
+        return False
+    return True
 
 
 def _has_error(run: Run, selection: Selection) -> bool:

@@ -17,8 +17,8 @@ from horarium.ports import ENDED, REPEATED, WRITTEN, Topic
 from horarium.stores.written import Written
 
 POLL_SECONDS = 0.1
-AWAITED_POLL_SECONDS = 0.01
-"""The same while a caller waits for the end of a run."""
+AWAITED_POLL_SECONDS, PACE_SECONDS, AT_ONCE = 0.01, 0.04, 10
+"""The same while a caller waits for the end of a run: ten times with the first pause, then at that pace."""
 RECONNECT_SECONDS_MIN, RECONNECT_SECONDS_MAX = 0.2, 5.0
 WAITING_MAX = 1_000
 """Topics that wait to be sent, at most; more are dropped."""
@@ -80,7 +80,8 @@ class ChangeCounter(Protocol):
 class PolledSignal(LocalSignal):
     """A LocalSignal that also asks, ten times a second, whether another process wrote: for stores that can't notify,
     but where asking costs almost nothing (a SQLite file: one pragma), and where it is known when there is no need to.
-    While a caller waits for the end of a run it asks a hundred times a second, and that caller alone is woken as often.
+    While a caller waits for the end of a run it asks after 10 ms, on a busy file 25 times a second, and that caller
+    alone is woken as often.
     `written`: how much this process wrote."""
 
     def __init__(self, asked: ChangeCounter, written: Callable[[], int]) -> None:
@@ -90,6 +91,7 @@ class PolledSignal(LocalSignal):
         self._foreign = 0
         self._task: asyncio.Task[None] | None = None
         self._awaited = asyncio.Event()
+        self._paced_at = 0.0
         self._waking: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
@@ -132,7 +134,9 @@ class PolledSignal(LocalSignal):
                 self._waking = loop.call_at(woken_at, self._wake_all)
 
     async def _pause(self) -> None:
-        await asyncio.sleep(AWAITED_POLL_SECONDS)
+        now = asyncio.get_running_loop().time()
+        self._paced_at = max(self._paced_at, now - AT_ONCE * PACE_SECONDS) + PACE_SECONDS
+        await asyncio.sleep(max(AWAITED_POLL_SECONDS, self._paced_at - now))
         if ENDED not in self._wakes:
             self._awaited.clear()
             with suppress(TimeoutError):

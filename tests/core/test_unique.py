@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horarium.clock import SECOND
-from horarium.errors import InvalidRequest
+from horarium.errors import Conflict, InvalidRequest
 from horarium.model import Run, State, Succeeded, key_as_given
 from horarium.model.records import Record
 from horarium.operations.runs.one_offs import Added
@@ -126,6 +126,16 @@ async def test_many_at_once_say_what_became_of_each() -> None:
 async def test_a_wrong_rule_is_refused(fields: Any, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         await add(World(), **fields)
+
+
+@pytest.mark.parametrize("rule", ["unique", "debounce"])
+async def test_a_key_that_a_run_of_another_queue_holds_is_refused_by_its_field(rule: str) -> None:
+    world = World()
+    asked = {"unique": {"key": "k"}, "debounce": {"key": "k", "seconds": 5}}[rule]
+    await add(world, **{rule: asked})
+    with pytest.raises(Conflict, match=f"{rule}.key: 'k' is held by a run in pull/q") as refused:
+        await world.operations.one_offs.add_run(read_run({"target": {"type": "queue", "queue": "other"}, rule: asked}))
+    assert refused.value.field == f"{rule}.key"
 
 
 @pytest.mark.parametrize("key", ["Straße 7", "k\n\x00", "日本", "%20", "ä" * 100, "x" * 200])

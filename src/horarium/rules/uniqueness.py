@@ -23,7 +23,12 @@ def rule_of(unique_key: str | None, unique: Unique | None, debounce: Debounce | 
 
 def stored_key(rule: Unique | Debounce) -> str:
     """The key as it is stored. Raises InvalidRequest."""
-    return callers_key(rule.key, "debounce.key" if isinstance(rule, Debounce) else "unique.key")
+    return callers_key(rule.key, field_of(rule))
+
+
+def field_of(rule: Unique | Debounce) -> str:
+    """Where a caller writes the key."""
+    return "debounce.key" if isinstance(rule, Debounce) else "unique.key"
 
 
 def generation_key(key: str, generation: int) -> str:

@@ -82,13 +82,13 @@ async def require_run(store: Store, run: Run) -> None:
         raise refusal_of(caller)
 
 
-async def require_holder(store: Store, holder: Run, wanted: Run) -> None:
+async def require_holder(store: Store, holder: Run, wanted: Run, field: str = "unique_key") -> None:
     """Raises Forbidden if who acts may not touch the run that holds the unique key of the wanted one; Conflict if it is
     of another queue: it would do other work, or bring the payload to others."""
     await require_run(store, holder)
     if holder.queue != wanted.queue:
         key = key_as_given(wanted.unique_key)
-        raise Conflict(f"unique_key: {key!r} is held by a run in {holder.queue}", field="unique_key")
+        raise Conflict(f"{field}: {key!r} is held by a run in {holder.queue}", field=field)
 
 
 async def within_reach(store: Store, runs: Sequence[Run]) -> Sequence[Run]:

@@ -21,7 +21,7 @@ from horarium.operations.writing.context import Context
 from horarium.operations.writing.tracing import Tracing, asked_trace
 from horarium.policies import Debounce, Unique
 from horarium.ports import PAGE_MAX
-from horarium.rules.uniqueness import debounced, generation_key, holds, replacement, rule_of, stored_key
+from horarium.rules.uniqueness import debounced, field_of, generation_key, holds, replacement, rule_of, stored_key
 from horarium.wire.definitions import TargetCheck
 from horarium.wire.one_offs import RunDefinition, run_of
 
@@ -143,7 +143,7 @@ class OneOffs:
                 if record.version > 1:  # it may have been forgotten meanwhile
                     await self._store.put_records([RecordChange(record, 0)])
                 return Added(wanted, "created")
-            await require_holder(self._store, holder, wanted)
+            await require_holder(self._store, holder, wanted, field_of(rule))
             now = self._clock.now()
             if not holds(holder, rule, now):
                 following = replace(record, version=record.version + 1)

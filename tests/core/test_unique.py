@@ -131,10 +131,10 @@ async def test_a_wrong_rule_is_refused(fields: Any, message: str) -> None:
 @pytest.mark.parametrize("rule", ["unique", "debounce"])
 async def test_a_key_that_a_run_of_another_queue_holds_is_refused_by_its_field(rule: str) -> None:
     world = World()
-    asked = {"unique": {"key": "k"}, "debounce": {"key": "k", "seconds": 5}}[rule]
-    await add(world, **{rule: asked})
+    asked: dict[str, Any] = {rule: {"key": "k"} if rule == "unique" else {"key": "k", "seconds": 5}}
+    await add(world, **asked)
     with pytest.raises(Conflict, match=f"{rule}.key: 'k' is held by a run in pull/q") as refused:
-        await world.operations.one_offs.add_run(read_run({"target": {"type": "queue", "queue": "other"}, rule: asked}))
+        await world.operations.one_offs.add_run(read_run({"target": {"type": "queue", "queue": "other"}, **asked}))
     assert refused.value.field == f"{rule}.key"
 
 

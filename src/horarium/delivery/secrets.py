@@ -60,7 +60,7 @@ class Secrets:
     def target(self, target: HttpTarget) -> HttpTarget:
         """The target with secrets in place of references, and its parameters in its URL. Raises MissingSecret."""
         secret = target.signing_secret
-        if not target.params and not references(target):
+        if not target.params and not [1 for each in (secret, *target.headers.values()) if isinstance(each, SecretRef)]:
             return target
         headers = {name: self.read(value) for name, value in target.headers.items()}
         params = urlencode({name: self.read(value) for name, value in target.params.items()})

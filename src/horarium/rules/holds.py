@@ -9,6 +9,7 @@ a node that did not hear of the end of a hold looks again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -192,6 +193,7 @@ def named_host(text: str) -> str | None:
     return name if text.lower() == written else found
 
 
+@lru_cache(maxsize=256)
 def host_in(url: str) -> str | None:
     """The host and port of a URL."""
     try:

@@ -15,7 +15,7 @@ from horarium.access.acting import who_acts
 from horarium.clock import Instant
 from horarium.model import Job, Occasion, Plan, Run, RunChange, State
 from horarium.operations.settling.members import Members
-from horarium.operations.writing.named import jobs_of
+from horarium.operations.writing.named import jobs_by_id
 from horarium.ports import PAGE_MAX, RunFilter, Store
 from horarium.rules.asking import with_questions
 from horarium.rules.following import follow, follow_plan, looks_back, says_something, telling_states
@@ -131,7 +131,7 @@ class Following:
 
     async def with_missing(self, changes: Sequence[RunChange], jobs: Mapping[str, Job]) -> Mapping[str, Job]:
         """The jobs given, and those of the changes that are not among them, as they are stored."""
-        read = await jobs_of(self._store, (change.run for change in changes if change.run.job_id not in jobs))
+        read = await jobs_by_id(self._store, [change.run.job_id for change in changes if change.run.job_id not in jobs])
         return {**jobs, **read} if read else jobs
 
 

@@ -23,13 +23,13 @@ def no_job(name: str) -> NotFound:
 
 async def jobs_by_id(store: Store, ids: Iterable[str | None]) -> dict[str, Job]:
     """Those of these jobs that there are."""
-    asked = list(dict.fromkeys(id for id in ids if id is not None))
+    asked = [id for id in dict.fromkeys(ids) if id is not None]
     return {job.id: job for job in await store.get_jobs_by_id(asked) if job is not None} if asked else {}
 
 
 async def jobs_of(store: Store, runs: Iterable[Run]) -> dict[str, Job]:
     """The jobs of these runs, by id."""
-    return await jobs_by_id(store, (run.job_id for run in runs))
+    return await jobs_by_id(store, [run.job_id for run in runs])
 
 
 async def run_of_id(store: Store, run_id: str) -> Run:

@@ -7,6 +7,7 @@ import json
 import resource
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
+from tests.blackbox.outside import Api, Receiver
 from tests.cli.test_processes import HORARIUM, server
 from tests.servers.process import free_port
 from tests.waiting import PATIENCE, eventually
@@ -161,13 +163,26 @@ def test_a_server_with_few_files_goes_on_beside_a_crowd(tmp_path: Path) -> None:
     assert "Traceback" not in text
 
 
+def test_deliveries_leave_files_to_the_rest(tmp_path: Path) -> None:
+    with _with_files(64, tmp_path, "--allow-private-targets") as (found, log), closing(Receiver()) as receiver:
+        together = threading.Barrier(8)
+        receiver.answers["/"] = lambda _: (200 if together.wait(PATIENCE) >= 0 else 500, {}, b"")
+        runs = [{"target": {"type": "http", "url": f"{receiver.url}/"}} for _ in range(160)]
+        Api(f"http://{found.address[0]}:{found.address[1]}")("POST", "/runs/batch", {"runs": runs})
+        eventually(lambda: found.answers() and len(receiver.got) == 160)
+    lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    assert [line["event"] for line in lines if line["level"] == "warning"] == [
+        "8 HTTP targets are called at one time, not 100: this process may open 64 files (ulimit -n)"
+    ]
+
+
 @contextmanager
-def _with_files(files: int, folder: Path) -> Iterator[tuple[Target, Path]]:
+def _with_files(files: int, folder: Path, *more: str) -> Iterator[tuple[Target, Path]]:
     """A server that may open so many files, and its log."""
     log = folder / "log"
     port = free_port()
     command = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *HORARIUM]
-    args = ["serve", "--store", "memory://", "--port", str(port), "--log-format", "json"]
+    args = ["serve", "--store", "memory://", "--port", str(port), "--log-format", "json", *more]
     with log.open("w") as out, subprocess.Popen([*command, *args], stderr=out, cwd=folder, text=True) as process:
         found = Target(process, f"http://127.0.0.1:{port}")
         try:

@@ -202,7 +202,14 @@ class Settings(Struct, frozen=True, kw_only=True):
             le=10_000,
         ),
     ] = 500
-    http_concurrency: Annotated[int, said("How many HTTP targets are called at one time.", ge=1, le=10_000)] = 100
+    http_concurrency: Annotated[
+        int,
+        said(
+            "How many HTTP targets are called at one time; fewer where this process may open few files (`ulimit -n`).",
+            ge=1,
+            le=10_000,
+        ),
+    ] = 100
     http_breaker_failures: Annotated[
         int, said("How many requests to one host fail in a row until it is held (0: it never is).", ge=0, le=100_000)
     ] = 20

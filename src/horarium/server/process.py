@@ -26,7 +26,8 @@ from horarium.ports import PAGE_MAX
 from horarium.server.checks import is_loopback
 from horarium.server.config import Settings
 from horarium.server.crowd import Crowd
-from horarium.server.http import HttpServer, make_server
+from horarium.server.http import HttpServer, make_server, open_files
+from horarium.server.intake import FILES_KEPT
 from horarium.server.listening import greeting, listen, own_url, tls_context
 from horarium.server.logs import configure_logging
 from horarium.server.memory import give_back, share_arenas
@@ -259,6 +260,17 @@ def allow_open_files() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
+def fitting(places: int) -> int:
+    """How many HTTP targets are called at one time, at most `places`. Each takes a file while it is
+    called, and for a while after that; where there are few, those for connections to us and for the store stay free."""
+    files = open_files()
+    fit = max(1, files // (2 if files > FILES_KEPT else 8))
+    if fit < places:
+        log.warning("%d HTTP targets are called at one time, not %d: this process may open %d files (ulimit -n)", fit,
+                    places, files)  # fmt: skip
+    return min(fit, places)
+
+
 def _report_url(settings: Settings, own_url: str) -> str:
     """Where endpoints reach our API, as far as is known: 0.0.0.0 can't be called."""
     if settings.public_url:
@@ -274,6 +286,7 @@ def _options(settings: Settings, report_url: str) -> Options:
     given = {field.name: getattr(settings, field.name) for field in fields(Options) if hasattr(settings, field.name)}
     # Clients of rrule-scheduler call their own cluster.
     given["allow_private_targets"] = settings.allow_private_targets or "rrule-scheduler" in settings.doors
+    given["http_concurrency"] = fitting(settings.http_concurrency)
     given["public_url"] = settings.public_url if settings.dashboard else None
     return Options(
         **given,

@@ -96,3 +96,12 @@ def test_lines_are_folded_between_characters_and_texts_escaped() -> None:
     assert all(len(line) <= 75 for line in text.split(b"\r\n"))
     (event,) = Calendar.from_ical(text).walk("VEVENT")
     assert str(event["SUMMARY"]) == said
+
+
+async def test_a_feed_of_a_job_that_is_not_there_is_refused(api: Api) -> None:
+    await api.post("/jobs", a_definition("daily", trigger=DAILY))
+    refused = await api.post("/feeds", {"name": "mine", "jobs": ["daily", "dialy"]})
+    assert refused.status == 422
+    assert refused.json["field"] == "jobs"
+    assert "'dialy'" in refused.json["detail"]
+    await create(api, jobs=["daily"])

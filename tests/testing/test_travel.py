@@ -52,6 +52,22 @@ async def test_fifty_jobs_over_a_change_of_the_clocks_take_less_than_a_second(sc
     assert time.process_time() - began < 3.0, "well under a second, alone on a quiet core"
 
 
+async def test_after_the_block_it_is_still_known_what_ran(scheduler: Scheduler) -> None:
+    with_jobs(scheduler, 1)
+    async with travel(scheduler, START) as clock:
+        await clock.advance("1d")
+    assert clock.ran("job-0") == ["2027-03-27T03:00+01:00"]
+
+
+def test_after_a_plain_block_too(tmp_path: Path) -> None:
+    scheduler = SyncScheduler(f"sqlite:///{tmp_path}/nowhere/jobs.db")
+    scheduler.add_handler("tick", lambda run: None)
+    with travel(scheduler, "2027-01-01T00:00Z") as clock:
+        scheduler.add_job("hourly", every("1h"), handler="tick")
+        clock.advance("1h")
+    assert clock.ran("hourly") == ["2027-01-01T01:00Z"]
+
+
 async def test_what_falls_due_at_the_end_of_a_move_has_run_and_nothing_later_has(scheduler: Scheduler) -> None:
     scheduler.add_handler("tick", lambda run: None)
     async with travel(scheduler, "2027-01-01T00:00Z") as clock:

@@ -24,6 +24,7 @@ from horarium.library.scheduler import Scheduler
 from horarium.library.sync import SyncScheduler
 from horarium.library.values import Run, runs_page
 from horarium.ports import PAGE_MAX, RunFilter
+from horarium.stores.memory import MemoryStore
 from horarium.testing.clock import ManualClock
 from horarium.testing.swapping import at_once, in_memory, store_of
 from horarium.testing.virtual import VirtualTime
@@ -78,6 +79,7 @@ class Travelled:
         self._scheduler = scheduler
         self._clock = ManualClock(start)
         self._time: VirtualTime | None = None
+        self._store: MemoryStore | None = None
         self._watches = 0
 
     def now(self) -> datetime:
@@ -86,13 +88,15 @@ class Travelled:
 
     def ran(self, name: str) -> list[Moment]:
         """The fire times of the runs of this job that have begun, or of one-off runs of the handler of this name:
-        once for each run, however many attempts it took. In order; each equals its text with an offset."""
+        once for each run, however many attempts it took. In order; each equals its text with an offset. After the
+        block, too."""
         return [_moment(run.fire_at) for run in self.runs(name) if run.started_at is not None]
 
     def runs(self, name: str | None = None) -> list[Run]:
         """The runs of this job, or one-off runs of the handler of this name (left out: all), by fire time: with their
         state, result and error."""
-        store, after = store_of(self._scheduler), None
+        assert self._store is not None
+        store, after = self._store, None
         found: list[Run] = []
         while True:
             page = at_once(store.list_runs(RunFilter(), after, PAGE_MAX))
@@ -110,6 +114,7 @@ class Travelled:
         scheduler = self._scheduler
         self._time = VirtualTime(self._clock, self._busy, self._occupied, self._moved)
         self._time.hold()
+        self._store = store_of(scheduler)
         await scheduler.start()
         loops = scheduler._runtime._loops
         assert loops is not None

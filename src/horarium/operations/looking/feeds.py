@@ -57,6 +57,9 @@ class Feeds:
             raise InvalidRequest("jobs: give labels or names of jobs, not both", field="jobs")
         origin, now = who_acts(), self._clock.now()
         caller = principal("", "", "local", []) if origin is None else origin.principal
+        for job, found in zip(jobs, await self._store.get_jobs(jobs) if jobs else (), strict=True):
+            if found is None or not may_reach_job(caller, found):
+                raise InvalidRequest(f"jobs: there is no job named {job!r}", field="jobs")
         bound = None if caller.queues is None else tuple(sorted(caller.queues))
         feed = Feed(name, now, dict(labels), tuple(jobs), bound, caller.labels)
         key = urlsafe_b64encode(self._entropy(KEY_BYTES)).decode().rstrip("=")

@@ -148,7 +148,9 @@ async def test_jobs_that_begin_together_are_spread_by_a_plan(api: Api, visitor: 
     await many(api, 5)
     await visitor.open("/forecast?count=starts")
     at = re.search(r'name="at" value="([^"]+)"', visitor.page)
-    assert at is not None
+    most = re.search(r"Most in one minute 5 now, (\d) then", visitor.text)
+    assert at is not None, visitor.text
+    assert most is not None, visitor.text
     reply = await visitor.post("/forecast", at=at[1])
     assert reply.status == 303, visitor.text
     plan = reply.headers["location"]
@@ -158,6 +160,9 @@ async def test_jobs_that_begin_together_are_spread_by_a_plan(api: Api, visitor: 
     reply = await visitor.post(f"{plan}/apply")
     assert reply.status == 303
     assert (await api.get("/jobs/job-003")).json["jitter_seconds"] == 1800
+    hour = f"since={at[1]}&until={at[1].replace(':00:00', ':59:59')}"
+    buckets = (await api.get(f"/forecast?{hour}&bucket_seconds=60")).json["buckets"]
+    assert max(sum(bucket["starts"].values()) for bucket in buckets) == int(most[1]), "as it was said before"
     await visitor.open(plan)
     assert "Nothing is left to do" in visitor.text
     reply = await visitor.open("/plans?id=" + plan.removeprefix("/plans/"))

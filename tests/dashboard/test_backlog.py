@@ -9,6 +9,7 @@ import pytest
 from horarium.clock import MINUTE, SECOND, Instant
 from horarium.dashboard import shares
 from horarium.dashboard.backlog import Moment, backlog, bars_of, longest_wait, moments_of
+from horarium.dashboard.views import queue as views_queue
 from horarium.model import Event, EventKind, Run, State, uuid7
 from tests.api.conftest import Api
 from tests.dashboard.visitor import Visitor
@@ -78,3 +79,8 @@ async def test_the_page_of_a_queue_draws_its_hour(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(shares, "PAGE_MAX", 1)
     await visitor.open("/queue?name=work")
     assert "not known: there are more runs than are read" in visitor.text
+    assert " 1 run completed 0 failed" in visitor.text, "those that wait do not hide what ended"
+    assert "At least" not in visitor.text
+    monkeypatch.setattr(views_queue, "PAGE_MAX", 1)
+    await visitor.open("/queue?name=work")
+    assert "At least 1 run completed" in visitor.text, "there may be more that ended"

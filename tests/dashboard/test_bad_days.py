@@ -153,6 +153,27 @@ async def test_a_channel_that_could_not_be_told_comes_first(api: Api, visitor: V
     assert "Alerts to pager can’t be delivered since" in visitor.text
     assert visitor.text.index("Alerts to pager") < visitor.text.index("ill failed 3 in a row")
     assert "Alerts to old" not in visitor.text, "nothing was told on it for a day"
+    assert "No other channel is there" in visitor.text
+    for name in ("pager", "mail"):
+        body = {"type": "webhook", "url": f"https://{name}.example.com"}
+        assert (await api.send("PUT", f"/channels/{name}", body)).status == 201
+    api.clock.advance(2)
+    await visitor.open("/")
+    assert "No failure is known of mail " in visitor.text, "by which they may be sent meanwhile"
+
+
+async def test_a_queue_with_more_runs_than_are_looked_at_is_not_well(
+    api: Api, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("horarium.operations.looking.attending.PAGE_MAX", 2)
+    await api.add_job("job")
+    target = {"type": "queue", "queue": "mails"}
+    await api.post("/runs/batch", {"runs": [{"target": target}] * 13})
+    api.clock.advance(60)
+    assert len((await api.post("/runs/claim", {"queues": ["mails"], "worker": "w"})).json["runs"]) == 1
+    await visitor.open("/")
+    assert "All is well" not in visitor.text
+    assert "More runs wait than can be looked at 12 runs wait; whether jobs are late is not known" in visitor.text
 
 
 async def test_the_last_line_of_a_traceback_is_quoted(api: Api, visitor: Visitor) -> None:

@@ -173,6 +173,7 @@ class Watching:
         ill = parted(failing.items(), lambda item: of_failing(*item))
         slow = parted(late.items(), lambda item: of_late(*item))
         untold = parted(unheard.items(), lambda item: of_untold(*item))
+        others = await self._channels_but(unheard) if unheard else []
         gone = parted(vanished, of_lost)
         alone = parted(unserved, lambda queue: of_unserved(queue, now))
         above = [each for each in holds if stands_above(each)]
@@ -180,7 +181,7 @@ class Watching:
         ends = parted(ends_soon.items(), lambda item: of_ending(*item))
         troubles, known = [
             [
-                *(undelivered(name, each, now) for name, each in untold[side][:JOBS_SHOWN_MAX]),
+                *(undelivered(name, each, now, others) for name, each in untold[side][:JOBS_SHOWN_MAX]),
                 *await self._worst(dict(ill[side]), acks if side else {}, now, cut=more_failing),
                 *map(held, down[side]),
                 *lost(gone[side], now),
@@ -204,6 +205,13 @@ class Watching:
             known_jobs=frozenset(name for name, _ in (*ill[1], *slow[1])),
             held=tuple(above),
         )
+
+    async def _channels_but(self, unheard: Mapping[str, object]) -> list[str]:
+        """The other channels, by name; a bound visitor sees none."""
+        if who_reads() is not None:
+            return []
+        page = await self._operations.channels.page(None, PAGE_MAX)
+        return [name for name, _ in page.items if name not in unheard]
 
     async def _worst(
         self, failing: dict[str, Health], acks: Mapping[str, Acknowledged], now: Instant, *, cut: bool

@@ -163,13 +163,15 @@ def and_more(others: int, kind: str, verb: str, mark: Mark, stands_for: int | No
     ]
 
 
-def undelivered(channel: str, untold: Untold, now: Instant) -> Trouble:
-    """A channel that took no message."""
+def undelivered(channel: str, untold: Untold, now: Instant, others: Sequence[str]) -> Trouble:
+    """A channel that took no message. `others`: channels of which no such thing is known."""
+    named = ", ".join(others[:NAMED]) + (f" and {len(others) - NAMED:,} more" if len(others) > NAMED else "")
+    instead = f"No failure is known of {named}" if others else "No other channel is there"
     return Trouble(
         kind="undelivered",
         subject=f"Alerts to {channel}",
         what=f"can’t be delivered since {to_text(untold.since)}",
-        why=f"Tried last {span(now - untold.at)} ago",
+        why=f"Tried last {span(now - untold.at)} ago. {instead}",
         error=error_line(untold.error),
         mark=LATE,
         link=f"/runs/{untold.run_id}",

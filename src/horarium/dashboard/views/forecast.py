@@ -18,12 +18,15 @@ from horarium.dashboard.charts import LoadChart, load_chart
 from horarium.dashboard.foresight import Foresight
 from horarium.dashboard.formats import counted, duration, in_words, local, utc_text, zone_of
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.strips import within
 from horarium.dashboard.times import instant_of
 from horarium.dashboard.views.calendar import FIRST_DAY, LAST_DAY, midnight
 from horarium.errors import InvalidRequest
 from horarium.operations.facade import Operations
 from horarium.operations.plans.making import Documents
+from horarium.ports import PAGE_MAX
 from horarium.rules.forecasting import Bucket
+from horarium.rules.planning import due_of
 from horarium.wire.definitions import definition_of
 
 LEVELS = 5
@@ -146,10 +149,23 @@ class Forecasts:
             "others": others + sum(share.starts for share in shares[JOBS_SHOWN:]),
             "starts": sum(bucket.total for bucket in of_jobs.buckets),
             "herd": herd,
-            "together": _together(of_jobs.buckets, herd),
+            "together": (together := _together(of_jobs.buckets, herd)),
+            "most_then": await self._most_then(of_jobs.buckets, together, herd),
             "spread_minutes": SPREAD_SECONDS // 60,
             "jobs_more": max(len(shares) - JOBS_SHOWN, 0),
         }
+
+    async def _most_then(self, buckets: Sequence[Bucket], names: list[str], herd: Bucket | None) -> int | None:
+        """How many begin in the busiest minute of the hour once these jobs are spread; None: they are too many."""
+        if herd is None or not 0 < len(names) <= PAGE_MAX:
+            return None
+        starts = Counter({bucket.at: bucket.total for bucket in buckets})
+        for job in await self._operations.store.get_jobs(names):
+            if job is not None and (fires := within(job, herd.at - 1, herd.at + MINUTE - 1, 1)):
+                due = due_of(structs.replace(job, jitter_seconds=SPREAD_SECONDS), fires[0])
+                starts[herd.at] -= 1
+                starts[due - due % MINUTE] += 1
+        return max(starts.values())
 
     async def spread(self, visit: Visit) -> Answer:
         """A plan that gives a jitter to the jobs that begin in one minute; it writes nothing of theirs."""

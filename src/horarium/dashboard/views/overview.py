@@ -128,6 +128,8 @@ def _verdict(attention: Attention) -> str:
         return "No job yet"
     if not count and attention.held and not attention.known:
         return "Nothing else needs attention"
+    if not count and attention.partial:
+        return "More runs wait than can be looked at"
     if not count:
         return "Nothing new needs attention" if attention.known else "All is well"
     number = f"At least {count:,}" if attention.partial else in_words(count)
@@ -141,8 +143,11 @@ def _summary(attention: Attention) -> str:
     if not stats.jobs:
         return "There is nothing to run."
     ill = attention.badges
-    if attention.partial:
+    if attention.partial and ill:
         parts = [f"At least {len(ill):,} of {counted(stats.jobs, 'job')} are not well"]
+    elif attention.partial:
+        waiting = sum(queue.due for queue in stats.queues)
+        parts = [f"{counted(waiting, 'run')} wait; whether jobs are late is not known"]
     else:
         resting = len({job.name for job in paused.items} - ill.keys())
         # Of more paused jobs than are listed, those that are enabled and not ill are known to be well.

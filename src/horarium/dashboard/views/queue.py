@@ -60,12 +60,12 @@ class QueuePage:
         known = next((one for one in stats.queues if one.queue == queue), QueueStats(queue, 0, 0, 0, None))
         ended, waiting, held = [
             await self._runs(queue, states, since)
-            for states, since in ((ENDED, max(visit.now - HOUR, 0)), (WAITING, None), (CLAIMED, None))
+            for states, since in ((ENDED, max(visit.now - READ_SPAN, 0)), (WAITING, None), (CLAIMED, None))
         ]
         if visit.principal.bound and not (ended or waiting or held or known.due or known.running or known.scheduled):
             raise NotFound(f"there is no queue {queue!r}")
         weights = await self._weights(queue)
-        over_time = await self._over_time(visit, known, waiting, held, weights or {})
+        over_time = await self._over_time(visit, known, (ended, waiting, held), weights or {})
         values: dict[str, Any] = {
             "queue": known,
             **over_time,
@@ -86,9 +86,11 @@ class QueuePage:
         return (await self._operations.store.list_runs(where, None, PAGE_MAX)).items
 
     async def _over_time(
-        self, visit: Visit, known: QueueStats, waiting: Sequence[Run], held: Sequence[Run], weights: FairWeights
+        self, visit: Visit, known: QueueStats, read: tuple[Sequence[Run], ...], weights: FairWeights
     ) -> dict[str, Any]:
-        """Its last hour: of the runs of the last hours, and of those that wait or are held now."""
+        """Its last hour: of the runs of the last hours, and of those that ended, wait or are held now, which many that
+        wait do not hide."""
+        ended, waiting, held = read
         end = visit.now - visit.now % MINUTE + MINUTE
         starts, since = range(max(end - HOUR, 0), end, MINUTE), max(visit.now - READ_SPAN, 0)
         where = RunFilter(queue=known.queue, since=since, until=visit.now + 1)
@@ -98,11 +100,14 @@ class QueuePage:
         moments = moments_of(runs, starts, visit.now)
         now = moments[-1]
         now.waiting, now.held, now.oldest = known.due, known.running, known.oldest_due_at
-        bars = bars_of(runs, starts, known_since)
+        # Fewer than a page are all that ended.
+        ends_since = since if len(ended) < PAGE_MAX else known_since
+        bars = bars_of({run.id: run for run in (*runs, *ended)}.values(), starts, ends_since)
         return {
             "turns": shares_of(waiting, runs, weights, visit.now)[:KEYS_SHOWN],
             "ended": bar_chart(bars, MINUTE, visit.zone),
             "ends": over_all(bars),
+            "ends_partly": ends_since > starts.start,
             "backlog": backlog(moments, bars, known_since, visit.zone, visit.now),
             "longest": longest_wait(runs, max(known_since, starts.start), visit.now),
             "known_since": known_since if known_since > starts.start else None,

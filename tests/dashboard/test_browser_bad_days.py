@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import AsyncIterator
@@ -114,6 +115,10 @@ async def test_twelve_tabs_of_one_browser_are_all_live(browser: Browser) -> None
         add_job(server, "seen-after-the-first-was-closed")
         for tab in tabs[1:]:
             await expect(tab.get_by_role("link", name="seen-after-the-first-was-closed")).to_be_visible()
+        await tabs[1].goto("/calendar")
+        while not await tabs[1].evaluate("linked"):
+            await asyncio.sleep(0.05)
+        await expect(tabs[1].locator("#live"), "a page that does not look again").to_have_text(re.compile(r"^As of "))
         await page.context.close()
 
 

@@ -138,8 +138,9 @@ if (news) news.addEventListener("click", () => {
 });
 
 const narrow = document.getElementById("live-narrow");
+const asMade = live ? live.textContent : ""; // what a page says that does not look again
 function say(text, away) {
-  if (narrow) narrow.textContent = away && narrow.parentElement.checkVisibility() ? text : "";
+  if (narrow) narrow.textContent = away && text !== asMade && narrow.parentElement.checkVisibility() ? text : "";
   if (!live || live.textContent === text) return;
   live.textContent = text;
   live.classList.toggle("away", away);
@@ -167,7 +168,8 @@ function sayLive() {
   away = null;
   unanswered = "";
   sayAge();
-  say("Live", false);
+  const follows = regions().length > 0;
+  say(follows ? "Live" : asMade, !follows);
 }
 
 // A form or a link that is on its way is not to be overtaken by a reload: a sign-out ends on the page that it leads to.

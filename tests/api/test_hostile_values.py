@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -13,6 +14,7 @@ from starlette.datastructures import QueryParams
 
 import horarium.dashboard.views
 from horarium.api.routing import Route
+from horarium.dashboard.site import csrf_of
 from tests.api.conftest import Api
 
 pytestmark = pytest.mark.slow
@@ -114,3 +116,23 @@ async def test_no_header_and_no_cookie_is_an_accident(api: Api) -> None:
                 assert await answer(api, "GET", path, {"cookie": f"{cookie}={latin}"}) != 500, (path, cookie, value)
             for header in HEADERS:
                 assert await answer(api, "GET", path, {header: latin}) != 500, (path, header, value)
+
+
+async def test_no_field_of_a_form_is_an_accident() -> None:
+    """Each form with hostile values in all fields, under the token that it needs, and under none that it ever gave."""
+    api, names, token, statuses = Api(pages=True), parameters(), "1234", Counter[int]()
+    headers = {"cookie": f"horarium_visit={token}", "content-type": "application/x-www-form-urlencoded"}
+    for route in routes(api):
+        if route.page is not None and route.page.method == "POST":
+            path = re.sub(r"{\w+}", "a", route.path)
+            for value in (*FEW, "\u0661"):
+                for csrf in (csrf_of(token), value):
+                    fields = [*((name, value) for name in names), ("csrf", csrf)]
+                    form = "&".join(f"{name}={escaped(each)}" for name, each in fields).encode()
+                    reply = await asyncio.wait_for(
+                        api.send("POST", f"/{path}", form, headers=headers), PATIENCE_SECONDS
+                    )
+                    assert reply.status != 500, (path, value, csrf)
+                    statuses[reply.status] += 1
+    assert statuses.total() > 500
+    assert statuses[422] > 50, "some forms are read"

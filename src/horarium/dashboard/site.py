@@ -333,7 +333,7 @@ class Site:
 
     async def _read_form(self, visit: Visit) -> None:
         visit.form = await read_form(visit.request)
-        if not compare_digest(visit.text("csrf"), visit.csrf):
+        if not compare_digest(visit.text("csrf").encode("utf-8", "replace"), visit.csrf.encode()):
             raise Forbidden(
                 "this form was not made for you, or is too old; go back, load the page again and repeat", []
             )

@@ -136,3 +136,20 @@ async def test_no_field_of_a_form_is_an_accident() -> None:
                     statuses[reply.status] += 1
     assert statuses.total() > 500
     assert statuses[422] > 50, "some forms are read"
+
+
+async def test_no_page_takes_nul() -> None:
+    """Stores know no text that holds it; a store in memory would take it."""
+    api, asked = Api(pages=True), 0
+    headers = {"cookie": "horarium_visit=1234", "content-type": "application/x-www-form-urlencoded"}
+    for route in routes(api):
+        if route.page is not None and route.page.scope is not None:
+            path = re.sub(r"{\w+}", "a", route.path)
+            if route.page.method == "POST":
+                reply = await api.send("POST", f"/{path}", f"csrf={csrf_of('1234')}&name=%00".encode(), headers=headers)
+                assert (reply.status, b"holds NUL" in reply.body) == (422, True), path
+            else:
+                urls = [f"{path}?name=%00", *addresses(route, ("\0",))]
+                assert {await answer(api, "GET", url, headers) for url in urls} == {404}, urls
+            asked += 1
+    assert asked > 50

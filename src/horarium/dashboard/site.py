@@ -224,6 +224,8 @@ class Site:
             return self._to_sign_in(request)
         request.scope["user"] = visit.principal
         try:
+            if "\0" in str(request.scope["path"]) or b"%00" in request.scope["query_string"]:
+                raise NotFound("no address holds NUL")
             _admit(visit.principal, page)
             visit.scopes = visit.principal.scopes
             visit.principal = request.scope["user"] = visit.principal.narrowed(page.scope)
@@ -371,6 +373,8 @@ async def read_form(request: AnyRequest) -> dict[str, list[str]]:
         pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=FORM_FIELDS_MAX)
     except ValueError:
         raise MalformedRequest("the form can't be read") from None
+    if b"%00" in body or b"\0" in body:
+        raise MalformedRequest("the form holds NUL, which no text of ours does")
     form: dict[str, list[str]] = {}
     for name, value in pairs:
         form.setdefault(name, []).append(value)

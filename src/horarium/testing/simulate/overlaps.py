@@ -252,8 +252,16 @@ class Overlaps:
         # A run made for work elsewhere, under any policy, has ended no other.
         ends_others = policy in ENDING and run.id not in self._came_over and not self._trace.clock_stepped
         ends_others = ends_others and not self.owed.of(run.job_id or "")
+        back = self._trace.elapsed - WRITING
         for other in self._unfinished.get(run.job_id or "", {}).values():
             if other.id == run.id:
+                continue
+            # One of a later fire time that has just come back from a claim is yet to be looked at, and waits its turn.
+            if (
+                other.fire_at > run.fire_at
+                and other.state is State.PENDING
+                and self._moved_at.get(other.id, back) > back
+            ):
                 continue
             earlier = self.order[other.id] < self.order[run.id] and self._policies.get(other.id) is policy
             if other.state in CLAIMED and other.queue != EXTERNAL:

@@ -313,3 +313,25 @@ async def test_a_moved_fire_time_that_came_too_late_is_asked_about_too(setting: 
     await setting.operations.jobs.patch_job("job", {"trigger": {"type": "cron", "expression": "17 0 1 1 *"}})
     await setting.operations.approving.decide(waiting.run.id, "all")
     assert await rows(setting) == AS_DECIDED["all"]
+
+
+@pytest.mark.parametrize("asked_before", [False, True])
+async def test_what_a_clock_that_was_ahead_asked_about_is_not_asked(setting: Setting, asked_before: bool) -> None:
+    """Its fire times have yet to come, and run then. What had been missed before that is still asked about."""
+    await missing(setting, hours=2.5 if asked_before else 0.5, catch_up=asking(within=1_000 * HOUR))
+    planner = a_planner(setting)
+    setting.clock.step(100 * HOUR)
+    await planner.step(setting.now)
+    setting.clock.step(-100 * HOUR)
+    for _ in range(10):
+        await planner.step(setting.now)
+    assert await rows(setting) == {}
+    waiting = (await setting.operations.approving.page(None, None, 10)).items
+    assert [each.run.fires for each in waiting] == ([2] if asked_before else [])
+    first = 3 if asked_before else 1
+    for _ in range(2):
+        setting.clock.advance(0.5 * HOUR)
+        await planner.step(setting.now)
+        setting.clock.advance(0.5 * HOUR)
+    found = await rows(setting)
+    assert [found.get(each) for each in (first, first + 1)] == [("pending", "schedule")] * 2

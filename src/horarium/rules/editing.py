@@ -271,7 +271,8 @@ def reanchor(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan:
     """Bring back a job whose cursor was carried into the future by a wall clock that was wrong for a while. Runs
     planned there are withdrawn, and those put off from there are put off from `now`."""
     anchor = now if job.anchor_at > now + CURSOR_AHEAD else job.anchor_at
-    back = missed.pinned(job, replace(job, planned_until=now, anchor_at=anchor))
+    back = missed.back_at(job, now)
+    back = missed.pinned(back, replace(back, anchor_at=anchor))
     planned = _withdrawing(back, unfinished, now, "the clock had been wrong")
     if overrides := back_in_force(planned.job, planned.withdrawals):
         planned = replace(planned, job=timed(replace(planned.job, overrides=overrides)))

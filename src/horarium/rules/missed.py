@@ -92,6 +92,18 @@ def pinned(job: Job, changed: Job) -> Job:
     return replace(changed, missed=replace(missed, stretches=stretches))
 
 
+def back_at(job: Job, now: Instant) -> Job:
+    """The job, planned up to now at most by a clock that had been ahead: what that asked about is not asked, and the
+    cursor lies before it."""
+    missed = job.missed
+    early = [] if missed is None else [each for each in missed.stretches if each.last > now]
+    if missed is None or not early:
+        return replace(job, planned_until=now)
+    kept = tuple(each for each in missed.stretches if each not in early)
+    left = replace(missed, stretches=kept) if kept else None
+    return replace(job, missed=left, planned_until=min(now, *(each.first - 1 for each in early)))
+
+
 def as_run(job: Job) -> Run:
     """The question of a job as though it were a run that waits: of such a one it has all but a row."""
     assert job.missed is not None, "it has a question"

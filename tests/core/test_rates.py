@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from horarium.clock import HOUR, MINUTE, SECOND, Instant, to_micros
+from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant, to_micros
 from horarium.model import EventKind, Run, State
 from horarium.policies import Limit, Rate
 from horarium.rules.rates import (
@@ -152,6 +152,16 @@ def test_a_claim_that_was_given_back_keeps_its_place() -> None:
     (placed,) = waiting.waiting
     assert given_back(claimed(placed)) == replace(placed, token=placed.token + 1)
     assert waits_for(given_back(claimed(placed))) == "api"
+
+
+def test_what_a_clock_that_was_ahead_let_be_claimed_takes_its_turn_now() -> None:
+    """It begins at once when the clock has come back."""
+    ahead = NOW + 3_650 * DAY
+    runs = [claimed(limited(number, Limit(3, 2.0), due_at=ahead)) for number in range(5)]
+    admitted = admit({"api": Bucket()}, runs, NOW, STEADY)
+    assert list(admitted.turns) == [runs[0].id]
+    assert admitted.turns[runs[0].id][1] < STEADY + MINUTE
+    assert all(run.due_at > NOW for run in admitted.waiting)
 
 
 def test_new_runs_are_lined_up_once_there_is_a_line_and_not_before() -> None:

@@ -22,6 +22,7 @@ from horarium.clock import INSTANT_MAX, INSTANT_MIN, SECOND, Instant, to_micros,
 from horarium.model import CLAIMED, Event, EventKind, Run, State
 from horarium.policies import Limit
 from horarium.rules.fairness import turn_later
+from horarium.rules.holds import CLAIMED_AHEAD
 
 SLACK_PART = 120
 """Which part of its window an attempt may take to begin once it was let in."""
@@ -117,7 +118,8 @@ def admit(buckets: Mapping[str, Bucket], runs: Iterable[Run], now: Instant, stea
     known = dict(buckets)
     admitted = Admitted({}, [], {})
     for run in runs:
-        due = steady + max(0, run.due_at - now)
+        ahead = run.due_at - now
+        due = steady + (ahead if 0 < ahead <= CLAIMED_AHEAD else 0)  # further ahead: claimed by a wrong clock
         paces = _paces(known, run, now, steady)
         in_line = _place(run) is not None
         rank = _rank(run, in_line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -31,8 +32,8 @@ RATE = {"key": "api", "max": 10, "per_seconds": 60}
 class World:
     """One store, and some nodes on it."""
 
-    def __init__(self, nodes: int = 1) -> None:
-        self.store, self.clock = MemoryStore(), ManualClock(NOW)
+    def __init__(self, nodes: int = 1, store: MemoryStore | None = None) -> None:
+        self.store, self.clock = store or MemoryStore(), ManualClock(NOW)
         numbers = iter(range(1, 10**9))
         self.nodes = [
             Operations(
@@ -99,6 +100,31 @@ async def test_what_waits_is_outside_of_what_claims_walk_over() -> None:
     (stats,) = (await world.store.stats(world.clock.now())).queues
     assert stats.due == 0
     assert stats.scheduled >= 2998
+
+
+class StepsBack(MemoryStore):
+    """The clock is set back while runs are claimed."""
+
+    clock: ManualClock | None = None
+
+    async def claim_runs(self, *asked: Any) -> Claimed:
+        claimed = await super().claim_runs(*asked)
+        if self.clock is not None:
+            self.clock.step(-3)
+        self.clock = None
+        return claimed
+
+
+async def test_a_run_that_is_claimed_before_its_instant_since_the_clock_went_back_takes_no_later_place() -> None:
+    store = StepsBack()
+    world = World(store=store)
+    (run,) = await world.add(1)
+    store.clock = world.clock
+    claimed = await world.claim()
+    assert claimed.runs == (), "it would begin three seconds before the place that it took"
+    assert (await world.stored(run)).state is State.PENDING
+    world.clock.advance(30)
+    assert [each.id for each in (await world.claim()).runs] == [run.id]
 
 
 async def test_runs_that_were_due_long_ago_do_not_burst() -> None:

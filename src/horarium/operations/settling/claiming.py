@@ -75,7 +75,7 @@ class Claiming:
             claimed = await self._checked(claimed, await self.holding.look(), now)
             rated = [run for run in claimed.runs if run.rates]
             if rated:
-                claimed = await self._not_held(await self._rated(claimed, rated, now))
+                claimed = await self._not_held(await self._rated(claimed, rated, now, until))
             if claimed.runs or not (rated or missed):
                 break
         return claimed if held_until is None else _looked_at(claimed, held_until)
@@ -139,9 +139,9 @@ class Claiming:
         left = {change.run.id for change in afters}
         return replace(claimed, runs=tuple(run for run in claimed.runs if run.id not in left), next_due_at=now)
 
-    async def _rated(self, claimed: Claimed, rated: Sequence[Run], now: Instant) -> Claimed:
+    async def _rated(self, claimed: Claimed, rated: Sequence[Run], now: Instant, until: Instant) -> Claimed:
         """Without those of these runs that have to wait for a rate limit. An answer that took long is void: the place
-        that it brought is past."""
+        that it brought is past. So is one beyond `until`: the clock went back meanwhile, and who claims begins now."""
         try:
             admitted = await self._rating.admit(rated)
         except StoreUnavailable:
@@ -150,9 +150,12 @@ class Claiming:
         waiting = [RunChange(run, claims[run.id].token, claims[run.id].state) for run in admitted.waiting]
         claimed = await self._put_back(claimed, waiting, now, "that wait for a rate limit")
         steady, turns = self._clock.steady(), admitted.turns
-        late = [run for run in claimed.runs if run.id in turns and turns[run.id][1] < steady]
-        late_changes = [RunChange(given_back(run), run.token, run.state) for run in late]
-        claimed = await self._put_back(claimed, late_changes, now, "whose place under a rate limit is past")
+        void = [
+            RunChange(given_back(run), run.token, run.state)
+            for run in claimed.runs
+            if run.id in turns and not turns[run.id][0] - (until - now) <= steady <= turns[run.id][1]
+        ]
+        claimed = await self._put_back(claimed, void, now, "whose place under a rate limit is another")
         return replace(claimed, turns=turns)
 
     async def release(self, claimed: Claimed, reason: str) -> None:

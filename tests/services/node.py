@@ -68,6 +68,7 @@ class Node:
             frozenset(self.performing.waiting.claims()),
             self.dispatcher.claiming_since,
             frozenset(self.setting.operations.settling.astray),
+            frozenset(self.leases.timed_out),
         )
 
     async def claim(self) -> int | None:

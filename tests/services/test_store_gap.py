@@ -77,11 +77,15 @@ async def test_work_that_another_node_has_claimed_meanwhile_is_ended(setting: Se
     assert (run.state, run.token, run.worker) == (State.RUNNING, 2, "other")
 
 
-async def test_work_over_its_time_is_taken_by_its_own_rescuer(setting: Setting) -> None:
+@pytest.mark.parametrize("settled", [True, False])
+async def test_work_over_its_time_is_taken_by_its_own_rescuer(setting: Setting, settled: bool) -> None:
     node, _ = await under_way(setting, execution_seconds=5)
     setting.clock.advance(GAP_SECONDS)
     await node.keeper.step(setting.now)
-    await its_rescuer(setting, node).step(setting.now)
+    rescuer = its_rescuer(setting, node)
+    if not settled:  # as in the first seconds of a process: leases of others are in doubt, this one is not
+        rescuer._scale._moved_at = setting.clock.monotonic()
+    await rescuer.step(setting.now)
     assert await setting.state() is State.PENDING
 
 

@@ -147,6 +147,7 @@ class Assembly:
             frozenset(claim for each in self._performing for claim in each.waiting.claims()),
             min(since, default=None),
             frozenset(self._shared.operations.settling.astray),
+            frozenset(self._leases.timed_out),
         )
 
     def _node(self, places: dict[str, int]) -> Node:

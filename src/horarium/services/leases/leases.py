@@ -1,11 +1,12 @@
 """Leases of claimed runs, as the store knows them: renewed in batches, and asked about before a run begins.
 
-Nothing is remembered here. What an answer says about an attempt is noted on the attempt itself, and an attempt that
-ended while the store was asked is left alone.
+What an answer says about an attempt is noted on the attempt itself, and an attempt that ended while the store was asked
+is left alone.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from horarium.clock import SECOND, Clock, to_micros
@@ -20,6 +21,8 @@ class Leases:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
+        self.timed_out: deque[tuple[str, int]] = deque(maxlen=BATCH_MAX)
+        """The last claims whose time limit this process has enforced, so that their leases have no holder."""
 
     async def ask(self, runs: Sequence[Run]) -> list[Pulse | None]:
         """Renew the leases of these runs. None: the lease is lost."""

@@ -14,7 +14,7 @@ Claim = tuple[str, int]
 class Own(Struct, frozen=True):
     """The claims of one process, by where they are. `claiming_since`: when the oldest of its claims began that has no
     answer yet. `worker`: the name under which it claims. `astray`: claims of it and for workers elsewhere that came to
-    nothing (`operations.settling`)."""
+    nothing (`operations.settling`). `timed_out`: those that it gave up itself at their time limit."""
 
     worker: str = ""
     ended: frozenset[Claim] = frozenset()
@@ -22,6 +22,7 @@ class Own(Struct, frozen=True):
     waiting: frozenset[Claim] = frozenset()
     claiming_since: Instant | None = None
     astray: frozenset[Claim] = frozenset()
+    timed_out: frozenset[Claim] = frozenset()
 
     def waits(self, run: Run) -> bool:
         """True if this process has claimed the run, for itself or a worker elsewhere, and it was not begun."""

@@ -75,7 +75,7 @@ class Rescuer(Service):
         in_doubt = self._grace.stood_still() or not self._scale.is_settled
         if next_at is not None:
             self._grace.asks_again((next_at - now) / SECOND)
-        left = self._grace.among(runs, in_doubt)
+        left = self._grace.among([run for run in runs if (run.id, run.token) not in own.timed_out], in_doubt)
         self._nothing_overdue = not runs
         if not runs:
             return next_at

@@ -52,6 +52,7 @@ class Keeper(Service):
         for attempt in self._lively():
             if attempt.deadline is not None and attempt.deadline <= steady:
                 attempt.end(Stop.TIMEOUT, steady)
+                self._leases.timed_out.append(attempt.claim)
         await self._leases.beat([attempt for attempt in self._lively() if attempt.wants_beat(steady)])
         wakes = [min(a.renew_at, a.deadline or a.renew_at) for a in self._lively()]
         for one in self._performing:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from tests.handlers import pooled
 from tests.handlers.conftest import ONCE, done, ended
 from tests.handlers.limits import LIMIT, LIMIT_SECONDS
 from tests.passing import PassingClock
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
@@ -31,6 +33,11 @@ def begun(path: Path) -> bool:
     return path.exists() and path.read_text() != ""
 
 
+def line_of(function: Callable[..., Any]) -> str:
+    """The place of the first line in it."""
+    return f"pooled.py:{function.__code__.co_firstlineno + 1}"
+
+
 async def test_calls_have_processes_that_are_used_again(scheduler: Scheduler) -> None:
     add = scheduler.handler(pool="process")(pooled.add)
     wrong = scheduler.handler(pool="process")(pooled.wrong)
@@ -40,10 +47,10 @@ async def test_calls_have_processes_that_are_used_again(scheduler: Scheduler) ->
     assert [each[0] for each in sums] == [3, 4]
     assert sums[0][1] == sums[1][1] != os.getpid()
     run = await done(scheduler, "wrong", {"day": "2027-01-01"})
-    assert str(run.error).startswith("ValueError: no such day: 2027-01-01")
+    assert str(run.error) == f"ValueError: no such day: 2027-01-01 (at {line_of(pooled.wrong)})"
     assert "pooled.py" in str(run.view().history[-1].detail)
     run = await done(scheduler, "crash")
-    assert "ProcessEnded: its process ended with the status -9" in str(run.error)
+    assert run.error == "ProcessEnded: its process ended with the status -9"
     assert (await add.enqueue(1, b=2)).queue == "handler/add"
     assert wrong is pooled.wrong
 
@@ -52,7 +59,7 @@ async def test_an_error_whose_constructor_wants_more_is_still_that_error(schedul
     scheduler.add_handler("no_disk", pooled.no_disk, pool="process", give_up_on=pooled.NoDisk)
     await scheduler.start()
     run = await done(scheduler, "no_disk", retry={"attempts_max": 3, "backoff_seconds": 0})
-    assert str(run.error).startswith("NoDisk: 28: it is full")
+    assert run.error == f"NoDisk: 28: it is full (at {line_of(pooled.no_disk)})"
     assert run.attempt == 1
 
 
@@ -103,3 +110,13 @@ async def test_it_is_performed_in_a_test_too() -> None:
     scheduler.handler(pool="process")(pooled.add)
     assert (await perform(scheduler, "add", {"a": 1, "b": 2}))[0] == 3
     scheduler._program._pool.close()
+
+
+def test_a_program_that_closes_nothing_ends_all_the_same() -> None:
+    program = (
+        "from horarium import SyncScheduler; from horarium.testing import perform; from tests.handlers import pooled\n"
+        "scheduler = SyncScheduler('memory://'); scheduler.handler(pool='process')(pooled.add)\n"
+        "print(perform(scheduler, 'add', {'a': 1, 'b': 2})[0])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert (done.stdout, done.stderr) == ("3\n", "")

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import Any, get_args
 
 import msgspec
@@ -29,6 +30,9 @@ Function = Callable[..., Any]
 RUN_NAMES = ("run", "_run")
 UNTYPED_RUN_NAMES = ("ctx", "context", "_")
 """These ask for the run where they are declared as nothing else."""
+
+DEPTH_MAX = 50
+"""How deep in a value numbers are looked at."""
 
 _AT = re.compile(r"(?P<what>.*) - at `\$\.?(?P<where>.*)`$", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`$")
@@ -52,6 +56,36 @@ def plain_of(value: Any) -> Any:
     if not hasattr(value, "model_dump"):
         raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
     return value.model_dump(mode="json")
+
+
+def json_of(value: Any, name: str) -> bytes:
+    """As JSON text. Raises ValueError for what JSON can't hold."""
+    try:
+        text = msgspec.json.encode(value, enc_hook=plain_of)
+        text.decode()
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ValueError(f"can't be written as JSON: {error}") from None
+    if b"null" in text and (where := unwritable(value, name)) is not None:
+        raise ValueError(f"can't be written as JSON: {where} is not a finite number")
+    return text
+
+
+def unwritable(value: Any, name: str, depth: int = 0) -> str | None:
+    """Where the value holds a NaN or an infinity, which JSON does not have; None: nowhere that is looked at."""
+    match value:
+        case float():
+            return None if isfinite(value) else name
+        case Mapping():
+            inner = ((f"{name}[{key!r}]", part) for key, part in value.items())
+        case list() | tuple() | set() | frozenset():
+            inner = ((f"{name}[{index}]", part) for index, part in enumerate(value))
+        case msgspec.Struct():
+            inner = ((f"{name}.{field}", part) for field, part in msgspec.structs.asdict(value).items())
+        case _:
+            return None
+    if depth >= DEPTH_MAX:
+        return None
+    return next((found for label, part in inner if (found := unwritable(part, label, depth + 1)) is not None), None)
 
 
 class UnknownArgs(WrongArguments):
@@ -150,7 +184,9 @@ def _asking(name: str, function: Function, parameters: list[inspect.Parameter]) 
                 )
             return parameter
     first = parameters[0] if parameters else None
-    return first if first is not None and first.kind in (first.POSITIONAL_ONLY, first.VAR_POSITIONAL) else None
+    if first is None or first.kind not in (first.POSITIONAL_ONLY, first.VAR_POSITIONAL):
+        return None
+    return first if _json_type(name, function, first) is None else None
 
 
 def _json_type(name: str, function: Function, parameter: inspect.Parameter) -> str | None:

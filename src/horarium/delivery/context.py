@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from horarium.clock import to_datetime, to_micros
+from horarium.delivery.arguments import json_of
 from horarium.delivery.saying import RunLog
 from horarium.errors import InvalidRequest, LeaseLost
 from horarium.model import RESULT_BYTES_MAX, HandlerTarget, Job, Run, own_labels
@@ -269,10 +270,9 @@ class RunContext:
 
 def _encoded(progress: Any) -> bytes:
     try:
-        text = msgspec.json.encode(progress)
-        text.decode()
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidRequest(f"progress: can't be written as JSON: {error}", field="progress") from None
+        text = json_of(progress, "progress")
+    except ValueError as error:
+        raise InvalidRequest(f"progress: {error}", field="progress") from None
     if len(text) > RESULT_BYTES_MAX:
         raise InvalidRequest(f"progress: {len(text):,} bytes; at most {RESULT_BYTES_MAX:,} are kept", field="progress")
     return text

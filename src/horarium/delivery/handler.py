@@ -19,17 +19,16 @@ import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, ExitStack, nullcontext
 from datetime import datetime, timedelta
-from math import isfinite
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from horarium.clock import to_instant
-from horarium.delivery.arguments import Arguments, UnknownArgs, plain_of
+from horarium.delivery.arguments import Arguments, UnknownArgs, json_of
 from horarium.delivery.blocking import LoopWatch
 from horarium.delivery.context import InThread, RunContext, job_args
-from horarium.delivery.pool import Pool, check_poolable
+from horarium.delivery.pool import Pool, check_poolable, place_of
 from horarium.delivery.saying import Captured, speaks_for
 from horarium.delivery.threads import Call, Threads
 from horarium.delivery.traces import enter_trace
@@ -51,10 +50,8 @@ log = logging.getLogger("horarium")
 
 NOTHING = nullcontext()
 CONCURRENCY_MAX = 10_000
-OURS = frozenset({__name__, "horarium.delivery.arguments", "horarium.delivery.threads"})
+OURS = frozenset({__name__, "horarium.delivery.arguments", "horarium.delivery.pool", "horarium.delivery.threads"})
 """Modules whose frames lead to a handler and say nothing about it."""
-DEPTH_MAX = 50
-"""How deep in a result numbers are looked at."""
 THREAD_PATIENCE_SECONDS = 1.5
 """How long a thread that is asked to stop is waited for. Less than the dispatcher waits at the end of a drain."""
 
@@ -324,12 +321,9 @@ def result_of(answer: Any, context: RunContext | None = None) -> Outcome:
     if answer is None:
         return _NO_RESULT
     try:
-        result = msgspec.json.encode(answer, enc_hook=plain_of)
-        result.decode()
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        return Failed(f"its result can't be written as JSON: {error}", retryable=False)
-    if b"null" in result and (where := unwritable(answer)) is not None:
-        return Failed(f"its result can't be written as JSON: {where} is not a finite number", retryable=False)
+        result = json_of(answer, "it")
+    except ValueError as error:
+        return Failed(f"its result {error}", retryable=False)
     if len(result) > RESULT_BYTES_MAX:
         kept = result[: RESULT_BYTES_MAX // 4].decode(errors="replace")
         if context is not None:
@@ -389,24 +383,5 @@ def trace_of(error: BaseException) -> str:
 
 def describe(error: BaseException) -> str:
     """The error in one line, and where it was raised."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" (at {frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{where}"
-
-
-def unwritable(value: Any, name: str = "it", depth: int = 0) -> str | None:
-    """Where the value holds a NaN or an infinity, which JSON does not have; None: nowhere that is looked at."""
-    match value:
-        case float():
-            return None if isfinite(value) else name
-        case Mapping():
-            inner = ((f"{name}[{key!r}]", part) for key, part in value.items())
-        case list() | tuple() | set() | frozenset():
-            inner = ((f"{name}[{index}]", part) for index, part in enumerate(value))
-        case msgspec.Struct():
-            inner = ((f"{name}.{field}", part) for field, part in msgspec.structs.asdict(value).items())
-        case _:
-            return None
-    if depth >= DEPTH_MAX:
-        return None
-    return next((found for label, part in inner if (found := unwritable(part, label, depth + 1)) is not None), None)
+    said, place = str(error), place_of(error)
+    return type(error).__name__ + (f": {said}" if said else "") + (f" (at {place})" if place else "")

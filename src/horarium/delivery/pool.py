@@ -7,6 +7,7 @@ multiprocessing has it; what it prints goes where the program's goes. Processes 
 
 from __future__ import annotations
 
+import atexit
 import pickle
 import signal
 import threading
@@ -26,6 +27,16 @@ Function = Callable[..., Any]
 class ProcessEnded(Exception):
     """The process of the handler ended before its call was over."""
 
+    _place = None
+
+
+def place_of(error: BaseException) -> str | None:
+    """The file and the line that raised it; for an error from a process of a pool, those there."""
+    frames = traceback.extract_tb(error.__traceback__)
+    here = f"{frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno}" if frames else None
+    place: str | None = getattr(error, "_place", here)
+    return place
+
 
 class _Process:
     """One process, and the way to it."""
@@ -37,6 +48,8 @@ class _Process:
         self._process.start()
         theirs.close()
         self.killed = False
+        # Before multiprocessing ends its children: by SIGTERM, which they ignore, and then waits for them.
+        atexit.register(self.kill)
 
     def call(self, function: Function, given: Mapping[str, Any]) -> Any:
         """Have it called there, and wait. Raises its error, or ProcessEnded."""
@@ -61,6 +74,7 @@ class _Process:
 
     def close(self) -> None:
         """End it, if it still is there."""
+        atexit.unregister(self.kill)
         self.kill()
         self._process.join()
         self._ours.close()
@@ -134,6 +148,7 @@ def _answer(asked: bytes) -> bytes:
         function, given = pickle.loads(asked)
         return pickle.dumps((True, function(**given)))
     except BaseException as error:
+        vars(error)["_place"] = place_of(error)
         error.add_note("in a process of the pool:\n" + "".join(traceback.format_exception(error)).rstrip())
         for sent in (error, _Bare(error)):
             try:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypedDict
 import msgspec
 
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, SECOND, Instant, to_instant, to_micros
-from horarium.delivery.arguments import plain_of
+from horarium.delivery.arguments import json_of
 from horarium.errors import InvalidRequest, InvalidTrigger, UnknownArgument
 from horarium.model import (
     PAYLOAD_BYTES_MAX,
@@ -91,6 +91,8 @@ class Wanted(NamedTuple):
     unique_key: str | None = None
 
 
+TIMES = ("at", "delay")
+"""Arguments that say when a run is due."""
 OF_ONE_RUN = ("unique_key", "unique", "debounce", "connection", "actor")
 """Arguments of `enqueue` that are none of many runs alike."""
 _OF_MANY = EnqueueFields.__annotations__.keys()
@@ -188,9 +190,9 @@ def encode_args(args: Any) -> bytes | None:
 def encode(field: str, value: Any) -> bytes:
     """As JSON text. Raises InvalidRequest that names the field."""
     try:
-        text = msgspec.json.encode(value, enc_hook=plain_of)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidRequest(f"{field}: can't be written as JSON: {error}", field=field) from None
+        text = json_of(value, field)
+    except ValueError as error:
+        raise InvalidRequest(f"{field}: {error}", field=field) from None
     if len(text) > PAYLOAD_BYTES_MAX:
         raise InvalidRequest(f"{field}: {len(text):,} bytes; at most {PAYLOAD_BYTES_MAX:,} are kept", field=field)
     return text

@@ -179,6 +179,9 @@ def unread(run: RunContext, a: OrderedDict[str, int]) -> None: ...
 def by_position(run: RunContext, a: int, /) -> None: ...
 
 
+def alone_by_position(order: int, /) -> None: ...
+
+
 def another_run(order: int, run: int) -> None: ...
 
 
@@ -202,6 +205,7 @@ def test_the_run_may_be_declared_as_anything_that_it_can_be(function: Any) -> No
     ("function", "words"),
     [
         (another_run, "its parameter 'run' is given the run, and is declared as int; give it another name"),
+        (alone_by_position, "parameter 'order' can't be given by name; drop the `/`"),
         (by_position, "parameter 'a' can't be given by name"),
         (foreign, "parameter 'scheduler' is a <class 'horarium.library.scheduler.Scheduler'>, which JSON can't give"),
         (unread, "the type 'OrderedDict[str, int]' of parameter 'a' can't be read"),
@@ -362,6 +366,7 @@ async def test_a_run_with_args_that_no_worker_knows_fails_for_good(scheduler: Sc
     [
         ({"x": object()}, "args: can't be written as JSON: Encoding objects of type object is unsupported"),
         ({"x": "\ud800"}, "args: can't be written as JSON"),
+        ({"x": [1.0, float("nan")]}, "args: can't be written as JSON: args['x'][1] is not a finite number"),
         ([1], "args: expected a mapping from names to values, not list"),
         ("x", "args: expected a mapping from names to values, not str"),
         ({"x": "y" * 300_000}, "args: 300,008 bytes; at most 262,144 are kept"),

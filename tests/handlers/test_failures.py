@@ -146,6 +146,26 @@ async def test_a_result_that_json_does_not_have_is_refused_and_not_made_null(sch
     )  # fmt: skip
 
 
+async def test_progress_is_what_a_result_may_be(scheduler: Scheduler) -> None:
+    @scheduler.handler()
+    async def measures(run: RunContext) -> None:
+        await run.progress({"done": float("inf")})
+
+    await scheduler.start()
+    run = await done(scheduler, "measures")
+    assert "progress: can't be written as JSON: progress['done'] is not a finite number" in str(run.error)
+
+
+async def test_an_error_without_a_text_is_told_by_its_name(scheduler: Scheduler) -> None:
+    @scheduler.handler()
+    async def lost() -> None:
+        raise AssertionError
+
+    await scheduler.start()
+    run = await done(scheduler, "lost")
+    assert str(run.error).startswith("AssertionError (at test_failures.py:")
+
+
 async def test_what_a_failure_says_can_neither_move_a_cursor_nor_make_a_line_of_the_log(
     scheduler: Scheduler, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -33,6 +35,10 @@ async def scheduler() -> AsyncIterator[Scheduler]:
         ({"roles": "planner"}, "roles: expected array, got str"),
         ({"roles": ["planer"]}, r"roles\[0\]: expected one of .*not 'planer' \(did you mean 'planner'\?\)"),
         ({"namespce": "x"}, "did you mean 'namespace'"),
+        ({"namespace": "a b"}, "namespace: expected 1 to 63 letters, digits, - or _, not 'a b'"),
+        ({"namespace": 3}, "namespace: expected .*, not 3"),
+        ({"program": ""}, "program: expected a name of 1 to 200 characters, not ''"),
+        ({"program": 5}, "program: expected .*, not 5"),
         ({"frobnicate": 1}, "frobnicate: there is no such argument; known: store, namespace, program, clock, roles"),
     ],
 )
@@ -40,6 +46,18 @@ async def scheduler() -> AsyncIterator[Scheduler]:
 def test_an_option_that_can_not_be_meant(kind: Callable[..., Any], options: dict[str, Any], words: str) -> None:
     with pytest.raises((UnknownArgument, InvalidSetting), match=words):
         kind("memory://", **options)
+
+
+@pytest.mark.parametrize("store", [None, Path("horarium.db")])
+def test_a_store_is_a_url_or_a_store(store: Any) -> None:
+    with pytest.raises(InvalidSetting, match=r"store: expected a URL such as .*, not (None|a PosixPath)"):
+        Scheduler(store)
+
+
+@pytest.mark.parametrize("zone", [ZoneInfo("Europe/Berlin"), UTC, None])
+def test_a_time_zone_is_given_by_its_name(zone: Any) -> None:
+    with pytest.raises(InvalidTrigger, match="timezone: expected an IANA name such as 'Europe/Berlin', not "):
+        cron("0 3 * * *", timezone=zone)
 
 
 def test_an_unknown_argument_is_a_type_error_too() -> None:

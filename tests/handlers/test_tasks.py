@@ -9,7 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -37,6 +37,13 @@ from tests.waiting import until
 class Report:
     pages: int
     sent_to: str
+
+
+async def no_context(run: RunContext) -> None: ...
+
+
+async def begins_and_ends() -> AsyncIterator[None]:
+    yield
 
 
 async def test_a_function_is_itself_and_a_task(scheduler: Scheduler) -> None:
@@ -109,12 +116,29 @@ async def test_options_of_a_handler_are_the_defaults_of_its_runs_and_jobs(schedu
     assert (run.priority, run.concurrency_key) == (1, "smtp")
     job = await scheduler.add_job("often", every("1m"), handler=send, priority=2)
     assert (job.retry.attempts_max, job.priority) == (7, 2)
+    with pytest.raises(InvalidRequest, match="concurrency"):
+        scheduler.add_handler("x", lambda run: None, concurrency=True)
     with pytest.raises(UnknownArgument, match="did you mean 'retry'"):
         scheduler.handler(retyr=3)(print)  # type: ignore[call-arg]
     with pytest.raises(InvalidRequest, match=r"retry\.attempts: there is no such field"):
         scheduler.add_handler("x", lambda run: None, retry={"attempts": 3})
-    with pytest.raises(InvalidJob, match="3 is not a class of exceptions"):
+    with pytest.raises(InvalidJob, match="3 is not a class of exceptions, or a tuple of these"):
         scheduler.add_handler("x", lambda run: None, retry_for=3)  # type: ignore[arg-type]
+
+
+async def test_a_call_and_a_job_have_their_own_times(scheduler: Scheduler) -> None:
+    @scheduler.job(every("1h"))
+    @scheduler.handler(delay="5s", priority=3)
+    async def work() -> None: ...
+
+    noon = datetime(2200, 1, 1, tzinfo=UTC)
+    run = await work.with_options(at=noon).enqueue()
+    assert (run.due_at, run.priority) == (noon, 3)
+    assert (await scheduler.add_run(handler="work", at=noon)).due_at == noon
+    run = await work.enqueue()
+    assert run.due_at - run.created_at == timedelta(seconds=5)
+    await scheduler.declare()
+    assert (await scheduler.get_job("work")).priority == 3
 
 
 async def failing(scheduler: Scheduler, error: BaseException, **options: Any) -> Run:
@@ -277,6 +301,53 @@ async def test_hooks_are_called_at_the_start_and_at_the_end(scheduler: Scheduler
     await scheduler.stop()
     await scheduler.stop()
     assert seen == ["begin, running: False", "end, running: False"]
+
+
+async def test_a_hook_that_fails_keeps_nothing_open() -> None:
+    scheduler, seen = Scheduler("memory://"), list[str]()
+
+    @scheduler.on_shutdown
+    def fails() -> None:
+        raise RuntimeError("the first")
+
+    @scheduler.on_shutdown
+    async def closes() -> None:
+        seen.append("the second")
+
+    with pytest.raises(RuntimeError, match="the first"):
+        async with scheduler:
+            await scheduler.start()
+    assert (seen, scheduler.loop) == (["the second"], None)
+
+
+@pytest.mark.parametrize("wrong", [5, no_context, begins_and_ends], ids=["number", "no context", "yields"])
+async def test_what_can_be_no_hook_and_no_context_is_refused(scheduler: Scheduler, wrong: Any) -> None:
+    if wrong is not begins_and_ends:
+        with pytest.raises(InvalidJob, match="which yields once"):
+            scheduler.around(wrong)
+    if wrong is not no_context:
+        for decorator in (scheduler.on_startup, scheduler.on_shutdown):
+            with pytest.raises(InvalidJob, match="which does not yield"):
+                decorator(wrong)
+
+
+async def test_a_context_manager_made_of_a_function_is_a_context(scheduler: Scheduler) -> None:
+    seen: list[str] = []
+
+    @scheduler.around
+    @contextlib.contextmanager
+    def around(run: RunContext) -> Iterator[None]:
+        seen.append("begins")
+        yield
+        seen.append("ends")
+
+    @scheduler.handler()
+    async def work() -> None:
+        seen.append("works")
+
+    await scheduler.start()
+    assert (await done(scheduler, "work")).state == "completed"
+    assert seen == ["begins", "works", "ends"]
 
 
 async def test_a_result_has_its_type(scheduler: Scheduler) -> None:

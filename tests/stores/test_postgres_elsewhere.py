@@ -271,6 +271,10 @@ async def test_what_can_not_carry_runs_is_refused(url: str, store: PostgresStore
     engine = sqlalchemy.create_engine("sqlite://", poolclass=NullPool)
     with engine.connect() as connection, pytest.raises(InvalidRequest, match="SQLAlchemy's sqlite"):
         await store.add_runs_in(connection, RUNS)
+    with Session(engine) as session, pytest.raises(InvalidRequest, match="SQLAlchemy's sqlite"):
+        await store.add_runs_in(session, RUNS)  # which was not connected: it closes in its own thread
+    with pytest.raises(InvalidRequest, match="SQLAlchemy's Engine is no connection"):
+        await store.add_runs_in(sqlalchemy.create_engine("postgresql+psycopg://"), RUNS)
     with pytest.raises(InvalidRequest, match="enqueue_sql"):
         await store.add_runs_in(object(), RUNS)
     with pytest.raises(InvalidRequest, match="neither"):

@@ -82,7 +82,7 @@ async def test_what_was_enqueued_is_seen_at_once() -> None:
         with pytest.raises(
             AssertionError, match=r"(?s)expected a run of 'report' with .'month': 5.*report .'month': 3"
         ):
-            assert_enqueued(scheduler, "report", {"month": 5})
+            assert_enqueued(scheduler, report, {"month": 5})
         with pytest.raises(AssertionError, match="expected 1 runs, not 2"):
             assert_enqueued(scheduler, "report", count=1)
         with pytest.raises(AssertionError, match="expected no such run; enqueued: report"):

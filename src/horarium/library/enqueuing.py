@@ -156,7 +156,7 @@ class Enqueuing(Noded):
         unique_key: str | None = None,
     ) -> list[StoredRun]:
         handler = self._program.handler_name(name, InvalidRequest)
-        made = wanted({**self._program.defaults(handler), **how}, unique_key)
+        made = wanted(self._program.with_defaults(handler, how), unique_key)
         payloads = [encode_args(given) for given in args]
         self._program.check_args(handler, payloads)
         then = following(made.then, self._follow)
@@ -165,7 +165,7 @@ class Enqueuing(Noded):
     def _follow(self, call: TaskCall) -> RunFollow:
         """The successor of this call, made as a run is. (It may have to wait for its args.)"""
         handler = self._program.handler_name(call.handler, InvalidRequest)
-        how, payload = wanted({**self._program.defaults(handler), **call.options}), encode_args(call.args)
+        how, payload = wanted(self._program.with_defaults(handler, call.options)), encode_args(call.args)
         if payload is not None:
             self._program.check_args(handler, [payload])
         (run,) = one_offs(handler, [payload], how, 0, bytes(10), following(how.then, self._follow))

@@ -4,6 +4,7 @@ become the plain data of a definition. Faults are named in the words of the REST
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict, get_type_hints
@@ -14,6 +15,7 @@ from horarium.delivery.handler import HandlerFunction
 from horarium.errors import CallerError, HorariumError, InvalidJob, InvalidSetting, InvalidTrigger, UnknownArgument
 from horarium.library.one_offs import RateGiven, encode_args
 from horarium.model import Follow
+from horarium.model.limits import LABEL_TEXT_MAX, NAMESPACE_PATTERN
 from horarium.policies import Approval, CatchUp, CatchUpPolicy, Concurrency, Overlap, Retention, Retry, Timeouts
 from horarium.ports import Bus
 from horarium.triggers import Trigger
@@ -106,6 +108,16 @@ def check_names(given: Iterable[str], known: Sequence[str], error: type[Horarium
     faults = list(unknown_names(given, known, what="argument"))
     if faults:
         raise error(say_faults(faults), field=faults[0].field)
+
+
+def check_named(namespace: object, program: object) -> None:
+    """Raises InvalidSetting for names that a namespace or a program can't have."""
+    if not (isinstance(namespace, str) and re.fullmatch(NAMESPACE_PATTERN, namespace)):
+        said = f"namespace: expected 1 to 63 letters, digits, - or _, not {quote(namespace)}"
+        raise InvalidSetting(said, field="namespace")
+    if program is not None and not (isinstance(program, str) and 0 < len(program) <= LABEL_TEXT_MAX):
+        said = f"program: expected a name of 1 to {LABEL_TEXT_MAX} characters, not {quote(program)}"
+        raise InvalidSetting(said, field="program")
 
 
 def check_options(given: Mapping[str, Any]) -> None:

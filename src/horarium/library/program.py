@@ -21,7 +21,7 @@ from horarium.delivery.pool import Pool
 from horarium.errors import HorariumError, InvalidJob, UnknownArgument
 from horarium.library.declaring import JobSpec
 from horarium.library.fields import check_names, job_fields, trigger_spec
-from horarium.library.one_offs import RunFields, encode, one_offs, unique_rule, wanted
+from horarium.library.one_offs import TIMES, RunFields, encode, one_offs, unique_rule, wanted
 from horarium.library.tasks import HandlerOptions, function_of
 from horarium.model import HandlerTarget, Name
 from horarium.policies import Unique
@@ -58,7 +58,7 @@ def _errors(given: type[BaseException] | Errors | None) -> Errors | None:
     classes = given if given is None or isinstance(given, tuple) else (given,)
     for one in classes or ():
         if not (isinstance(one, type) and issubclass(one, BaseException)):
-            raise InvalidJob(f"retry_for, give_up_on: {one!r} is not a class of exceptions")
+            raise InvalidJob(f"retry_for, give_up_on: {one!r} is not a class of exceptions, or a tuple of these")
     return classes
 
 
@@ -99,7 +99,7 @@ class Program:
         judge = defaults.pop("retry") if callable(defaults.get("retry")) else options.get("retry_if")
         if judge is not None and (not callable(judge) or inspect.iscoroutinefunction(judge)):
             raise InvalidJob(f"handler {name!r}: retry_if must be a plain function of the run and the error")
-        places = defaults.pop("concurrency") if isinstance(defaults.get("concurrency"), int) else None
+        places = defaults.pop("concurrency") if type(defaults.get("concurrency")) is int else None
         one_offs(name, [], wanted(defaults), 0, bytes(10))
         rules = Rules(
             retry_for=_errors(options.get("retry_for")),
@@ -119,9 +119,13 @@ class Program:
         self._handlers[name] = Handler(name, function, places, rules, self._pool if wanted_pool else None, queue)
         self._defaults[name] = defaults
 
-    def defaults(self, handler: object) -> Mapping[str, Any]:
-        """The keyword arguments with which runs of this handler are made, where a call does not give its own."""
-        return self._defaults.get(handler, {}) if isinstance(handler, str) else {}
+    def with_defaults(self, handler: object, given: Mapping[str, Any], *, of_job: bool = False) -> dict[str, Any]:
+        """The keyword arguments of a call, and those of its handler that it does not give itself. A job, and a call
+        that says when its run is due, have their own times."""
+        found = self._defaults.get(handler, {}) if isinstance(handler, str) else {}
+        if found and (of_job or any(given.get(name) is not None for name in TIMES)):
+            found = {name: value for name, value in found.items() if name not in TIMES}
+        return {**found, **given}
 
     def unique(self, queue: str, payload: bytes | None) -> Unique | None:
         """The rule by which a run in this queue, which is of a handler with these args, is unique, unless a call has
@@ -135,10 +139,19 @@ class Program:
     def add_around(self, function: Callable[[RunContext], Any]) -> None:
         """Have handlers called within this context. Raises InvalidJob."""
         self.check_stopped("around")
-        if inspect.isgeneratorfunction(function):
-            self.insides.append(contextmanager(function))
+        if not callable(function) or inspect.iscoroutinefunction(function):
+            raise InvalidJob("around: give a generator function of the run, async or plain, which yields once")
+        if inspect.isgeneratorfunction(inside := inspect.unwrap(function)):
+            self.insides.append(contextmanager(function) if inside is function else function)
         else:
             self.arounds.append(asynccontextmanager(function) if inspect.isasyncgenfunction(function) else function)
+
+    def add_hook(self, hooks: list[Hook], function: Hook) -> None:
+        """Have it called at the start, or at the end. Raises InvalidJob."""
+        yields = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+        if not callable(function) or yields:
+            raise InvalidJob("on_startup, on_shutdown: give a function, async or plain, which does not yield")
+        hooks.append(function)
 
     def registering(self, name: str | None, options: Mapping[str, Any]) -> Callable[[HandlerFunction], None]:
         """What registers a function. Raises InvalidJob if no name was meant."""
@@ -178,7 +191,7 @@ class Program:
         fields: dict[str, Any] = {**spec.fields}
         if fields.get("handler") is not None:
             handler = self.handler_name(fields["handler"], InvalidJob)
-            fields = {**self.defaults(handler), **fields, "handler": handler}
+            fields = self.with_defaults(handler, {**fields, "handler": handler}, of_job=True)
         from horarium.wire.definitions import read_definition
 
         definition = read_definition(job_fields(spec.name, spec.trigger, fields))

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
@@ -33,7 +34,7 @@ from horarium.library.calendars import CalendarMethods
 from horarium.library.channels import ChannelMethods
 from horarium.library.declaring import Declared, JobSpec, declare, spec_of
 from horarium.library.feeds import FeedMethods
-from horarium.library.fields import JobArguments, JobFields, Role, SchedulerOptions, check_options
+from horarium.library.fields import JobArguments, JobFields, Role, SchedulerOptions, check_named, check_options
 from horarium.library.holds import HoldMethods
 from horarium.library.home import Home
 from horarium.library.labelled import each_labelled
@@ -101,6 +102,7 @@ class Scheduler(
         **options: Unpack[SchedulerOptions],
     ) -> None:
         self.actor = actor
+        check_named(namespace, program)
         check_options(options)
         options.setdefault("roles", LIBRARY_ROLES)
         backend = make_backend(store, namespace) if isinstance(store, str) else backend_of(store)
@@ -149,9 +151,11 @@ class Scheduler(
         self._home.check()
         async with self._home.changing:
             if self._home.loop is not None:
-                await self.stop()
-                self._home.leave()
-                await self._runtime.close()
+                try:
+                    await self.stop()
+                finally:
+                    self._home.leave()
+                    await self._runtime.close()
 
     def configure(
         self,
@@ -195,7 +199,9 @@ class Scheduler(
         was_running = self._runtime.running
         await self._runtime.stop(grace_seconds)
         if was_running:
-            await call_hooks(self._program.shutdowns)
+            async with AsyncExitStack() as stack:  # each of them is called, though one before it fails
+                for hook in reversed(self._program.shutdowns):
+                    stack.push_async_callback(call_hooks, [hook])
 
     async def run_forever(self) -> None:
         """`start`, wait for SIGINT, SIGTERM or `stop`, then `stop`. A second signal ends the grace, a third one the
@@ -253,12 +259,13 @@ class Scheduler(
     def on_startup(self, function: Callback) -> Callback:
         """A decorator: this function, async or plain, is called when the scheduler starts, before anything is
         performed. If it raises, the start fails."""
-        self._program.startups.append(function)
+        self._program.add_hook(self._program.startups, function)
         return function
 
     def on_shutdown(self, function: Callback) -> Callback:
-        """A decorator: this function, async or plain, is called when the scheduler has stopped, after the last run."""
-        self._program.shutdowns.append(function)
+        """A decorator: this function, async or plain, is called when the scheduler has stopped, after the last run. If
+        it raises, the others are called all the same, and the store is closed."""
+        self._program.add_hook(self._program.shutdowns, function)
         return function
 
     # ---- jobs

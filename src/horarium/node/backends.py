@@ -19,6 +19,7 @@ from horarium.errors import InvalidSetting
 from horarium.ports import Bus, Signal, Store
 from horarium.stores.server_clock import ServerClock
 from horarium.stores.wakeups import LocalSignal, PolledSignal
+from horarium.triggers.words import quote
 
 STORE_SCHEMES = ("memory", "sqlite", "postgresql", "cockroachdb", "redis", "mongodb")
 BUS_SCHEMES = ("amqp", "amqps", "nats", "redis", "rediss", "memory")
@@ -129,7 +130,11 @@ def make_backend(url: str, namespace: str = "default") -> Backend:
 
 
 def backend_of(store: Store) -> Backend:
-    """A store that a program made itself, with this machine's clock and wake-ups within this process."""
+    """A store that a program made itself, with this machine's clock and wake-ups within this process. Raises
+    InvalidSetting."""
+    if not hasattr(store, "claim_runs"):
+        said = f"store: expected a URL such as 'sqlite:///horarium.db', not {quote(store)}"
+        raise InvalidSetting(said, field="store")
     return Backend(store, SystemClock(), LocalSignal())
 
 

@@ -16,6 +16,7 @@ from msgspec import Meta, Struct
 
 from horarium.delivery.secrets import ALLOWED_DEFAULT, DIR_DEFAULT, ENV_PREFIX_DEFAULT
 from horarium.errors import InvalidSetting
+from horarium.model.limits import NAMESPACE_PATTERN
 
 ENV_PREFIX = "HORARIUM_"
 FILE_SUFFIX = "_file"
@@ -56,7 +57,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         ),
     ] = "sqlite:///horarium.db"
     namespace: Annotated[
-        Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")],
+        Annotated[str, Meta(pattern=NAMESPACE_PATTERN)],
         said(
             "Namespace within the store; namespaces do not see each other.", expected="1 to 63 letters, digits, - or _"
         ),

@@ -48,7 +48,8 @@ def assert_enqueued(
         which = f" with {wanted}" if wanted else ""
         found = "".join(f"\n  {_shown(run)}" for run in enqueued(scheduler)[:SHOWN_MAX]) or " nothing"
         expected = "a run" if count is None else f"{count} runs, not {len(fitting)},"
-        raise AssertionError(f"expected {expected} of {handler!r}{which}; enqueued:{found}")
+        name = getattr(handler, "__name__", handler)
+        raise AssertionError(f"expected {expected} of {name!r}{which}; enqueued:{found}")
     return fitting[-1]
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from horarium.errors import InvalidTrigger
+from horarium.triggers.words import quote
 
 ZONE_NAME_MAX = 64
 """Characters in a zone name; the longest that IANA has is 32."""
@@ -164,7 +165,7 @@ def get_zone(key: str) -> Zone:
     """
     if not isinstance(key, str) or not 0 < len(key) <= ZONE_NAME_MAX:
         raise InvalidTrigger(
-            f"{str(key)[:ZONE_NAME_MAX]!r} is not a time zone: give an IANA name such as Europe/Berlin",
+            f"timezone: expected an IANA name such as 'Europe/Berlin', not {quote(key)}",
             field="timezone",
         )
     return _load_zone(key)

@@ -44,14 +44,17 @@ async def _by_sqlalchemy(connection: Any, statement: Statement) -> Any:
     in each thread or task: that of the caller."""
     if callable(getattr(connection, "registry", None)):
         connection = connection.registry()
+    # Asked before it is connected: a connection that SQLite makes here belongs to this thread.
+    dialect = getattr(connection.get_bind() if hasattr(connection, "get_bind") else connection, "dialect", None)
+    if dialect is None or not hasattr(connection, "begin_nested"):
+        raise _refused(f"SQLAlchemy's {type(connection).__name__}")
+    if dialect.name != "postgresql" or dialect.driver not in DRIVERS:
+        raise _refused(f"SQLAlchemy's {dialect.name}+{dialect.driver}")
     if hasattr(connection, "sync_session"):
         connection = await connection.connection()
     elif not hasattr(connection, "exec_driver_sql"):
         connection = await asyncio.to_thread(connection.connection)
-    driver = connection.dialect.driver
-    if connection.dialect.name != "postgresql" or driver not in DRIVERS:
-        raise _refused(f"SQLAlchemy's {connection.dialect.name}+{driver}")
-    text, values = statement(DRIVERS[driver])
+    text, values = statement(DRIVERS[dialect.driver])
     if hasattr(connection, "sync_connection"):
         return (await connection.exec_driver_sql(text, values)).first()[0]
     return (await asyncio.to_thread(connection.exec_driver_sql, text, values)).first()[0]

@@ -80,6 +80,25 @@ call_command("migrate", verbosity=0)
 assert runs() == 0
 print("done")
 """
+ISOLATED = """
+import django
+from django.conf import settings
+settings.configure(INSTALLED_APPS=["horarium.contrib.django"], HORARIUM={"STORE": "sqlite:///live.db"})
+django.setup()
+from django.test.utils import setup_test_environment
+from horarium.contrib.django import scheduler
+from horarium.testing import assert_enqueued, assert_not_enqueued, in_memory, travel
+scheduler.add_handler("work", print)
+setup_test_environment()
+with in_memory():
+    scheduler.enqueue("work")
+assert_not_enqueued(scheduler, "work")
+scheduler.enqueue("work")
+assert_enqueued(scheduler, "work", count=1)
+with travel(scheduler, "2027-01-01T00:00Z") as clock:
+    clock.advance("1h")
+print("done")
+"""
 WRONG = """
 import django, sys
 from django.conf import settings
@@ -139,6 +158,13 @@ def python(program: str, argument: str, folder: Path) -> subprocess.CompletedPro
 def test_runs_are_part_of_the_transactions_of_the_project(postgres_server: Postgres, tmp_path: Path) -> None:
     done = python(PROGRAM, new_database(postgres_server), tmp_path)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+def test_no_test_touches_the_live_store(tmp_path: Path) -> None:
+    """Neither after the first that looks into memory itself, nor before it was called."""
+    done = python(ISOLATED, "", tmp_path)
+    assert (done.stdout, done.stderr) == ("done\n", "")
+    assert not list(tmp_path.iterdir())
 
 
 def test_migrating_makes_the_schema_in_the_database_of_the_tests_too(postgres_server: Postgres, tmp_path: Path) -> None:

@@ -91,6 +91,15 @@ async def test_what_was_enqueued_is_seen_at_once() -> None:
         assert_enqueued(scheduler, "report")
 
 
+def test_one_that_is_open_looks_into_memory_and_goes_on(tmp_path: Path) -> None:
+    with SyncScheduler(f"sqlite:///{tmp_path}/live.db") as live:
+        live.enqueue("work")
+        with in_memory(live):
+            live.enqueue("work")
+            assert len(enqueued(live)) == 1
+        assert [run.queue for run in live.list_runs().items] == ["handler/work"]
+
+
 def test_all_schedulers_of_the_program_are_moved_and_come_back() -> None:
     kept = scheduler._runtime, plain._scheduler._runtime
     with in_memory():

@@ -315,8 +315,13 @@ class SyncScheduler:
 
     # ---- the way there
 
+    def _prepare(self) -> None:
+        """Called before it is used."""
+
     def _call(self, work: Callable[[], Awaitable[T]]) -> T:
         """Have it done on the scheduler's event loop, on an open store; its answer, or its error."""
+
+        self._prepare()
 
         async def opened() -> T:
             await self._scheduler.open()

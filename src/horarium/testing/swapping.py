@@ -48,10 +48,17 @@ def at_once(work: Any) -> Any:
     raise RuntimeError("it waits for something")
 
 
+def is_in_memory(scheduler: SyncScheduler) -> bool:
+    """Whether a test has moved it to a store in memory."""
+    return isinstance(scheduler._scheduler._runtime.store, TestStore)
+
+
 def store_of(scheduler: AnyScheduler) -> MemoryStore:
     """The store in memory that a scheduler is on. Raises InvalidRequest."""
-    inner = scheduler._scheduler if isinstance(scheduler, SyncScheduler) else scheduler
-    store = inner._runtime.store
+    if isinstance(scheduler, SyncScheduler):
+        scheduler._prepare()
+        scheduler = scheduler._scheduler
+    store = scheduler._runtime.store
     if not isinstance(store, MemoryStore):
         raise InvalidRequest(
             "this scheduler is on a real store, and tests look into one in memory: use `in_memory(scheduler)`, "
@@ -71,12 +78,12 @@ def in_memory(*schedulers: AnyScheduler, clock: Clock | None = None, **options: 
     their handlers and their jobs. `options`: those of `Scheduler`, where they are to differ."""
     with ExitStack() as stack:
         for each in schedulers or all_schedulers():
-            if isinstance(each, SyncScheduler):
-                stack.enter_context(_own_thread(each))
-                if not schedulers:
-                    continue  # its scheduler has its own turn
-                each = each._scheduler
-            stack.enter_context(_swapped(each, clock, options))
+            if not isinstance(each, SyncScheduler):
+                stack.enter_context(_swapped(each, clock, options))
+                continue
+            if schedulers:  # else its scheduler has had its own turn
+                stack.enter_context(_swapped(each._scheduler, clock, options))
+            stack.enter_context(_own_thread(each))
         yield
 
 

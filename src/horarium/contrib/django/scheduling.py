@@ -3,9 +3,9 @@ connections: a handler gets none that was open too long, and leaves none behind.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from typing import Any, TypeVar, Unpack
+from typing import Any, Unpack
 from urllib.parse import quote, urlencode
 
 from django.conf import settings
@@ -17,9 +17,7 @@ from horarium.delivery.context import RunContext
 from horarium.delivery.handler import HandlerFunction
 from horarium.library.sync import SyncScheduler
 from horarium.library.tasks import TaskOptions
-from horarium.testing.swapping import in_memory
-
-T = TypeVar("T")
+from horarium.testing.swapping import in_memory, is_in_memory
 
 KNOWN = {"STORE", "DATABASE", "NAMESPACE", "PROGRAM", "OPTIONS", "DASHBOARD"}
 EXAMPLE = 'HORARIUM = {"STORE": "sqlite:///horarium.db"}, or {"DATABASE": "default"} for a PostgreSQL of DATABASES'
@@ -48,11 +46,10 @@ class DjangoScheduler(SyncScheduler):
         else:
             transaction.on_commit(lambda: self.enqueue(handler, args, **how))
 
-    def _call(self, work: Callable[[], Awaitable[T]]) -> T:
-        if self._of_tests is None and hasattr(mail, "outbox"):  # Django's own sign of a test environment
+    def _prepare(self) -> None:
+        if self._of_tests is None and hasattr(mail, "outbox") and not is_in_memory(self):  # a test environment
             self._of_tests = ExitStack()
             self._of_tests.enter_context(in_memory(self))
-        return super()._call(work)
 
 
 def _with_connections(run: RunContext) -> Iterator[None]:

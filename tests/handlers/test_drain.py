@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from horarium import RunContext, Scheduler
+from horarium import RunContext, Scheduler, SyncScheduler
 from horarium.model import State
 from horarium.ports import Claimed
 from horarium.stores.memory import MemoryStore
 from tests.handlers.conftest import ended
 from tests.handlers.limits import said
-from tests.waiting import PATIENCE, TURNS, until
+from tests.waiting import PATIENCE, TURNS, eventually, until
 
 pytestmark = pytest.mark.slow
 
@@ -26,6 +26,23 @@ async def draining(scheduler: Scheduler) -> None:
     assembly = scheduler._runtime._assembly
     assert assembly is not None
     await until(lambda: not any(each._accepting for each in assembly.dispatchers))
+
+
+def test_a_plain_handler_may_call_until_it_has_ended() -> None:
+    """While the scheduler is closed: its drain waits for the handler, which may wait for an answer."""
+    scheduler, begun, enqueued = SyncScheduler("memory://"), threading.Event(), list[str]()
+
+    @scheduler.handler()
+    def work() -> None:
+        begun.set()
+        eventually(scheduler._scheduler._stopped.is_set, what="the drain")
+        enqueued.append(scheduler.enqueue("more").id)
+
+    with scheduler:
+        scheduler.start()
+        work.enqueue()
+        assert begun.wait(PATIENCE)
+    assert len(enqueued) == 1
 
 
 async def test_a_drain_finishes_what_runs_and_gives_back_the_rest(scheduler: Scheduler) -> None:

@@ -157,6 +157,28 @@ class SyncScheduler:
     def close(self) -> None:
         """Stop the loops (see `stop`) and disconnect. May be called twice. A `Scheduler` that was open already when it
         was given is left as it is."""
+        try:
+            self._drain()
+        except BaseException as error:
+            self._disconnect(at_once=not isinstance(error, Exception))
+            raise
+        self._disconnect()
+
+    def _drain(self) -> None:
+        """Stop the loops; handlers may call until they have ended."""
+        with self._lock:
+            if self._thread is None or self._pid != os.getpid():
+                return
+            _refuse_own(self._thread.loop)
+            asked = asyncio.run_coroutine_threadsafe(self._scheduler.stop(), self._thread.loop)
+        try:
+            _answer(asked)
+        except Conflict:
+            if not self._closed:  # else another thread has closed it meanwhile
+                raise
+
+    def _disconnect(self, *, at_once: bool = False) -> None:
+        """`at_once`: by an interrupt, which waits for nothing."""
         with self._lock:
             if self._thread is not None:
                 _refuse_own(self._thread.loop)
@@ -165,7 +187,8 @@ class SyncScheduler:
             return
         _OPEN.discard(self)
         try:
-            _answer(asyncio.run_coroutine_threadsafe(self._scheduler.close(), thread.loop))
+            if not at_once:
+                _answer(asyncio.run_coroutine_threadsafe(self._scheduler.close(), thread.loop))
         finally:
             thread.close()
 

@@ -63,6 +63,18 @@ async def test_an_error_whose_constructor_wants_more_is_still_that_error(schedul
     assert run.attempt == 1
 
 
+def test_a_fork_that_ends_leaves_the_process_to_its_parent() -> None:
+    program = (
+        "import os, sys; from horarium.delivery.pool import Pool; from tests.handlers import pooled\n"
+        "pool = Pool(); first = pool.call(pooled.add, {'a': 1, 'b': 2}, lambda end: None)\n"
+        "child = os.fork()\n"
+        "if child == 0: sys.stderr.close(); sys.exit()\n"
+        "os.waitpid(child, 0); print(first == pool.call(pooled.add, {'a': 1, 'b': 2}, lambda end: None)); pool.close()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert done.stdout == "True\n"
+
+
 def test_to_end_a_call_that_is_over_ends_no_other() -> None:
     pool, ends = Pool(), list[Callable[[], None]]()
     first = pool.call(pooled.add, {"a": 1, "b": 1}, ends.append)

@@ -8,6 +8,7 @@ multiprocessing has it; what it prints goes where the program's goes. Processes 
 from __future__ import annotations
 
 import atexit
+import os
 import pickle
 import signal
 import threading
@@ -48,8 +49,7 @@ class _Process:
         self._process.start()
         theirs.close()
         self.killed = False
-        # Before multiprocessing ends its children: by SIGTERM, which they ignore, and then waits for them.
-        atexit.register(self.kill)
+        atexit.register(self._end_with, os.getpid())
 
     def call(self, function: Function, given: Mapping[str, Any]) -> Any:
         """Have it called there, and wait. Raises its error, or ProcessEnded."""
@@ -68,13 +68,19 @@ class _Process:
         self.killed = True
         self._process.kill()
 
+    def _end_with(self, parent: int) -> None:
+        """The program ends. Without this, multiprocessing would send a SIGTERM, which is ignored, and wait for ever. A
+        fork of the program leaves its processes alone."""
+        if os.getpid() == parent:
+            self.kill()
+
     @property
     def alive(self) -> bool:
         return not self.killed and self._process.is_alive()
 
     def close(self) -> None:
         """End it, if it still is there."""
-        atexit.unregister(self.kill)
+        atexit.unregister(self._end_with)
         self.kill()
         self._process.join()
         self._ours.close()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from bench import __main__ as table
-from bench import callbacks, end_to_end, http_delivery, lists, storm
+from bench import callbacks, end_to_end, fairness, http_delivery, lists, storm
 
 pytestmark = pytest.mark.slow
 
@@ -30,6 +31,14 @@ def test_a_storm_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_runs_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     end_to_end.main(["--runs", "100", "--rounds", "1", "--directory", str(tmp_path)])
     assert "horarium run" in capsys.readouterr().out
+
+
+def test_fairness_keys_take_turns(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    claims, off = asyncio.run(fairness.promises(f"sqlite:///{tmp_path}/x.db", 2_000))
+    assert claims <= fairness.BAR_BATCHES
+    assert off <= fairness.BAR_SHARES
+    fairness.main(["sqlite", "--runs", "200", "--rounds", "1"])
+    assert "a late key is done in claim" in capsys.readouterr().out
 
 
 def test_lists(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

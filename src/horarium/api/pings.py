@@ -13,7 +13,7 @@ from horarium.access.roles import Scope
 from horarium.api.answers import Ready
 from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer, answer_text
 from horarium.api.looking_schemas import PingQuery
-from horarium.api.reading import body_parts, own_url, peer_of
+from horarium.api.reading import own_url, peer_of, read_all
 from horarium.api.routing import AnyRequest
 from horarium.errors import NotFound
 from horarium.model import NO_HEALTH, ExternalTarget, Health, Job
@@ -117,8 +117,5 @@ def _said(word: str) -> tuple[Sign, int | None]:
 
 async def _body(request: AnyRequest) -> str:
     """The beginning of the body, as text."""
-    kept = bytearray()
-    async for chunk in body_parts(request, PING_BYTES_READ_MAX):
-        if len(kept) < PING_BODY_BYTES_MAX:
-            kept += chunk[: PING_BODY_BYTES_MAX - len(kept)]
+    kept = await read_all(request, PING_BYTES_READ_MAX, PING_BODY_BYTES_MAX)
     return kept.decode(errors="replace")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import cache
 from typing import Any, TypeVar, cast, get_args, get_origin
 from urllib.parse import parse_qsl
@@ -104,13 +104,9 @@ async def read_body(request: Request[Any], types: tuple[str, ...], bytes_max: in
     return body
 
 
-async def read_all(request: Request[Any], bytes_max: int) -> bytes:
-    """All of the body. Raises BodyTooLarge, BodyCutOff."""
-    return b"".join([part async for part in body_parts(request, bytes_max)])
-
-
-async def body_parts(request: Request[Any], bytes_max: int) -> AsyncIterator[bytes]:
-    """The body as it comes. One whose length says that it is too large is not read. Raises BodyTooLarge, BodyCutOff."""
+async def read_all(request: Request[Any], bytes_max: int, kept: int | None = None) -> bytes:
+    """The body, or the first `kept` bytes of it. One whose length says that it is too large is not read. Raises
+    BodyTooLarge, BodyCutOff."""
     length = header(request.scope, b"content-length") or "0"
     try:
         announced = int(length)
@@ -118,16 +114,19 @@ async def body_parts(request: Request[Any], bytes_max: int) -> AsyncIterator[byt
         raise MalformedRequest(f"Invalid content-length: {length!r}") from None
     if announced > bytes_max:
         raise BodyTooLarge(bytes_max)
-    left, more = bytes_max, True
+    kept = bytes_max if kept is None else kept
+    parts, size, more = list[bytes](), 0, True
     while more:
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise BodyCutOff("the client closed the connection before its body was complete")
         part, more = bytes(message.get("body", b"")), message.get("more_body", False)
-        left -= len(part)
-        if left < 0:
+        if size < kept:
+            parts.append(part[: kept - size])
+        size += len(part)
+        if size > bytes_max:
             raise BodyTooLarge(bytes_max)
-        yield part
+    return b"".join(parts)
 
 
 def _unsupported(kind: str, types: tuple[str, ...]) -> UnsupportedMediaType:

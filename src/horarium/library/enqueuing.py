@@ -67,7 +67,8 @@ class Enqueuing(Noded):
         rule = None if unique is debounce is None else unique_rule(unique_key, unique, debounce, connection)
         if rule is not None:
             return Run((await self._operations.one_offs.add_unique(run, rule)).run)
-        (run,) = await self._placed([run], connection)
+        if run.rates or run.fair is not None:
+            (run,) = await self._placed([run], connection)
         for _ in range(RACES_MAX):
             (added,) = await self._add_runs([run], connection)
             if added or unique_key is None:

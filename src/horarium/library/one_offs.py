@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypedDict
 
 import msgspec
+from msgspec import Struct
 
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, SECOND, Instant, to_instant, to_micros
 from horarium.delivery.arguments import json_of
@@ -74,7 +75,7 @@ class EnqueueFields(RunFields, total=False):
     then: Then | Sequence[Then] | None
 
 
-class Wanted(NamedTuple):
+class Wanted(Struct, frozen=True):
     """The same, complete."""
 
     at: datetime | None = None

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from horarium.clock import Instant
 from horarium.errors import HorariumError, LeaseLost, NotFound
-from horarium.model import CLAIMED, Job, Outcome, Released, Run, RunChange, State
+from horarium.model import CLAIMED, Job, Outcome, Released, Run, RunChange, State, Succeeded
 from horarium.operations.settling.batching import BATCHES
 from horarium.operations.settling.following import Following
 from horarium.operations.settling.rating import Rating
@@ -194,7 +194,9 @@ class Settling:
                     again.append(run)
                 del todo[index]
                 continue
-            changes[index] = RunChange(settle(claimed, job, settlement.outcome, now), run.token, run.state)
+            outcome = settlement.outcome
+            after, unmoved = settle(claimed, job, outcome, now), claimed is run and type(outcome) is Succeeded
+            changes[index] = RunChange(after, run.token, run.state, as_claimed=unmoved)
         await self._after_room(again)  # what followed from the first report may have met an outage
         written = await self.write(list(changes.values()), jobs, now)
         for (index, change), done in zip(changes.items(), written, strict=True):

@@ -143,7 +143,7 @@ async def idle(url: str, jobs: Sequence[int], waiters: int, seconds: float) -> N
     command = [sys.executable, "-m", "horarium", "serve", "--port", "0", "--store", url]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    api = next(word for word in process.stderr.readline().split() if word.startswith("http://"))
+    api = next(word for line in process.stderr for word in line.split() if word.startswith("http://"))
     server, stores = psutil.Process(process.pid), await servers(url, process.pid)
     try:
         there = 0

@@ -12,6 +12,8 @@ import pytest
 
 from tests.proof.backends import start_backend
 from tests.proof.harness import Api, Node, World
+from tests.servers.postgres import Postgres
+from tests.stores.cockroach_server import new_serializable_database
 from tests.waiting import eventually
 
 JOBS, PAGE = 10_000, 1_000
@@ -63,11 +65,21 @@ def fires_then(api: Api, number: int) -> str:
     return fire
 
 
+def started(kind: str, folder: Path, stack: ExitStack) -> str:
+    """The URL of a store. CockroachDB's is on a PostgreSQL whose transactions are serializable."""
+    if kind != "cockroach":
+        return start_backend(kind, folder, stack).url
+    server = Postgres()
+    stack.callback(server.stop)
+    server.start()
+    return new_serializable_database(server)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis-always", "mongo"])
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "cockroach", "redis-always", "valkey-always", "mongo"])
 def test_a_change_of_a_calendar_survives_kill_9(kind: str, tmp_path: Path) -> None:
     with ExitStack() as stack:
-        world = stack.enter_context(World(start_backend(kind, tmp_path, stack).url))
+        world = stack.enter_context(World(started(kind, tmp_path, stack)))
         node, day = world.node(), in_half_a_day()
         free: dict[str, Any] = {"weekend": [], "holidays": []}
         node.api.must("PUT", "/calendars/town", free)

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from itertools import pairwise
+from operator import attrgetter
+from typing import Any, ClassVar, Final, NamedTuple
 
 from horarium.clock import INSTANT_MAX, SECOND, Instant
 from horarium.errors import InvalidTrigger
@@ -34,8 +36,20 @@ from horarium.triggers.zones import Gap, Repeat, Zone, get_zone
 
 DAY: Final = 86_400
 OFFSET_MAX: Final = 366
+SPANS_KEPT: Final = 4
+SPANS_MAX: Final = 60
+"""Days that go to one day; of more, each is looked at in turn."""
 DENSE_MAX: Final = 100_000
 """Fire times of one day that are looked at where the clock changes on it: more than one a second."""
+
+
+class Span(NamedTuple):
+    """A day from which fire times go to another one, or a part of it in which the clock does not change: how far they
+    go, its first instant and the one after its last. In microseconds."""
+
+    shift: int
+    begin: Instant
+    end: Instant
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +68,7 @@ class BusinessDay(Trigger):
     _repeat: Repeat = field(init=False, compare=False, repr=False)
     _known: list[Days] = field(init=False, compare=False, repr=False)
     _kept: dict[int, list[Instant]] = field(init=False, compare=False, repr=False)
+    _spans: dict[int, tuple[Span, ...] | None] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_trigger(self.trigger, "trigger")
@@ -74,6 +89,7 @@ class BusinessDay(Trigger):
         object.__setattr__(self, "_repeat", repeat)
         object.__setattr__(self, "_known", [])
         object.__setattr__(self, "_kept", {})
+        object.__setattr__(self, "_spans", {})
 
     @classmethod
     def from_spec(cls, spec: Spec) -> BusinessDay:
@@ -142,38 +158,78 @@ class BusinessDay(Trigger):
     # ---- fire times
 
     def next_fire(self, after: Instant) -> Instant | None:
-        days = self._days()
         if self.convention is Convention.UNADJUSTED and not self.offset:
             return self.trigger.next_fire(after)
         after = max(after, -1)
         today = _day_of(self._zone, after)
-        if _changes_on(self._zone, today) or _changes_on(self._zone, max(today - 1, 0)):
-            return self._searched(max(today - 1, 0), after)
-        if not self.offset and days.is_plain(today):
-            fire = self._kept_of(self.trigger.next_fire(after))
-        else:
-            source = max(days.first_source(today, self.convention, self.offset), 0)
-            if not days.is_plain(source) or _changes_on(self._zone, source):
-                return self._searched(today, after)
-            if days.move(source, self.convention, self.offset) == today:
-                shift = _start_of(self._zone, today) - _start_of(self._zone, source)
-                fire = self.trigger.next_fire(max(after - shift, _start_of(self._zone, source) - 1))
-                if fire is not None and _day_of(self._zone, fire) == source:
-                    return fire + shift
-                fire = self._kept_of(fire)
-            else:
-                fire = self._on_or_after(source)
-        if fire is None:
+        spans = self._spans_of(today)
+        if spans is None:
+            return self._searched(max(today - _mixes(self._zone, today), 0), after)
+        found, fire = self._first_of(spans, after, None)
+        if found is not None:
+            return self._in_time(found)
+        if not spans:
+            fire = self._first_since(self._days().first_source(today, self.convention, self.offset))
+        if (fire := self._kept_of(fire)) is None or (target := self._goes_to(fire)) > LAST_DAY:
             return None
-        day = _day_of(self._zone, fire)
-        if not self.offset and days.is_plain(day):
-            return self._in_time(fire)
-        target = days.move(day, self.convention, self.offset)
-        if not days.is_plain(day) or any(
-            _changes_on(self._zone, each) for each in (day, min(max(target, 0), LAST_DAY))
-        ):
+        spans = self._spans_of(target)
+        if spans is None:
             return self._searched(target, after)
-        return self._in_time(fire + _start_of(self._zone, target) - _start_of(self._zone, day))
+        found, _ = self._first_of(spans, -INSTANT_MAX, fire)
+        return None if found is None else self._in_time(found)
+
+    def _spans_of(self, target: int) -> tuple[Span, ...] | None:
+        """The days that go to a day; none where no day does. None where the clock changes on that day and others go to
+        it, or so near to midnight that its fire times mix with those of the day before or after."""
+        found = self._spans.get(target)
+        if found is None and target not in self._spans:
+            if len(self._spans) >= SPANS_KEPT:
+                self._spans.clear()
+            found = self._spans[target] = self._made_spans(target)
+        return found
+
+    def _made_spans(self, target: int) -> tuple[Span, ...] | None:
+        days, zone = self._days(), self._zone
+        if target < 0:
+            return None
+        if not days.is_business(target):
+            return None if _mixes(zone, target) else ()
+        begin, end = days.sources(target, self.convention, self.offset)
+        if end - begin > SPANS_MAX or begin <= 0 or end > LAST_DAY:
+            return None
+        segment = zone.segment_at(target * DAY)
+        if segment.clear <= (min(begin, target) - 1) * DAY and max(end, target + 1) * DAY <= segment.unclear:
+            starts = [(day * DAY - segment.offset) * SECOND for day in range(begin, end + 1)]
+            start = (target * DAY - segment.offset) * SECOND
+            return tuple(Span(start - one, one, two) for one, two in pairwise(starts))
+        alone = (begin, end) == (target, target + 1)
+        if _mixes(zone, target) or _mixes(zone, target + 1) or (_changes_on(zone, target) and not alone):
+            return None
+        start = _start_of(zone, target)
+        found = [
+            Span(0 if day == target else start - (day * DAY - offset) * SECOND, first * SECOND, last * SECOND)
+            for day in range(begin, end)
+            for first, last, offset in _pieces(zone, day)
+        ]
+        return tuple(sorted(found, key=attrgetter("begin")))
+
+    def _first_of(
+        self, spans: tuple[Span, ...], after: Instant, fire: Instant | None
+    ) -> tuple[Instant | None, Instant | None]:
+        """The first fire time after `after` of those that come from these days, and the first of the trigger that comes
+        after all of them. `fire`: the first of the trigger, where that is known."""
+        best: Instant | None = None
+        asked = -INSTANT_MAX
+        for shift, begin, end in spans:
+            since = max(after - shift, begin - 1)
+            if fire is None or not asked <= since < fire:
+                spend()
+                fire, asked = self.trigger.next_fire(since), since
+                if fire is None:
+                    break
+            if fire < end and (best is None or fire + shift < best):
+                best = fire + shift
+        return best, fire
 
     def _searched(self, target: int, after: Instant) -> Instant | None:
         """The first fire time after `after` of those that go to this day or a later one."""
@@ -255,9 +311,10 @@ class BusinessDay(Trigger):
         """All fire times of a day as they lie on another one, ascending."""
         if day not in self._kept:
             # A change of the clock at midnight may show the end of a day again, after the next one has begun.
-            around = self.trigger.list_fires(
-                _start_of(self._zone, day - 1) - 1, _start_of(self._zone, day + 2) - 1, DENSE_MAX
-            )
+            starts = [_start_of(self._zone, each) for each in (day, day + 1, day + 2)]
+            offsets = [self._zone.segment_at(start // SECOND).offset for start in starts]
+            until = starts[1] + (max(offsets) - min(offsets)) * SECOND
+            around = self.trigger.list_fires(starts[0] - 1, until - 1, DENSE_MAX)
             fires = [fire for fire in around if _day_of(self._zone, fire) == day]
             moved = fires if day == target else sorted({each for fire in fires for each in self._shifted(fire, target)})
             if len(self._kept) >= 4:
@@ -283,6 +340,29 @@ def _changes_on(zone: Zone, day: int) -> bool:
     """True if the clock changes on that day, or near enough that its wall times mean anything else."""
     segment = zone.segment_at(_start_of(zone, day) // SECOND)
     return not (segment.clear <= day * DAY and (day + 1) * DAY <= segment.unclear)
+
+
+def _pieces(zone: Zone, day: int) -> Iterator[tuple[int, int, int]]:
+    """The stretches of UTC seconds in which the wall clock shows a day, with the offset in each."""
+    utc, until = (day - 1) * DAY, (day + 2) * DAY
+    while utc < until:
+        segment = zone.segment_at(utc)
+        begin = max(segment.start, day * DAY - segment.offset)
+        end = min(segment.end, (day + 1) * DAY - segment.offset)
+        if begin < end:
+            yield begin, end, segment.offset
+        utc = segment.end
+
+
+def _mixes(zone: Zone, day: int) -> bool:
+    """True if the clock changes so near to the begin of a day that fire times of the day before may lie behind it."""
+    segment = zone.segment_at(_start_of(zone, day) // SECOND)
+    if segment.unclear < day * DAY:  # the end of the day before is shown again
+        return True
+    if segment.clear <= (day - 1) * DAY:
+        return False
+    before = zone.segment_at(segment.start - 1).offset
+    return segment.clear + abs(segment.offset - before) > day * DAY
 
 
 def _policies(trigger: Trigger) -> tuple[Gap, Repeat]:

@@ -12,8 +12,8 @@ import pytest
 
 from tests.proof.backends import start_backend
 from tests.proof.harness import Api, Node, World
-from tests.servers.postgres import Postgres
 from tests.stores.cockroach_server import new_serializable_database
+from tests.stores.postgres_server import running
 from tests.waiting import eventually
 
 JOBS, PAGE = 10_000, 1_000
@@ -69,10 +69,7 @@ def started(kind: str, folder: Path, stack: ExitStack) -> str:
     """The URL of a store. CockroachDB's is on a PostgreSQL whose transactions are serializable."""
     if kind != "cockroach":
         return start_backend(kind, folder, stack).url
-    server = Postgres()
-    stack.callback(server.stop)
-    server.start()
-    return new_serializable_database(server)
+    return new_serializable_database(stack.enter_context(running()))
 
 
 @pytest.mark.slow

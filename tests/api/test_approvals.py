@@ -103,3 +103,9 @@ async def test_a_decision_that_there_is_not_is_told_with_those_that_there_are(ap
     reply = await api.post("/approvals/x", {"decision": "maybe"})
     assert reply.status == 422
     assert reply.json["detail"] == "decision: expected one of approve, reject, none, latest, all, not 'maybe'"
+
+
+async def test_a_choice_that_may_be_left_out_is_refused_with_what_may_be_given(api: Api) -> None:
+    asks = a_definition("a", catch_up={"policy": "ask", "then": "ask"})
+    reply = await api.post("/jobs", asks)
+    assert reply.json["detail"] == "catch_up.then: expected one of none, latest, all, not 'ask'"

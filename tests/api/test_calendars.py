@@ -174,6 +174,24 @@ async def test_a_move_is_told_as_a_move(api: Api) -> None:
     assert moved["to"] < fire
 
 
+async def test_a_comparison_names_the_overrides_that_a_change_drops(api: Api) -> None:
+    await put(api, "ours", YEAR)
+    await api.post("/jobs", a_definition("nightly", trigger=on_days("skip")))
+    first, second, third = (await api.get("/jobs/nightly/fires?count=3")).json["fires"]
+    await api.post(f"/jobs/nightly/fires/{first}/skip")
+    await api.post(f"/jobs/nightly/fires/{third}/skip")
+    changed = {**YEAR, "holidays": [*YEAR["holidays"], second[:10]]}
+    (told,) = (await api.send("PUT", "/calendars/ours?dry_run=true", changed)).json["changes"]
+    assert (told["removed"], "overrides_dropped" in told) == ([second], False)
+    changed = {**YEAR, "holidays": [*YEAR["holidays"], second[:10], third[:10]]}
+    (told,) = (await api.send("PUT", "/calendars/ours?dry_run=true", changed)).json["changes"]
+    assert (told["removed"], told["overrides_dropped"]) == ([second, third], [third])
+    await put(api, "ours", changed, 200)
+    await carry(api)
+    (kept,) = (await api.get("/jobs/nightly/overrides")).json["items"]
+    assert kept["fire_at"] == first
+
+
 async def test_a_job_that_was_written_with_the_old_days_follows_too(api: Api) -> None:
     """It is stored after the first look at all jobs, by a node that had read the calendar before it changed."""
     await put(api, "ours", YEAR)

@@ -12,6 +12,9 @@ from horarium.model import Plan
 from horarium.testing.values import NOW
 from tests.api.conftest import Api, a_definition
 
+HOURLY = {"type": "cron", "expression": "0 * * * *"}
+AFTER = {"type": "after", "jobs": ["extract"], "within": "day"}
+
 
 async def test_a_hold_from_its_making_to_its_end() -> None:
     api = Api()
@@ -43,6 +46,7 @@ async def test_what_can_not_be_held_is_refused_with_its_field() -> None:
         ({"scope": {"all": True}}, "reason"),
         ({"scope": {"all": True}, "reason": "x", "missed": "maybe"}, "missed"),
         ({"scope": {"all": True}, "reason": "x", "repeat": {"trigger": {"type": "cron"}, "seconds": 5}}, "repeat"),
+        ({"scope": {"all": True}, "reason": "x", "repeat": {"trigger": AFTER, "seconds": 5}}, "repeat"),
     ):
         reply = await api.post("/holds", body)
         assert (reply.status, reply.json["field"].partition(".trigger")[0]) == (422, field), reply.body
@@ -74,6 +78,32 @@ async def test_by_hand_it_is_201_and_the_run_says_that_it_waits() -> None:
         last: dict[str, Any] = reply.json["history"][-1]
         assert last["message"].startswith("waits until it is lifted"), last
         assert last["message"].endswith("new disks"), last
+
+
+async def test_what_is_done_again_or_backfilled_under_a_hold_says_that_it_waits() -> None:
+    api = Api()
+    target = {"type": "queue", "queue": "q"}
+    once = {"attempts_max": 1}
+    for name, overlap in (("free", "allow"), ("in-turn", "buffer_all")):
+        await api.post("/jobs", a_definition(name, target=target, retry=once, overlap=overlap, trigger=HOURLY))
+        await api.post(f"/jobs/{name}/trigger")
+    await api.post("/runs", {"target": target, "retry": once})
+    rows = [{"target": target, "retry": once}] * 2
+    batch = (await api.post("/batches", {"runs": rows})).json["id"]
+    claimed = (await api.post("/runs/claim", {"queues": ["q"], "limit": 9, "worker": "w"})).json["runs"]
+    assert len(claimed) == 5
+    for run in claimed:
+        await api.post(f"/runs/{run['id']}/fail", {"token": run["lease"]["token"], "error": "no"})
+    await api.post("/holds", {"scope": {"all": True}, "reason": "new disks"})
+    assert (await api.post(f"/batches/{batch}/retry")).json["failed"] == 0
+    assert (await api.post("/runs/retry", {"state": "failed", "queue": "q"})).json["done"] == 3
+    span = {"start": "2027-01-13T00:00:00Z", "end": "2027-01-14T00:00:00Z"}
+    backfilled = (await api.post("/jobs/free/backfill", span)).json["runs"]
+    waiting = (await api.get("/runs?state=pending&limit=200")).json["items"]
+    assert len(waiting) == 5 + len(backfilled) > 5
+    for run in waiting:
+        assert run["history"][-1]["message"].startswith("waits until it is lifted"), run
+    assert (await api.post("/runs/claim", {"queues": ["q"], "limit": 9, "worker": "w"})).status == 204
 
 
 async def test_what_comes_next_says_that_it_is_held_and_what_becomes_of_it() -> None:

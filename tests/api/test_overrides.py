@@ -45,7 +45,9 @@ async def test_what_is_no_fire_time_names_those_around_it(api: Api) -> None:
     reply = await api.send("POST", f"/jobs/payroll/fires/{first.replace('08:00', '08:01')}/skip")
     assert (reply.status, reply.code) == (404, "no_such_fire")
     assert (reply.json["previous"], reply.json["next"]) == (first, second)
-    assert (await api.send("DELETE", f"/jobs/payroll/fires/{first}")).code == "no_such_fire"
+    plain = await api.send("DELETE", f"/jobs/payroll/fires/{second}")
+    assert (plain.status, plain.code, plain.json["previous"]) == (404, "no_such_fire", first)
+    assert plain.json["next"] > second
     assert (await api.send("POST", "/jobs/payroll/fires/tomorrow/skip")).code == "invalid_request"
     assert (await api.send("POST", f"/jobs/none/fires/{first}/skip")).code == "not_found"
     past = await api.send("POST", f"/jobs/payroll/fires/{first}/move", {"to": "2020-01-01T00:00:00Z"})

@@ -174,6 +174,7 @@ def _say_changes(told: dict[str, Any]) -> None:
         say(each["job"])
         lines = [f"  + {fire}" for fire in each["added"]] + [f"  - {fire}" for fire in each["removed"]]
         lines += [f"  {fire['from']} -> {fire['to']}" for fire in each["moved"]]
+        lines += [f"  {fire}: skipped or moved by hand, which is lost" for fire in each.get("overrides_dropped", ())]
         for line in lines[:SHOWN_FIRES]:
             say(line)
         if len(lines) > SHOWN_FIRES:

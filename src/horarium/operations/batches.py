@@ -270,7 +270,8 @@ class Batches:
             replace(fresh_run(run, id=id, now=now), created_at=max(now, owed.at + 1))
             for run, id in zip(failed, new, strict=True)
         ]
-        pairs = list(zip(failed, await self._runs.lined_up(again), strict=True))
+        again = await self._runs.lined_up(await self._runs.holding.all_said(again, None))
+        pairs = list(zip(failed, again, strict=True))
         asked = {new.id: f"run.retry run/{run.id}" for run, new in pairs}
         await self._batching.again(pairs, asked)
 

@@ -212,6 +212,8 @@ def _reaches(caller: Principal, scope: HoldScope) -> bool:
 def _check_repeat(trigger: dict[str, object]) -> None:
     """Raises InvalidTrigger, and TooExpensive."""
     parsed = parse_trigger(trigger, field="repeat.trigger")
+    if parsed.type == "after":
+        raise InvalidTrigger("repeat.trigger: a hold follows from no job; give a rule", field="repeat.trigger")
     if parsed.after_end is not None:
         raise InvalidTrigger("repeat.trigger: a hold has no run from whose end to count", field="repeat.trigger")
     with limited(LIST_STEPS):

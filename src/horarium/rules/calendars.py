@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from horarium.clock import DAY, Instant
+from horarium.clock import DAY, Instant, to_text
 from horarium.errors import InvalidRequest, InvalidTrigger, TooExpensive
 from horarium.model import Job
 from horarium.model.calendars import RULES_MAX, Calendar
 from horarium.rules.compiled import trigger_of
 from horarium.rules.differing import NEAR, FireChanges, Moved, fires_compared
+from horarium.rules.overriding import still_yielded
 from horarium.triggers.business_days import WEEKDAYS, Content, date_of, day_of, days_of, plain, rule_days
 from horarium.triggers.phrase_calendars import calendar_named
 
@@ -153,12 +154,14 @@ def _changed(value: Any, days: Any) -> Any:
 
 
 class FireChange(Struct, frozen=True):
-    """The fire times of a job within the next 400 days that a change of its calendar adds, removes and moves."""
+    """The fire times of a job within the next 400 days that a change of its calendar adds, removes and moves.
+    `overrides_dropped`: those of them that were skipped or moved by hand, and are no fire times of the rule then."""
 
     job: str
     added: Sequence[str]
     removed: Sequence[str]
     moved: Sequence[Moved]
+    overrides_dropped: Sequence[str] | UnsetType = UNSET
 
 
 def compare(job: Job, name: str, content: Content, now: Instant) -> FireChange | None:
@@ -169,7 +172,8 @@ def compare(job: Job, name: str, content: Content, now: Instant) -> FireChange |
         for each in (job, changed)
     )
     changes = fires_compared(before, after)
-    return FireChange(job.name, *changes.texts()) if any(changes) else None
+    dropped = [*map(to_text, still_yielded(changed, now).overrides_dropped)]
+    return FireChange(job.name, *changes.texts(), dropped or UNSET) if any(changes) or dropped else None
 
 
 def effect(job: Job, name: str, weekend: Sequence[str], since: Instant, until: Instant) -> tuple[FireChanges, bool]:

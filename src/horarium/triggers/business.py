@@ -165,9 +165,9 @@ class BusinessDay(Trigger):
         spans = self._spans_of(today)
         if spans is None:
             return self._searched(max(today - _mixes(self._zone, today), 0), after)
-        found, fire = self._first_of(spans, after, None)
+        found, fire = _first_of(self.trigger, spans, after, None)
         if found is not None:
-            return self._in_time(found)
+            return _in_time(found)
         if not spans:
             fire = self._first_since(self._days().first_source(today, self.convention, self.offset))
         if (fire := self._kept_of(fire)) is None or (target := self._goes_to(fire)) > LAST_DAY:
@@ -175,8 +175,8 @@ class BusinessDay(Trigger):
         spans = self._spans_of(target)
         if spans is None:
             return self._searched(target, after)
-        found, _ = self._first_of(spans, -INSTANT_MAX, fire)
-        return None if found is None else self._in_time(found)
+        found, _ = _first_of(self.trigger, spans, -INSTANT_MAX, fire)
+        return None if found is None else _in_time(found)
 
     def _spans_of(self, target: int) -> tuple[Span, ...] | None:
         """The days that go to a day; none where no day does. None where the clock changes on that day and others go to
@@ -185,51 +185,8 @@ class BusinessDay(Trigger):
         if found is None and target not in self._spans:
             if len(self._spans) >= SPANS_KEPT:
                 self._spans.clear()
-            found = self._spans[target] = self._made_spans(target)
+            found = self._spans[target] = _spans_to(self._days(), self._zone, target, self.convention, self.offset)
         return found
-
-    def _made_spans(self, target: int) -> tuple[Span, ...] | None:
-        days, zone = self._days(), self._zone
-        if target < 0:
-            return None
-        if not days.is_business(target):
-            return None if _mixes(zone, target) else ()
-        begin, end = days.sources(target, self.convention, self.offset)
-        if end - begin > SPANS_MAX or begin <= 0 or end > LAST_DAY:
-            return None
-        segment = zone.segment_at(target * DAY)
-        if segment.clear <= (min(begin, target) - 1) * DAY and max(end, target + 1) * DAY <= segment.unclear:
-            starts = [(day * DAY - segment.offset) * SECOND for day in range(begin, end + 1)]
-            start = (target * DAY - segment.offset) * SECOND
-            return tuple(Span(start - one, one, two) for one, two in pairwise(starts))
-        alone = (begin, end) == (target, target + 1)
-        if _mixes(zone, target) or _mixes(zone, target + 1) or (_changes_on(zone, target) and not alone):
-            return None
-        start = _start_of(zone, target)
-        found = [
-            Span(0 if day == target else start - (day * DAY - offset) * SECOND, first * SECOND, last * SECOND)
-            for day in range(begin, end)
-            for first, last, offset in _pieces(zone, day)
-        ]
-        return tuple(sorted(found, key=attrgetter("begin")))
-
-    def _first_of(
-        self, spans: tuple[Span, ...], after: Instant, fire: Instant | None
-    ) -> tuple[Instant | None, Instant | None]:
-        """The first fire time after `after` of those that come from these days, and the first of the trigger that comes
-        after all of them. `fire`: the first of the trigger, where that is known."""
-        best: Instant | None = None
-        asked = -INSTANT_MAX
-        for shift, begin, end in spans:
-            since = max(after - shift, begin - 1)
-            if fire is None or not asked <= since < fire:
-                spend()
-                fire, asked = self.trigger.next_fire(since), since
-                if fire is None:
-                    break
-            if fire < end and (best is None or fire + shift < best):
-                best = fire + shift
-        return best, fire
 
     def _searched(self, target: int, after: Instant) -> Instant | None:
         """The first fire time after `after` of those that go to this day or a later one."""
@@ -248,7 +205,7 @@ class BusinessDay(Trigger):
                 # Where the clock changes, the end of a day may lie behind the begin of the next one.
                 last = min(last, target + 1 if _changes_on(self._zone, target) else target)
             target += 1
-        return None if best is None else self._in_time(best)
+        return None if best is None else _in_time(best)
 
     def _first_on(self, target: int, fire: Instant | None, after: Instant) -> tuple[Instant | None, Instant | None]:
         """The first fire time after `after` of those that go to a day, `fire` being the first of them as it was; and
@@ -276,10 +233,6 @@ class BusinessDay(Trigger):
                 raise InvalidTrigger(f"calendar: the days of {self.calendar!r} are not known here", field="calendar")
             self._known.append(days_of(self.content))
         return self._known[0]
-
-    @staticmethod
-    def _in_time(fire: Instant) -> Instant | None:
-        return fire if 0 <= fire < INSTANT_MAX else None
 
     def _on_or_after(self, day: int) -> Instant | None:
         """The first fire time of the trigger on this day or later that does not fall away."""
@@ -327,6 +280,10 @@ class BusinessDay(Trigger):
         return (utc * SECOND + fire % SECOND for utc in self._zone.to_utc(wall, self._gap, self._repeat))
 
 
+def _in_time(fire: Instant) -> Instant | None:
+    return fire if 0 <= fire < INSTANT_MAX else None
+
+
 def _day_of(zone: Zone, instant: Instant) -> int:
     return zone.to_wall(instant // SECOND) // DAY
 
@@ -340,6 +297,51 @@ def _changes_on(zone: Zone, day: int) -> bool:
     """True if the clock changes on that day, or near enough that its wall times mean anything else."""
     segment = zone.segment_at(_start_of(zone, day) // SECOND)
     return not (segment.clear <= day * DAY and (day + 1) * DAY <= segment.unclear)
+
+
+def _spans_to(days: Days, zone: Zone, target: int, convention: Convention, offset: int) -> tuple[Span, ...] | None:
+    """The days that go to a day, as `BusinessDay` asks for them."""
+    if target < 0:
+        return None
+    if not days.is_business(target):
+        return None if _mixes(zone, target) else ()
+    begin, end = days.sources(target, convention, offset)
+    if end - begin > SPANS_MAX or begin <= 0 or end > LAST_DAY:
+        return None
+    segment = zone.segment_at(target * DAY)
+    if segment.clear <= (min(begin, target) - 1) * DAY and max(end, target + 1) * DAY <= segment.unclear:
+        starts = [(day * DAY - segment.offset) * SECOND for day in range(begin, end + 1)]
+        start = (target * DAY - segment.offset) * SECOND
+        return tuple(Span(start - one, one, two) for one, two in pairwise(starts))
+    alone = (begin, end) == (target, target + 1)
+    if any(_mixes(zone, day) for day in (target, target + 1, begin, end)) or (_changes_on(zone, target) and not alone):
+        return None
+    start = _start_of(zone, target)
+    found = [
+        Span(0 if day == target else start - (day * DAY - offset) * SECOND, first * SECOND, last * SECOND)
+        for day in range(begin, end)
+        for first, last, offset in _pieces(zone, day)
+    ]
+    return tuple(sorted(found, key=attrgetter("begin")))
+
+
+def _first_of(
+    trigger: Trigger, spans: tuple[Span, ...], after: Instant, fire: Instant | None
+) -> tuple[Instant | None, Instant | None]:
+    """The first fire time after `after` of those that come from these days, and the first of the trigger that comes
+    after all of them. `fire`: the first of the trigger, where that is known."""
+    best: Instant | None = None
+    asked = -INSTANT_MAX
+    for shift, begin, end in spans:
+        since = max(after - shift, begin - 1)
+        if fire is None or not asked <= since < fire:
+            spend()
+            fire, asked = trigger.next_fire(since), since
+            if fire is None:
+                break
+        if fire < end and (best is None or fire + shift < best):
+            best = fire + shift
+    return best, fire
 
 
 def _pieces(zone: Zone, day: int) -> Iterator[tuple[int, int, int]]:

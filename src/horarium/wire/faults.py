@@ -16,7 +16,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, UnsetType
 from msgspec.structs import FieldInfo
 
 from horarium.triggers.words import nearest, quote, say_patterns
@@ -151,6 +151,9 @@ def _plain(text: str) -> str:
 def _choices(value: Any, kind: Any) -> str:
     """The allowed values, where that is a short list."""
     kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    given_kinds = [each for each in get_args(kind) if each is not UnsetType]
+    if get_origin(kind) in (Union, UnionType) and len(given_kinds) == 1:
+        (kind,) = given_kinds
     tags = _tags(kind)
     if tags and isinstance(value, dict):
         field, names = next(iter(tags.values())).__struct_config__.tag_field, [str(tag) for tag in tags]

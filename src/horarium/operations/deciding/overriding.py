@@ -98,7 +98,8 @@ class Overriding:
                 run = await self._run(job, fire_at)
                 if run is not None and (run.finished or has_begun(run, None)):
                     raise _begun(job, fire_at, run)
-                raise NoSuchFire(f"the fire time {to_text(fire_at)} of job {name!r} is neither skipped nor moved")
+                text = f"the fire time {to_text(fire_at)} of job {name!r} is neither skipped nor moved"
+                raise _no_such_fire(text, await _around(job, fire_at))
             if before.done:
                 raise _begun(job, fire_at, await self._run(job, fire_at))
             return await evaluate(lambda: lift(job, fire_at, seen.unfinished, seen.now), PLAN_STEPS)
@@ -120,15 +121,22 @@ class Overriding:
             raise NoSuchFire(f"job {job.name!r} has no fire time outside of the years 1970 to 2200")
         if await evaluate(lambda: is_fire_time(job, fire_at), PLAN_STEPS):
             return
-        plain = replace(job, overrides=())
-        before = await evaluate(lambda: last_in_window(plain, 0, fire_at), PLAN_STEPS)
-        after = await evaluate(lambda: next_in_window(plain, fire_at), PLAN_STEPS)
-        told = " and ".join(to_text(each) for each in (before, after) if each is not None) or "none"
-        raise NoSuchFire(
-            f"job {job.name!r} has no fire time at {to_text(fire_at)}; those around it: {told}",
-            None if before is None else to_datetime(before),
-            None if after is None else to_datetime(after),
-        )
+        near = await _around(job, fire_at)
+        told = " and ".join(to_text(each) for each in near if each is not None) or "none"
+        raise _no_such_fire(f"job {job.name!r} has no fire time at {to_text(fire_at)}; those around it: {told}", near)
+
+
+async def _around(job: Job, fire_at: Instant) -> list[Instant | None]:
+    """The last fire time of the rule before an instant, and the first after it."""
+    plain = replace(job, overrides=())
+    return [
+        await evaluate(lambda: last_in_window(plain, 0, fire_at - 1), PLAN_STEPS),
+        await evaluate(lambda: next_in_window(plain, fire_at), PLAN_STEPS),
+    ]
+
+
+def _no_such_fire(text: str, near: list[Instant | None]) -> NoSuchFire:
+    return NoSuchFire(text, *(None if each is None else to_datetime(each) for each in near))
 
 
 def _begun(job: Job, fire_at: Instant, run: Run | None) -> AlreadyBegun:

@@ -53,7 +53,8 @@ class Backfilling:
         return [answer for group in _groups(plans) for answer in await self._add_group(group)]
 
     async def _add_group(self, group: Sequence[Plan]) -> list[Exception | None]:
-        runs = [run for planned in group for run in planned.runs]
+        holding = self._reconciler.holding
+        runs = [run for planned in group for run in await holding.all_said(planned.runs, planned.job)]
         along = {planned.runs[0].id: planned.records for planned in group if planned.runs}
         is_new: dict[str, bool] = {}
         for start in range(0, len(runs), BATCH_MAX):

@@ -183,7 +183,7 @@ class Bulk:
             for run, id in zip(reversed(runs), ids, strict=True)
         ]
         told = {new.id: _told(run) for new, run in zip(again, reversed(runs), strict=True)}
-        again = await self._rating.lined_up(again)
+        again = await self._rating.lined_up(await self._triggering.holding.all_said(again, None))
         pairs = [(run, new) for run, new in zip(reversed(runs), again, strict=True) if batch_of(run) is not None]
         members = {new.id for _, new in pairs}
         again = [run for run in again if run.id not in members]
@@ -237,6 +237,7 @@ class Bulk:
             there = await self._store.get_runs([run_id_of(seen.job.id, instant) for instant in instants])
             taken = {instant for instant, run in zip(instants, there, strict=True) if run is not None}
             planned = plan_many_now(seen.job, seen.unfinished, seen.now, wanted, taken)
+            planned = replace(planned, runs=tuple(await self._triggering.holding.all_said(planned.runs, seen.job)))
             made = len(planned.runs)
             told = {run.id: tuple(told_asked(who_acts(), _told_again(run), run, seen.now)) for run in planned.runs}
             return replace(planned, along=told) if planned.runs else None

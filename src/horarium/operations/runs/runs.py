@@ -75,7 +75,7 @@ class RunOperations:
         self.waiting = waiting
         self._store, self._clock, self._signal, self._entropy = context
         self._jobs = jobs
-        self._settling, self._holding = settling, holding
+        self._settling, self.holding = settling, holding
         self.lined_up = Rating(context).lined_up
         self.batching = Batching(context)
         self._cancel_asked = cancel_asked
@@ -165,7 +165,7 @@ class RunOperations:
             return await self._jobs.trigger_job(run.job, payload or run.payload, retry_of=run)
         now = self._clock.now()
         again = fresh_run(replace(run, payload=payload or run.payload), id=uuid7(now, self._entropy(10)), now=now)
-        (again,) = await self.lined_up([await self._holding.said(again, None)])
+        (again,) = await self.lined_up([await self.holding.said(again, None)])
         told = {again.id: f"run.retry run/{run_id}"}
         if batch_of(run) is None:
             await self.add_runs([again], told)

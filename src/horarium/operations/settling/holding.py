@@ -7,6 +7,7 @@ next second; a signal of a change only makes that sooner.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 import msgspec
 
@@ -91,6 +92,10 @@ class Holding:
             return run
         held = hold_on(self.known, run, job, now)
         return run if held is None else kept_back(run, held, now)
+
+    async def all_said(self, runs: Iterable[Run], job: Job | None) -> list[Run]:
+        """The same for each of these."""
+        return [await self.said(run, job) for run in runs]
 
     def _is_fresh(self, seconds: float) -> bool:
         return self._read_at is not None and 0 <= self._clock.monotonic() - self._read_at < seconds

@@ -13,7 +13,9 @@ from horarium.api.problems import ClientGone, Overloaded
 from horarium.api.questions import AT_ONCE, CALLER_AT_ONCE, CALLER_WAITING_MAX, CALLERS_AT_ONCE, WAITING_MAX, Questions
 from horarium.clock import SECOND, to_datetime
 from horarium.model import State
+from horarium.model.calendars import Calendar
 from horarium.operations.bounds import listing
+from horarium.operations.calendars import CalendarOperations
 from horarium.operations.looking import upcoming
 from horarium.services.metrics.ends import ends_of
 from horarium.testing.values import NOW, a_job, a_run
@@ -229,3 +231,22 @@ async def test_those_who_no_longer_wait_take_no_place_of_those_who_do() -> None:
     asked.answers.set()
     assert await asyncio.gather(*under_way, again) == ["one"] * (CALLER_AT_ONCE + 1)
     assert not asked.questions._waiting
+
+
+async def test_questions_that_wait_for_their_turn_are_asked_with_their_bodies(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = CalendarOperations.put
+
+    async def after_others_came(self: CalendarOperations, name: str, calendar: Calendar) -> tuple[Calendar, bool]:
+        await settled()
+        return await honest(self, name, calendar)
+
+    monkeypatch.setattr(CalendarOperations, "put", after_others_came)
+
+    async def put(number: int) -> tuple[int, str]:
+        reply = await api.send("PUT", f"/calendars/c{number}", {"title": str(number)})
+        return reply.status, reply.json.get("title")
+
+    numbers = range(CALLER_AT_ONCE + 5)
+    assert await asyncio.gather(*map(put, numbers)) == [(201, str(number)) for number in numbers]

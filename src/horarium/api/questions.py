@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from starlette.types import Receive
+from starlette.types import Message, Receive
 
 from horarium.api.problems import ClientGone, Overloaded
 from horarium.triggers.budget import QUESTION_STEPS, limited
@@ -39,8 +39,8 @@ class Questions:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     async def ask(self, caller: str, receive: Receive, question: Callable[[], Awaitable[T]]) -> T:
-        """The answer to a question of this caller. `receive`: of its ASGI request, whose body was read or is not there.
-        Raises Overloaded, ClientGone, and what the question raises."""
+        """The answer to a question of this caller. `receive`: the messages of its ASGI request, as `Messages.watch`
+        has them. Raises Overloaded, ClientGone, and what the question raises."""
         asked = asyncio.ensure_future(self._in_turn(caller, question))
         gone = asyncio.ensure_future(_gone(receive))
         try:
@@ -112,6 +112,24 @@ class Questions:
             if turn is not None and not turn.done():
                 turn.set_result(None)
                 self._asking[caller] += 1
+
+
+class Messages:
+    """The messages of an ASGI request for two: who answers it receives its body, at any time, while who watches sees
+    all of them, so that its end is noticed."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._body: asyncio.Queue[Message] = asyncio.Queue(1)
+
+    async def receive(self) -> Message:
+        return await self._body.get()
+
+    async def watch(self) -> Message:
+        message = await self._receive()
+        if message["type"] != "http.disconnect":
+            await self._body.put(message)
+        return message
 
 
 async def _gone(receive: Receive) -> None:

@@ -20,7 +20,7 @@ from starlette.types import Receive, Send
 from horarium.access.roles import Scope
 from horarium.api.answers import NO_CONTENT, Ready, security_headers
 from horarium.api.problems import MethodNotAllowed, NoSuchRoute, Refusals
-from horarium.api.questions import Questions
+from horarium.api.questions import Messages, Questions
 
 AnyRequest = Request[Any]
 Guard = Callable[[HTTPConnection[Any]], None]
@@ -150,7 +150,9 @@ class Application:
             if route.guard is not None:
                 await route.guard(request, route.name, None if route.judges else route.scope)
             if route.costly:
-                answer = await self._questions.ask(_caller(request), receive, lambda: route.handle(request))
+                messages = Messages(receive)
+                asked: AnyRequest = Request(scope, messages.receive, send)
+                answer = await self._questions.ask(_caller(request), messages.watch, lambda: route.handle(asked))
             else:
                 answer = await route.handle(request)
         except Exception as error:

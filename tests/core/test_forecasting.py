@@ -120,6 +120,8 @@ def enumerated(job: Job, span: Span) -> list[Instant]:
     return [*found, *(each.to for each in job.overrides if each.to is not None and span.since <= each.to < span.until)]
 
 
+LONG = 0.010
+"""Seconds of a processor for which nothing may hold up the event loop."""
 BUCKETS, OFFSETS = st.sampled_from([60, 600, 3600, 7_000, 86_400]), st.sampled_from([0, MINUTE, 37 * SECOND])
 SEARCH = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 
@@ -236,9 +238,8 @@ async def test_a_forecast_of_100000_jobs_holds_up_the_loop_for_ten_milliseconds_
     def watch(frame: FrameType, event: str, called: Any) -> None:
         if event == "c_call":
             began.at = time.thread_time()
-        elif event.startswith("c_") and threading.current_thread() is not threading.main_thread():
-            worst.append((time.thread_time() - began.at, f"{called} in {frame.f_code.co_name}"))
-            del worst[worst.index(min(worst))]
+        elif event.startswith("c_") and (spent := time.thread_time() - began.at) > LONG / 3:
+            worst.append((spent, f"{called} in {frame.f_code.co_name}"))
 
     turn = asyncio.Handle._run
 
@@ -254,7 +255,7 @@ async def test_a_forecast_of_100000_jobs_holds_up_the_loop_for_ten_milliseconds_
     finally:
         threading.setprofile(None)
     assert len(msgspec.json.decode(text)["buckets"]) == 7 * DAY // (seconds * SECOND)
-    assert max(worst)[0] < 0.010, max(worst)
+    assert max(worst)[0] < LONG, max(worst)
 
 
 def _of_kind(number: int) -> Job:

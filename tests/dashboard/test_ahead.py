@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import json
 import re
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from os import urandom
 from typing import Any
@@ -237,10 +237,10 @@ async def test_a_plan_of_wrong_definitions_says_each(api: Api, visitor: Visitor)
 async def test_a_forecast_that_took_long_is_kept_for_twenty_times_as_long(api: Api) -> None:
     asked = []
 
-    async def slow(*what: Any) -> Forecast:
+    async def slow(what: Sequence[Any]) -> list[Forecast]:
         asked.append(what)
         api.clock.advance(2)
-        return Forecast([Bucket(0, {"": 1}, {"": 1.0}) for _ in range(3_000)], [], [], [])
+        return [Forecast([Bucket(0, {"": 1}, {"": 1.0}) for _ in range(3_000)], [], [], []) for _ in what]
 
     foresight, now = Foresight(slow, api.clock), api.clock.now()
     for _ in range(2):
@@ -258,6 +258,30 @@ async def test_a_forecast_that_took_long_is_kept_for_twenty_times_as_long(api: A
         await foresight.forecast(now + number, now + HOUR, 60, "host")
     await foresight.forecast(now, now + HOUR, 60)
     assert len(asked) == 9, "few are kept"
+    first, second = (now, now + HOUR, 60, "queue"), (now, now + HOUR, 60, "job")
+    assert len(await foresight.several([first, second])) == 2
+    assert asked[9:] == [[second]], "those that are not kept, together"
+
+
+@pytest.mark.parametrize(("page", "readings"), [("calendar", 1), ("forecast", 2)])
+async def test_a_page_of_the_days_to_come_reads_the_jobs_as_seldom_as_it_can(
+    api: Api, monkeypatch: pytest.MonkeyPatch, page: str, readings: int
+) -> None:
+    begun = 0
+    weighed = forecasting.weighed
+
+    @asynccontextmanager
+    async def counted(*asked: Any) -> AsyncIterator[Any]:
+        nonlocal begun
+        begun += 1
+        async with weighed(*asked) as counts:
+            yield counts
+
+    monkeypatch.setattr(forecasting, "weighed", counted)
+    monkeypatch.setattr("horarium.dashboard.views.calendar.UPCOMING_MAX", 20)
+    await many(api, 30)
+    assert (await api.send("GET", f"//{page}", headers={})).status == 200
+    assert begun == readings
 
 
 async def test_forecasts_are_worked_out_one_after_another(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

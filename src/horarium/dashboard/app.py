@@ -53,7 +53,7 @@ def pages_of(
     """Every page there is."""
     operations = entrance.operations
     watching, activity = watching or Watching(operations), Activity(operations.store, tally)
-    jobs, foresight = Jobs(operations, watching), Foresight(operations.forecasting.forecast, operations.clock)
+    jobs, foresight = Jobs(operations, watching), Foresight(operations.forecasting.several, operations.clock)
     return [
         *Search(operations, watching, jobs).pages(),
         *Overview(operations, watching, activity).pages(),

@@ -190,12 +190,13 @@ class Calendar:
         self, begin: Instant, until: Instant, zone: str, most: int, often: set[str]
     ) -> tuple[dict[Instant, int], set[str]]:
         """By arithmetic: how many fires each hour has but those of jobs that fire more often than that, and these."""
-        forecast = self._foresight.forecast
         whole = begin - begin % MINUTE
         hour = whole + (60 - local(begin, zone).minute) * MINUTE
-        soon = (await forecast(min(hour - HOUR, until), min(hour, until), 60, "job", running=False)).buckets
-        soon = [bucket for bucket in soon if bucket.at >= whole]
-        later = (await forecast(hour, until, 3600, "job", running=False)).buckets if hour < until else []
+        asks = [(min(hour - HOUR, until), min(hour, until), 60, "job")]
+        asks += [(hour, until, 3600, "job")] if hour < until else []
+        found = [each.buckets for each in await self._foresight.several(asks, running=False)]
+        soon = [bucket for bucket in found[0] if bucket.at >= whole]
+        later = [bucket for buckets in found[1:] for bucket in buckets]
         return await asyncio.to_thread(_summed, soon, most, often, later)
 
     async def _past(self, since: Instant, until: Instant, now: Instant, days: int, every: bool) -> Drawn:

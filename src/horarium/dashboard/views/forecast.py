@@ -136,8 +136,8 @@ class Forecasts:
         """The day of a cell as a line, and the jobs of its hour."""
         day = local(at, visit.zone).date()
         begin, end = midnight(day, visit.zone), midnight(day + timedelta(days=1), visit.zone)
-        of_day = await self._foresight.forecast(begin, end, STEP // SECOND)
-        of_jobs = await self._foresight.forecast(at, at + HOUR, 60, "job")
+        asks = [(begin, end, STEP // SECOND, "queue"), (at, at + HOUR, 60, "job")]
+        of_day, of_jobs = await self._foresight.several(asks)
         shares, others, herd = _shares(of_jobs.buckets, of_jobs.seconds)
         return {
             "at": at,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from heapq import nlargest
 from operator import add
@@ -26,6 +26,7 @@ from horarium.operations.bounds.reaching import may_reach_job
 from horarium.operations.settling.holding import PLANNED_SECONDS, Holding
 from horarium.operations.writing.context import Context
 from horarium.ports import JobFilter, Store
+from horarium.rules.ahead import counted, last_of, listed
 from horarium.rules.forecasting import (
     Ahead,
     Bucket,
@@ -65,7 +66,6 @@ from horarium.rules.holds import covers_job, stretches
 from horarium.triggers.budget import LIST_STEPS, apart, limited
 
 JOBS_AT_ONCE = 500
-FIRES_AT_ONCE = 2_000
 FORECAST_STEPS = 5_000_000
 """For all rules of one forecast: some ten seconds of a processor, in slices."""
 BUCKETS_MAX = 10_080
@@ -118,6 +118,10 @@ class Forecast(Struct, frozen=True):
     seconds: Mapping[str, float] = {}
     estimated: frozenset[str] = frozenset()
     usual_seconds: float = 0.0
+
+
+Asked = tuple[Instant, Instant, int, str]
+"""A span, the seconds of its buckets, and by which label the jobs are told."""
 
 
 class Weighed(Struct, frozen=True, gc=False):
@@ -195,7 +199,7 @@ class StartCounts:
         if not self._rule(job, spec).shared:
             return self._own(job)
         if (spec, jitter) not in self._crossing:
-            rule = jittered(_fires(self._ahead(job)), jitter, self.span)
+            rule = jittered(listed(self._ahead(job)), jitter, self.span)
             self._keep((spec, jitter), packed(rule.base))
             self._crossing[spec, jitter] = rule.crossing
         crossing = self._crossing[spec, jitter]
@@ -214,8 +218,8 @@ class StartCounts:
         if interval is not None:
             wanted = self._ahead(job)
             begins = Every(interval.every, (wanted.trigger.next_fire(wanted.after) or INSTANT_MAX) - self.span.since)
-            return self._keep_own(job, interval_starts(begins, self.span, _last(wanted, interval.every)))
-        fires = [fire for some in _fires(self._ahead(job)) for fire in some]
+            return self._keep_own(job, interval_starts(begins, self.span, last_of(wanted, interval.every)))
+        fires = [fire for some in listed(self._ahead(job)) for fire in some]
         rule = jittered([fires], to_micros(job.jitter_seconds), self.span)
         starts = together(rule.base, moved_by_jitter(job, rule.crossing, self.span))
         return self._keep_own(job, overridden(job, fires, starts, self.span) if job.overrides else starts)
@@ -225,9 +229,9 @@ class StartCounts:
         wanted = self._ahead(job)
         if job.enabled and any(each.begins_at <= self.span.since for each in over):
             wanted = wanted._replace(after=min(wanted.after, job.planned_until))
-        left = None if wanted.left is None else wanted.left - _counted(wanted)
+        left = None if wanted.left is None else wanted.left - counted(wanted)
         gone = {each.fire_at for each in job.overrides}
-        fires = [fire for some in _fires(wanted._replace(left=None)) for fire in some if fire not in gone]
+        fires = [fire for some in listed(wanted._replace(left=None)) for fire in some if fire not in gone]
         return self._keep_own(job, self.span.starts(under_holds(job, fires, over, left)))
 
     def _moved(self, job: Job, base: Hashable, crossing: Sequence[Instant]) -> Hashable:
@@ -283,50 +287,21 @@ class StartCounts:
         return total
 
 
-def _fires(wanted: Ahead) -> Iterator[list[Instant]]:
-    """Lists of them, in order."""
-    after = wanted.after
-    if wanted.first is not None and wanted.after < wanted.first <= wanted.until:
-        yield [wanted.first]
-    left = None if wanted.left is None else wanted.left - _counted(wanted)
-    while left is None or left > 0:
-        count = FIRES_AT_ONCE if left is None else min(left, FIRES_AT_ONCE)
-        fires = wanted.trigger.list_fires(after, wanted.until, count)
-        yield fires
-        left = None if left is None else left - sum(fire > wanted.counted_from for fire in fires)
-        if len(fires) < count:
-            break
-        after = fires[-1]
-
-
-def _last(wanted: Ahead, every: int) -> Instant:
-    """The last fire time of an interval that may be due."""
-    if wanted.left is None:
-        return wanted.until
-    begins = max(wanted.after, wanted.counted_from)
-    left, first = wanted.left - _counted(wanted), wanted.trigger.next_fire(begins)
-    return begins if left <= 0 or first is None else min(wanted.until, first + (left - 1) * every)
-
-
-def _counted(wanted: Ahead) -> int:
-    """How many fire times that count have passed before those that are asked for."""
-    if wanted.left is None or wanted.after <= wanted.counted_from:
-        return 0
-    return wanted.trigger.count_fires(wanted.counted_from, wanted.after, wanted.left or 0)
-
-
 @asynccontextmanager
 async def weighed(
-    store: Store, span: Span, holds: Sequence[Hold], by: str, reader: Principal | None
-) -> AsyncIterator[StartCounts]:
-    """Every job of the store that this reader may see and of which something lies ahead, with its pattern."""
-    counts = await asyncio.to_thread(StartCounts, span, holds)
+    store: Store, asked: Sequence[tuple[Span, str]], holds: Sequence[Hold], reader: Principal | None
+) -> AsyncIterator[list[StartCounts]]:
+    """Every job of the store that this reader may see and of which something lies ahead, read once, with its pattern
+    in each of these spans, and the label by which it is told there."""
+    many = [await asyncio.to_thread(StartCounts, span, holds) for span, _ in asked]
     try:
         async for page in pages_of(lambda after: store.list_jobs(JobFilter(finished=False), after, JOBS_AT_ONCE)):
-            await asyncio.to_thread(counts.weigh, page, by, reader)
-        yield counts
+            for counts, (_, by) in zip(many, asked, strict=True):
+                await asyncio.to_thread(counts.weigh, page, by, reader)
+        yield many
     finally:
-        asyncio.get_running_loop().run_in_executor(None, counts.let_go)
+        for counts in many:
+            asyncio.get_running_loop().run_in_executor(None, counts.let_go)
 
 
 def label_of(job: Job, by: str) -> str:
@@ -358,9 +333,11 @@ class Forecasting:
     ) -> Forecast:
         """Starts by the rules and the holds as they are now, in [since, until): from now on for seven days, unless it
         is said. Raises InvalidRequest."""
-        return await self.told(
-            lambda found: replace(found, buckets=[*found.buckets]), since, until, bucket_seconds, by, reader
-        )
+        return await self.told(_whole, since, until, bucket_seconds, by, reader)
+
+    async def several(self, asked: Sequence[Asked]) -> list[Forecast]:
+        """Forecasts for which the jobs are read once. Raises InvalidRequest."""
+        return await self._told([(self._span(*span), by) for *span, by in asked], _whole, None)
 
     async def told(
         self,
@@ -373,6 +350,10 @@ class Forecasting:
     ) -> T:
         """What `say` makes of a forecast, in a thread beside the event loop as all of it. Raises InvalidRequest, and
         what `say` raises."""
+        (found,) = await self._told([(self._span(since, until, bucket_seconds), by)], say, reader)
+        return found
+
+    def _span(self, since: Instant | None, until: Instant | None, bucket_seconds: int) -> Span:
         since = self._clock.now() if since is None else since
         until = since + 7 * DAY if until is None else until
         span = Span(since, until, bucket_seconds * SECOND)
@@ -381,13 +362,22 @@ class Forecasting:
         if span.buckets > BUCKETS_MAX:
             message = f"bucket_seconds: the span has {span.buckets:,} such buckets; at most {BUCKETS_MAX:,} are told"
             raise InvalidRequest(message, field="bucket_seconds")
+        return span
+
+    async def _told(
+        self, asked: Sequence[tuple[Span, str]], say: Callable[[Forecast], T], reader: Principal | None
+    ) -> list[T]:
+        told: list[T] = []
         holds = await self._holding.look(PLANNED_SECONDS)
         async with self._turn:  # several at once would take as long together, and their memory together
             with apart(FORECAST_STEPS):
-                async with weighed(self._store, span, holds, by, reader) as counts:
-                    labels, busiest = await asyncio.to_thread(_labelled, counts)
-                    seconds = await self._durations(busiest)
-                    return await asyncio.to_thread(lambda: say(_told(counts, labels, seconds, busiest)))
+                async with weighed(self._store, asked, holds, reader) as many:
+                    for counts in many:
+                        labels, busiest = await asyncio.to_thread(_labelled, counts)
+                        seconds = await self._durations(busiest)
+                        found = await asyncio.to_thread(_told, counts, labels, seconds, busiest)
+                        told.append(await asyncio.to_thread(say, found))
+        return told
 
     async def _durations(self, names: Sequence[str]) -> dict[str, float]:
         """How many seconds the last runs of these jobs took on average, by name; those that have not run are left
@@ -401,6 +391,10 @@ class Forecasting:
             if took := [run.took for run in runs if run.state is State.COMPLETED and run.took is not None]:
                 measured[name] = sum(took) / len(took) / SECOND
         return measured
+
+
+def _whole(found: Forecast) -> Forecast:
+    return replace(found, buckets=[*found.buckets])
 
 
 def _labelled(counts: StartCounts) -> tuple[list[str], list[str]]:

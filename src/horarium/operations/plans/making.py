@@ -377,7 +377,7 @@ class PlanMaking:
         first, origin = now - now % MINUTE + MINUTE, who_acts()
         holds = await self._holding.look(PLANNED_SECONDS)
         span, reader = Span(first, first + PEAK_HORIZON, MINUTE), None if origin is None else origin.principal
-        async with weighed(self._store, span, holds, "queue", reader) as counts:
+        async with weighed(self._store, [(span, "queue")], holds, reader) as (counts,):
             return await asyncio.to_thread(_compared, counts, beside.pairs)
 
 

@@ -58,7 +58,7 @@ def uuid_of(number: int) -> str:
 
 
 def forecasts() -> tuple[Any, Keep]:
-    async def never(*asked: Any) -> Forecast:
+    async def never(asked: object) -> list[Forecast]:
         raise AssertionError(asked)
 
     kept = Foresight(never, SystemClock())

@@ -8,6 +8,7 @@ from html import unescape
 import msgspec
 import pytest
 
+from horarium.api import questions
 from horarium.clock import DAY, HOUR, MINUTE, to_text
 from horarium.dashboard.formats import day_text
 from horarium.model import Health, LastRun, Run, State, uuid7
@@ -317,3 +318,14 @@ async def test_the_page_of_a_job_says_which_of_its_fire_times_a_hold_lies_over(a
     said = re.findall(r"hourly (\d\d:00) , (Held|Will run)", visitor.text)
     assert [word for _, word in said[:3]] == ["Held", "Held", "Will run"], visitor.text
     assert visitor.page.count('class="future held ') == 2, "a band over the hours that are held"
+
+
+async def test_a_page_that_is_refused_for_its_cost_is_a_page(
+    api: Api, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(questions, "CALLERS_AT_ONCE", 0)
+    monkeypatch.setattr(questions, "QUESTION_SECONDS", 0.01)
+    reply = await visitor.open("/forecast")
+    assert (reply.status, reply.headers["content-type"]) == (503, "text/html; charset=utf-8")
+    assert "This page takes too long" in visitor.text
+    assert "refresh" not in visitor.page, "asking again by itself would cost as much again"

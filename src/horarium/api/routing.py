@@ -19,7 +19,7 @@ from starlette.types import Receive, Send
 
 from horarium.access.roles import Scope
 from horarium.api.answers import NO_CONTENT, Ready, security_headers
-from horarium.api.problems import MethodNotAllowed, NoSuchRoute, Refusals
+from horarium.api.problems import MethodNotAllowed, NoSuchRoute, Overloaded, Refusals
 from horarium.api.questions import Messages, Questions
 
 AnyRequest = Request[Any]
@@ -33,7 +33,8 @@ _SLASHES = re.compile("//+")
 class Route(Struct, frozen=True, kw_only=True):
     """What answers to some methods at a path such as `/jobs/{name}`. `guard`: judges callers, by name and scope of the
     route; `page`: the page of the dashboard that it serves; `costly`: its cost depends on how much is stored;
-    `judges`: its handler says who lacks the scope and may go on."""
+    `judges`: its handler says who lacks the scope and may go on; `refused`: what it answers where its question is refused,
+    if not a problem."""
 
     path: str
     methods: Sequence[str]
@@ -44,6 +45,7 @@ class Route(Struct, frozen=True, kw_only=True):
     page: Any = None
     costly: bool = False
     judges: bool = False
+    refused: Callable[[AnyRequest, Overloaded], Response] | None = None
 
 
 Methods = dict[str, Route]
@@ -152,13 +154,21 @@ class Application:
             if route.costly:
                 messages = Messages(receive)
                 asked: AnyRequest = Request(scope, messages.receive, send)
-                answer = await self._questions.ask(_caller(request), messages.watch, lambda: route.handle(asked))
+                answer = await self._ask(route, asked, messages.watch)
             else:
                 answer = await route.handle(request)
         except Exception as error:
             answer = self._refusals.answer(request, error)
         answer.raw_headers.extend(security_headers({name for name, _ in answer.raw_headers}))
         await answer(scope, receive, send)
+
+    async def _ask(self, route: Route, request: AnyRequest, receive: Receive) -> Response:
+        try:
+            return await self._questions.ask(_caller(request), receive, lambda: route.handle(request))
+        except Overloaded as error:
+            if route.refused is None:
+                raise
+            return route.refused(request, error)
 
 
 def _caller(request: AnyRequest) -> str:

@@ -8,6 +8,7 @@ the API hold here too (names of this server, no page of another site).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from hmac import compare_digest
 from http.cookies import CookieError, SimpleCookie
@@ -24,7 +25,7 @@ from horarium.access.roles import LOCAL, Principal, Scope
 from horarium.access.sessions import Sessions, SignInSession
 from horarium.api.answers import Ready
 from horarium.api.guards import Keys
-from horarium.api.problems import BodyCutOff, BodyTooLarge, MalformedRequest
+from horarium.api.problems import BodyCutOff, BodyTooLarge, MalformedRequest, Overloaded
 from horarium.api.reading import peer_of, read_all
 from horarium.api.routing import AnyRequest, Route
 from horarium.clock import Instant
@@ -173,7 +174,10 @@ class Site:
 
         methods = ("GET", "HEAD") if page.method == "GET" else (page.method,)
         costly = page.method == "GET" and page.scope is not None and not page.open
-        return Route(path=page.path, methods=methods, name=f"page-{page.name}", handle=handle, page=page, costly=costly)
+        return Route(
+            path=page.path, methods=methods, name=f"page-{page.name}", handle=handle, page=page, costly=costly,
+            refused=partial(self._broken, None),
+        )  # fmt: skip
 
     # ---- who asks
 
@@ -326,7 +330,7 @@ class Site:
         if isinstance(error, Outage):
             values["outage"] = True
         if visit is None:
-            body = render("down.html", values)
+            body = render("down.html", {**values, "again": not isinstance(error, Overloaded)})
         else:
             body = render("broken.html", {**self.frame(visit, ""), "counts": {}, "said": None, **values})
         return page_answer(body, gzipped=takes_gzip(request), status=status)
@@ -388,6 +392,8 @@ def _refusal(error: HorariumError) -> tuple[int, str]:
         return 403, "You may not do this"
     if isinstance(error, Conflict):
         return 409, "That can't be done now"
+    if isinstance(error, Overloaded):
+        return 503, "This page takes too long"
     if isinstance(error, Outage):
         return 503, "The store does not answer"
     return 422, "That could not be done"

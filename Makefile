@@ -58,8 +58,8 @@ lowest:
 cockroach: $(STAMP)
 	$(BIN)/python -m pytest -m proof tests/proof/test_cockroach.py
 
-# First what only computes, on both cores; then real time, one after the other.
-LONG = tests/api tests/simulation tests/triggers
+# First what is certain on a busy machine, on both cores; then real time, one after the other.
+LONG = tests/api tests/simulation tests/triggers tests/proof/test_cockroach.py
 proof: $(STAMP)
 	$(BIN)/python tools/install_servers.py --proof
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m proof $(LONG)

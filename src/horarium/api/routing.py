@@ -33,8 +33,8 @@ _SLASHES = re.compile("//+")
 class Route(Struct, frozen=True, kw_only=True):
     """What answers to some methods at a path such as `/jobs/{name}`. `guard`: judges callers, by name and scope of the
     route; `page`: the page of the dashboard that it serves; `costly`: its cost depends on how much is stored;
-    `judges`: its handler says who lacks the scope and may go on; `refused`: what it answers where its question is refused,
-    if not a problem."""
+    `judges`: its handler says who lacks the scope and may go on; `refused`: its answer where its question is
+    refused, if not a problem."""
 
     path: str
     methods: Sequence[str]

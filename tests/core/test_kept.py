@@ -341,6 +341,7 @@ SMALL = {
     "dashboard/formats.py": "64 zones, that are kept anyway",
     "delivery/bus.py": "128 texts",
     "operations/jobs/triggering.py": "1,000 instants: 0.3 MB",
+    "rules/holds.py": "256 URLs: 0.5 MB",
     "services/leases/attempt.py": "1,000 numbers",
     "services/polling/claims.py": "lines that wait at present",
     "triggers/phrase_cities.py": "one table",

@@ -50,6 +50,10 @@ async def by_a_pause(setting: Setting) -> None:
     await setting.operations.jobs.pause_job("job")
 
 
+async def by_an_edit(setting: Setting) -> None:
+    await setting.operations.jobs.patch_job("job", {"labels": {}})
+
+
 async def fires(setting: Setting) -> Counter[Instant]:
     """In how many rows each fire time is."""
     found: Counter[Instant] = Counter()
@@ -131,3 +135,42 @@ async def test_what_another_planner_has_just_planned_is_looked_for_no_further(
     monkeypatch.setattr(setting.store, "due_jobs", planned_by_another)
     await by_the_planner(setting)
     assert reads == Counter(get_runs=1, get_jobs_by_id=1)
+
+
+@pytest.mark.parametrize("plans", [by_the_planner, beside_the_planner, by_an_edit])
+@pytest.mark.parametrize("ended", [[1], [3], [1, 2, 5], [2, 4]])
+async def test_a_person_is_asked_about_fire_times_without_a_row(
+    setting: Setting, plans: Callable[[Setting], Awaitable[None]], ended: list[int]
+) -> None:
+    await setting.add_job(every=1, catch_up=CatchUp(CatchUpPolicy.ASK, then="none", within_seconds=600))
+    await a_planner(setting).step(setting.now)
+    for second in ended:
+        await end(setting, second)
+    setting.clock.advance(0.5)
+    await setting.operations.jobs.patch_job("job", {"labels": {"a": "b"}})
+    setting.clock.advance(LATE)
+    await plans(setting)
+    (job,) = await setting.store.get_jobs(["job"])
+    assert job is not None
+    assert job.missed is not None
+    asked = {
+        (fire - START) // SECOND for each in job.missed.stretches for fire in range(each.first, each.last + 1, SECOND)
+    }
+    found = await fires(setting)
+    assert not asked.intersection((fire - START) // SECOND for fire in found)
+    assert job.missed.fires == len(asked) == LATE - len(found)
+
+
+async def test_nobody_is_asked_where_each_missed_fire_time_has_a_row(setting: Setting) -> None:
+    """A run that was claimed ahead of its time and put back keeps its row if its job is edited before it is due."""
+    await setting.add_job(every=60, catch_up=CatchUp(CatchUpPolicy.ASK, then="none", within_seconds=600))
+    await a_planner(setting, 60).step(setting.now)
+    await end(setting, 60)
+    setting.clock.advance(59.5)
+    await setting.operations.jobs.patch_job("job", {"labels": {"a": "b"}})
+    setting.clock.advance(10)
+    await by_the_planner(setting)
+    (job,) = await setting.store.get_jobs(["job"])
+    assert job is not None
+    assert job.missed is None
+    assert (await setting.operations.approving.page(None, None, 10)).items == ()

@@ -43,13 +43,13 @@ async def passed(store: Store, job: Job, now: Instant) -> list[Instant]:
 async def in_the_way(
     store: Store, jobs: Sequence[Job], plans: Sequence[Plan], now: Instant
 ) -> dict[str, list[Instant]]:
-    """Such fire times of each of these jobs whose plan records a range, or a missed one, where they may be, by the
-    job's id: it is to be planned again with them, and tells of nothing that was not missed. A plan without such rows
-    costs nothing here, one that records some costs one read.
+    """Such fire times of each of these jobs whose plan records a range, or a missed one, or asks a person about some,
+    where they may be, by the job's id: it is to be planned again with them, and tells of nothing that was not missed. A
+    plan without such rows and questions costs nothing here, one that has some costs one read.
 
     Mostly it is another planner that has just made the same plan. Then this one will not be carried out:
     such jobs, of which there may be very many, are looked for no further."""
-    ranges = {run.id: job for job, planned in zip(jobs, plans, strict=True) for run in planned.runs if _may_meet(run)}
+    ranges = {id: job for job, planned in zip(jobs, plans, strict=True) for id in _firsts(job, planned)}
     ids = list(ranges)
     taken: dict[str, list[Instant]] = {
         job.id: [] for job in ranges.values() if job.missed is not None or _is_edited_since(job)
@@ -87,6 +87,14 @@ async def in_stretches(store: Store, job: Job) -> list[Instant]:
 def _is_edited_since(job: Job) -> bool:
     """Whether it was edited since it was planned."""
     return job.created_at < job.updated_at and job.planned_until <= job.updated_at
+
+
+def _firsts(job: Job, planned: Plan) -> list[str]:
+    """The ids of rows at the first fire time of each such range, and of each stretch that the plan asks about."""
+    stretches = () if planned.job.missed is None else planned.job.missed.stretches
+    known = () if job.missed is None else job.missed.stretches
+    asked = [run_id_of(job.id, each.first) for each in stretches if each not in known]
+    return [*(run.id for run in planned.runs if _may_meet(run)), *asked]
 
 
 def _may_meet(run: Run) -> bool:

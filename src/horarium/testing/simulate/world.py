@@ -39,7 +39,9 @@ STEPS = 30
 SLOWER = 10
 """How much longer the steps of a world take in which workers are away for minutes."""
 REST_SECONDS_MAX = 120
-"""How long the calm lasts while no run comes to its end."""
+"""How long the calm lasts while none of those that should have ended comes to its end."""
+CALM_SECONDS_MAX = 3_600
+"""How long it lasts at most, even if runs go on to come to their end."""
 CALLS_MAX = 3
 """Calls from outside that are under way at one time, besides those of the storm itself."""
 
@@ -202,14 +204,15 @@ class World:
         self.behaviour.hosts.calm = True
         await asyncio.sleep(5)
         await self._pause_all()
-        waited, left = 0, len(self._left())
-        while left and waited < REST_SECONDS_MAX:
+        waited, left, until = 0, self._left(), self.time.elapsed + CALM_SECONDS_MAX * SECOND
+        while left and waited < REST_SECONDS_MAX and self.time.elapsed < until and self.trace.violation is None:
             await asyncio.sleep(1)
             self.behaviour.hosts.look(self.books.jobs.versions)
             if not self.trace.clock_stepped:
                 self.books.overlaps.look_for_late(self.time.wall)
-            before, left = left, len(self._left())
-            waited = 0 if left < before else waited + 1
+            # Others that fall due meanwhile may be as many, where runs of a rate come one by one.
+            waited = 0 if any(run.id not in self.books.open[run.job_id or ""] for run in left) else waited + 1
+            left = self._left()
         for run in self._left():
             self.trace.fail(
                 f"run {run.id} in {run.queue} never came to an end: {run.state}, due at {run.due_at},"

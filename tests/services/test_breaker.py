@@ -190,6 +190,34 @@ async def test_one_run_at_a_time_is_let_through_and_an_answer_lifts_it(hosts: Ho
     assert len(await hosts.claimed()) == 3, "what waited for it goes on, also if nobody carries the change"
 
 
+async def calls(hosts: Hosts, failures: int, minutes: int = 20) -> dict[str, int]:
+    """How often each host is called while a run of each comes every two seconds. The one that is well is never late."""
+    setting, node, found = hosts.setting, hosts.node("a", failures), dict.fromkeys((DEAD, WELL), 0)
+    for number in range(minutes * 30):
+        for host in (DEAD, WELL):
+            await setting.add_run(f"{host}-{number}", "http", job=host, job_id=host, due_at=setting.now)
+        claimed = await hosts.claimed()
+        assert f"{WELL}-{number}" in claimed, "not later than beside a host that answers"
+        for run in claimed:
+            found[run.rpartition("-")[0]] += 1
+        await hosts.asked(node, DEAD, NO_ANSWER, sum(run.startswith(DEAD) for run in claimed))
+        setting.clock.advance(2)
+    for number in range(minutes * 30):
+        one = await setting.run(f"{DEAD}-{number}")
+        assert one.attempt == (1 if one.state is State.RUNNING else 0), "no attempt is lost to what was not called"
+    return found
+
+
+async def test_a_dead_host_is_called_less_than_a_tenth_as_often_and_no_attempt_is_lost(hosts: Hosts) -> None:
+    found = await calls(hosts, failures=20)
+    assert found[WELL] == 600
+    assert 20 < found[DEAD] <= 45, "each of the 600 without a breaker; 20 until it opened, and one a minute"
+
+
+async def test_without_a_breaker_a_dead_host_is_called_by_each_run(hosts: Hosts) -> None:
+    assert await calls(hosts, failures=0, minutes=2) == {DEAD: 60, WELL: 60}
+
+
 async def test_of_those_that_wait_a_few_are_looked_at_with_each_probe(hosts: Hosts) -> None:
     setting, node = hosts.setting, hosts.node("a")
     await hosts.asked(node, DEAD, NO_ANSWER, 20)

@@ -21,6 +21,8 @@ from horarium.model import Level, Run, State
 
 STEP = 10
 """Microseconds between two turns of a key of weight 1."""
+CLAIMED_AHEAD = 60 * SECOND
+"""So long before it is due a run may be claimed. An instant further ahead is of a wrong clock."""
 LEAD = SECOND
 """How far before the present the first turn lies where nothing waits, so that 100,000 runs of one key that come at once
 are all due."""

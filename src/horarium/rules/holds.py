@@ -15,14 +15,14 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from horarium.clock import DAY, INSTANT_MAX, SECOND, Instant, to_micros, to_text
+from horarium.clock import DAY, INSTANT_MAX, Instant, to_micros, to_text
 from horarium.model import DEFAULT_RUN_POLICY, EventKind, HttpTarget, Job, Run, State, own_labels
 from horarium.model.holds import HeldMissed, Hold, HoldScope
 from horarium.model.states import Cause, Disposition
 from horarium.model.targets import FOLLOW_QUEUE, NOTIFY_QUEUE
 from horarium.policies import Timeouts
 from horarium.rules.compiled import trigger_for
-from horarium.rules.fairness import awaits_turn, turn_later
+from horarium.rules.fairness import CLAIMED_AHEAD, awaits_turn, turn_later
 from horarium.rules.overridden import run_moved_to
 from horarium.rules.settling import cancel, clipped, noted, retention_of
 from horarium.triggers import Trigger
@@ -34,8 +34,6 @@ PROBES_AHEAD = 60
 """Runs kept back together are spread over this number of probes of a circuit breaker."""
 STRETCHES_MAX = 1_000
 """Stretches of one hold that are looked at together."""
-CLAIMED_AHEAD = 60 * SECOND
-"""So long before it is due a run may be claimed, and found to be held. An instant further ahead is of a wrong clock."""
 PULLED = "pull/"
 OURS = frozenset({FOLLOW_QUEUE, NOTIFY_QUEUE})
 """Queues of the scheduler's own work: a hold on everything keeps no message from people."""

@@ -21,8 +21,7 @@ from msgspec.structs import replace
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, SECOND, Instant, to_micros, to_text
 from horarium.model import CLAIMED, Event, EventKind, Run, State
 from horarium.policies import Limit
-from horarium.rules.fairness import turn_later
-from horarium.rules.holds import CLAIMED_AHEAD
+from horarium.rules.fairness import CLAIMED_AHEAD, turn_later
 
 SLACK_PART = 120
 """Which part of its window an attempt may take to begin once it was let in."""

@@ -44,7 +44,7 @@ async def test_the_calendar_counts_what_it_has_no_room_to_name(api: Api, visitor
     await visitor.open("/calendar?span=week&day=2027-03-27")
     marked = re.findall(r"(\w+ 05:00), 300 fires", visitor.page)
     assert len(marked) >= 3, "each day that is still to come has them"
-    hour = re.search(r'href="([^"]+)" aria-label="Sat 05:00, 300 fires', visitor.page)
+    hour = re.search(r'href="([^"]+)" title="Sat 05:00, 300 fires', visitor.page)
     assert hour is not None
     assert hour[1].endswith("#h5")
     await visitor.open(hour[1].partition("#")[0].replace("&amp;", "&"))

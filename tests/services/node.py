@@ -51,8 +51,9 @@ class Node:
         leased = Wake()
         places = options.pop("places", 100)
         self.performing = Performing(
-            setting.clock, self.leases, self.collector, {"pull/q": work}, leased, places=places
-        )
+            setting.clock, self.leases, self.collector, {"pull/q": work}, leased,
+            places=places, holding=options.pop("holding", None),
+        )  # fmt: skip
         self.dispatcher = Dispatcher(
             "dispatcher", setting.operations.claiming, setting.clock, self.leases, setting.telemetry,
             self.performing, ("pull/q",), "w", **options,

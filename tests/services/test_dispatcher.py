@@ -11,11 +11,13 @@ import pytest
 from horarium.clock import SECOND, Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import Failed, Outcome, RunChange, State, Succeeded
+from horarium.model.holds import HoldScope
 from horarium.policies import Retention
 from horarium.ports import Assignment, Claimed, Control
 from horarium.rules.settling import cancel
 from horarium.stores.memory import MemoryStore
 from horarium.testing import Fault, FaultyStore, by_script
+from horarium.wire.holds import HoldDefinition
 from tests.services.conftest import START, Setting, a_rescuer
 from tests.services.node import Node, Work, answer, taken_away
 from tests.waiting import until
@@ -169,6 +171,43 @@ async def test_held_runs_outlast_an_outage_at_their_instant(setting: Setting) ->
         await node.claim()
     await node.claim()
     await until(lambda: bool(work.begun))
+
+
+async def test_a_node_that_stood_still_begins_nothing_under_a_hold_that_it_has_not_read(setting: Setting) -> None:
+    for id in ("first", "second"):
+        await setting.add_run(id)
+    work = Work()
+    node = Node(setting, work, places=1, holding=setting.operations.reconciler.holding)
+    claimed = await setting.operations.claiming.claim(["pull/q"], 2, "w", setting.now, setting.now)
+    node.dispatcher.take(claimed.runs, claimed.jobs, setting.now)
+    await until(lambda: len(work.begun) == 1)
+    elsewhere = Setting()
+    elsewhere.clock, elsewhere.store = setting.clock, setting.store
+    await elsewhere.operations.holds.add(HoldDefinition(scope=HoldScope(queue="q"), reason="moving"))
+    setting.clock.advance(2)
+    work.go_on.set()
+    await node.settle()
+    await node.claim()
+    await node.settle()
+    assert len(work.begun) == 1
+    states = {id: await setting.state(id) for id in ("first", "second")}
+    assert sorted(states.values()) == [State.COMPLETED, State.PENDING]
+
+
+async def test_a_ready_run_begins_once_a_node_that_stood_still_has_read_the_holds(setting: Setting) -> None:
+    for id in ("first", "second"):
+        await setting.add_run(id)
+    work = Work()
+    node = Node(setting, work, places=1, holding=setting.operations.reconciler.holding)
+    claimed = await setting.operations.claiming.claim(["pull/q"], 2, "w", setting.now, setting.now)
+    node.dispatcher.take(claimed.runs, claimed.jobs, setting.now)
+    await until(lambda: len(work.begun) == 1)
+    setting.clock.advance(2)
+    work.go_on.set()
+    await node.settle()
+    assert len(work.begun) == 1
+    await node.claim()
+    await until(lambda: len(work.begun) == 2)
 
 
 class SlowClaims(MemoryStore):

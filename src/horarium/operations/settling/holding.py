@@ -26,6 +26,8 @@ FRESH_SECONDS = 1.5
 """How old the list may be where a run is about to begin. A service reads it every second: nothing waits for that."""
 READ_SECONDS = 0.5
 """How old it is at most where that service looks."""
+OBEYED_SECONDS = 2.0
+"""Within this of its commit a hold is in force on every node: by an older list nothing begins."""
 PLANNED_SECONDS = 10.0
 """How old it may be where fire times are planned: what is planned in spite of a hold is found by the claim."""
 
@@ -39,14 +41,14 @@ class Holding:
         self._store, self._clock = context.store, context.clock
         self._reading = asyncio.Lock()
         self._read_at: float | None = None
-        self._changes = 0
+        self._changes = self._seen = 0
         self.known: tuple[Hold, ...] = ()
         """As they were read last."""
         context.signal.subscribe(HOLDS, self.stale)
 
     def stale(self) -> None:
         """A hold was changed: it is to be read before anything begins."""
-        self._read_at, self._changes = None, self._changes + 1
+        self._changes += 1
 
     async def look(self, seconds: float = FRESH_SECONDS) -> tuple[Hold, ...]:
         """The holds as they were that long ago at most, and after every change of this process. Raises
@@ -56,8 +58,13 @@ class Holding:
                 if not self._is_fresh(seconds):
                     asked_at, changes = self._clock.monotonic(), self._changes
                     self.known = await self._read()
-                    self._read_at = asked_at if changes == self._changes else None
+                    self._read_at, self._seen = asked_at, changes
         return self.known
+
+    @property
+    def is_obeyed(self) -> bool:
+        """Whether every hold that has to be obeyed is known: this process, or its store, may have stood still."""
+        return self._is_younger(OBEYED_SECONDS)
 
     def holds(self, run: Run, job: Job | None, at: Instant) -> bool:
         """Whether a known hold keeps this run from its begin."""
@@ -98,6 +105,9 @@ class Holding:
         return [await self.said(run, job) for run in runs]
 
     def _is_fresh(self, seconds: float) -> bool:
+        return self._seen == self._changes and self._is_younger(seconds)
+
+    def _is_younger(self, seconds: float) -> bool:
         return self._read_at is not None and 0 <= self._clock.monotonic() - self._read_at < seconds
 
     async def _read(self) -> tuple[Hold, ...]:

@@ -175,6 +175,7 @@ class Dispatcher(Service):
             return
         cancels = waiting.cancels
         pulses = await self._leases.ask([ready.run for ready in due])
+        await self._claiming.holding.look()  # that may have taken long
         doubted = cancels != waiting.cancels
         lost: list[Ready] = []
         for ready, pulse in zip(due, pulses, strict=True):

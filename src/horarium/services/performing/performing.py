@@ -176,7 +176,7 @@ class Performing:
             if ready.turn is not None and not ready.turn[0] <= steady <= ready.turn[1]:
                 self.release(run, ready.job, NO_TURN)
                 continue
-            if not _may_begin(run, now, steady):
+            if not _may_begin(run, now, steady) or not (holding is None or holding.is_obeyed):
                 self.waiting.hold(ready)
                 self.room.set()
                 continue

@@ -10,12 +10,15 @@ import pytest
 from msgspec.structs import replace
 
 from horarium.clock import Instant
-from horarium.model import Job, Run, RunChange, State
+from horarium.model import Job, QueueTarget, Run, RunChange, State
 from horarium.operations.jobs.grouping import Group, Reach
 from horarium.policies import Overlap
 from horarium.rules import planning, reconciling
 from horarium.stores.memory.store import _Claim
 from horarium.testing.simulate import simulate
+from horarium.testing.simulate.loop import Time
+from horarium.testing.simulate.trace import Trace
+from horarium.testing.simulate.watch import Books, WatchedSpace
 from horarium.testing.simulate.workload import SHARES
 from tests.simulation.naming import said_of
 
@@ -119,6 +122,27 @@ MUTANTS: dict[str, tuple[Patch, int, str]] = {
 def test_worlds_of_races_hold_every_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("horarium.testing.simulate.workload.SHARES", RACES)
     assert sum(simulate(seed).runs for seed in range(4)) > 200
+
+
+@pytest.mark.parametrize("was_made_since", [True, False])
+def test_a_run_ends_others_where_it_was_written_since_its_job_says_so(was_made_since: bool) -> None:
+    books = Books(Trace(Time(0)))
+    space = WatchedSpace(books)
+    job = Job(id="job", name="job", trigger={}, target=QueueTarget("q"))
+    ends_others = replace(job, version=2, overlap=Overlap.CANCEL_OTHER, updated_at=400)
+    older, newer = (
+        Run(id=id, queue="pull/q", job_id="job", fire_at=at, due_at=at, created_at=500)
+        for at, id in ((100, "older"), (200, "newer"))
+    )
+    space.put_job(job)
+    space.add_run(older)
+    if was_made_since:
+        space.put_job(ends_others)
+        space.add_run(newer)
+    else:  # the clock went back before the edit
+        space.add_run(newer)
+        space.put_job(ends_others)
+    assert [run.id for run in books.beside.not_asked_to_stop()] == (["older"] if was_made_since else [])
 
 
 @pytest.mark.parametrize("name", MUTANTS)

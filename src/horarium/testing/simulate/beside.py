@@ -46,9 +46,16 @@ class Beside:
         self._unfinished = unfinished
         self._order = order
         self._owed = owed
+        self._edited: dict[str, int] = {}
+        """The writes at which jobs were edited last: instants do not tell, where the clock went back."""
         self._since: dict[Pair, tuple[int, int]] = {}
         """Since when, and how long that may be: of calls that were slow when it began."""
         self._looked_at = 0
+
+    def job_written(self, old: Job | None, new: Job) -> None:
+        """A job was written."""
+        if old is None or old.updated_at != new.updated_at:
+            self._edited[new.id] = self._trace.writes
 
     def not_asked_to_stop(self) -> list[Run]:
         """Runs that go on beside a newer one of their job, though its policy ends them."""
@@ -80,5 +87,6 @@ class Beside:
             runs = sorted(self._unfinished.get(job_id, {}).values(), key=lambda run: self._order[run.id])
             while runs and runs[-1].cause is Cause.PING:  # it came at no fire time, and ends nothing
                 runs.pop()
-            if runs and runs[-1].created_at >= job.updated_at:
+            was_made_since = runs and self._order[runs[-1].id] > self._edited.get(job_id, 0)
+            if was_made_since and runs[-1].created_at >= job.updated_at:
                 yield from ((run, runs[-1]) for run in runs[:-1] if run.state is not State.CANCELLING)

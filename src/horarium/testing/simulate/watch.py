@@ -260,6 +260,7 @@ class WatchedSpace(Space):
         super().put_job(job)
         self.books.jobs.written(old, job)
         self.books.overlaps.job_written(old, job)
+        self.books.beside.job_written(old, job)
         self.witness.job_written(old, job)
         self.keeping.job_written(old, job)
 

@@ -12,11 +12,12 @@ from horarium.clock import SECOND, Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import Failed, Outcome, RunChange, State, Succeeded
 from horarium.model.holds import HoldScope
+from horarium.model.records import Record, RecordFilter
 from horarium.policies import Retention
-from horarium.ports import Assignment, Claimed, Control
+from horarium.ports import Assignment, Claimed, Control, Page
 from horarium.rules.settling import cancel
 from horarium.stores.memory import MemoryStore
-from horarium.testing import Fault, FaultyStore, by_script
+from horarium.testing import Fault, FaultyStore, ManualClock, by_script
 from horarium.wire.holds import HoldDefinition
 from tests.services.conftest import START, Setting, a_rescuer
 from tests.services.node import Node, Work, answer, taken_away
@@ -208,6 +209,31 @@ async def test_a_ready_run_begins_once_a_node_that_stood_still_has_read_the_hold
     assert len(work.begun) == 1
     await node.claim()
     await until(lambda: len(work.begun) == 2)
+
+
+class SlowRecords(MemoryStore):
+    """Each list of records takes three seconds."""
+
+    clock: ManualClock
+
+    async def list_records(self, where: RecordFilter, after: str | None, limit: int) -> Page[Record]:
+        page = await super().list_records(where, after, limit)
+        self.clock.advance(3)
+        return page
+
+
+async def test_work_begins_on_a_store_that_takes_longer_for_its_holds_than_they_may_be_old(setting: Setting) -> None:
+    store = SlowRecords()
+    store.clock, setting.store = setting.clock, store
+    await setting.add_run("first")
+    work = Work()
+    node = Node(setting, work, holding=setting.operations.reconciler.holding)
+
+    async def begun() -> bool:
+        await node.claim()
+        return bool(work.begun)
+
+    await until(begun)
 
 
 class SlowClaims(MemoryStore):

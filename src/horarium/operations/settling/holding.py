@@ -27,7 +27,8 @@ FRESH_SECONDS = 1.5
 READ_SECONDS = 0.5
 """How old it is at most where that service looks."""
 OBEYED_SECONDS = 2.0
-"""Within this of its commit a hold is in force on every node: by an older list nothing begins."""
+"""Within this of its commit a hold is in force on every node: by an older list nothing begins. Where the store takes
+long for each answer, so much later."""
 PLANNED_SECONDS = 10.0
 """How old it may be where fire times are planned: what is planned in spite of a hold is found by the claim."""
 
@@ -41,6 +42,7 @@ class Holding:
         self._store, self._clock = context.store, context.clock
         self._reading = asyncio.Lock()
         self._read_at: float | None = None
+        self._took = (0.0, 0.0)
         self._changes = self._seen = 0
         self.known: tuple[Hold, ...] = ()
         """As they were read last."""
@@ -59,12 +61,14 @@ class Holding:
                     asked_at, changes = self._clock.monotonic(), self._changes
                     self.known = await self._read()
                     self._read_at, self._seen = asked_at, changes
+                    self._took = (self._took[1], self._clock.monotonic() - asked_at)
         return self.known
 
     @property
     def is_obeyed(self) -> bool:
-        """Whether every hold that has to be obeyed is known: this process, or its store, may have stood still."""
-        return self._is_younger(OBEYED_SECONDS)
+        """Whether every hold that has to be obeyed is known: this process, or its store, may have stood still. A store
+        that is slow takes long twice in a row, and work goes on beside it."""
+        return self._is_younger(OBEYED_SECONDS + min(self._took))
 
     def holds(self, run: Run, job: Job | None, at: Instant) -> bool:
         """Whether a known hold keeps this run from its begin."""

@@ -199,3 +199,19 @@ def test_a_job_past_its_last_run_owes_none_for_what_goes_back_to_its_rule() -> N
     job = plan(job, [], FIRES[1]).job
     assert job.fires_count == 1
     assert lift(job, FIRES[0], [], FIRES[1] + 1).runs == ()
+
+
+def test_the_cursor_stops_before_what_a_moved_run_leaves_no_room_for() -> None:
+    job = override(a_job(fires_max=2), Override(fire_at=FIRES[0], to=FIRES[2] - 1), None, NOW).job
+    (run,) = (first := plan(job, [], FIRES[1])).runs
+    made = plan(first.job, [], FIRES[2] - 1, 2)
+    assert [each.fire_at for each in made.runs] == [FIRES[0]]
+    freed = override(made.job, Override(fire_at=run.fire_at), run, FIRES[2] - 1)
+    assert [each.fire_at for each in plan(freed.job, [], FIRES[2]).runs if each.state is State.PENDING] == [FIRES[2]]
+
+
+def test_a_moved_run_that_overlaps_takes_no_room_from_a_fire_time() -> None:
+    job = override(a_job(fires_max=1, overlap=Overlap.SKIP), Override(FIRES[0], FIRES[1]), None, NOW).job
+    planned = plan(job, [a_run(job, NOW, State.RUNNING)], FIRES[1])
+    assert skipped(planned) == [(Disposition.SKIPPED_OVERLAP, FIRES[0], 1)]
+    assert [run.fire_at for run in plan(planned.job, [], FIRES[1]).runs] == [FIRES[1]]

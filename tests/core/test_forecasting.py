@@ -249,11 +249,14 @@ async def test_a_forecast_of_100000_jobs_holds_up_the_loop_for_ten_milliseconds_
         worst.append((time.thread_time() - begins, repr(handle)))
 
     monkeypatch.setattr(asyncio.Handle, "_run", timed)
+    gc.collect()
+    gc.freeze()  # a server has its jobs in a file; a full collection of those in memory takes longer
     threading.setprofile(watch)
     try:
         text = await Forecasting(context, Holding(context)).told(forecast_text, NOW, NOW + 7 * DAY, seconds, "job")
     finally:
         threading.setprofile(None)
+        gc.unfreeze()
     assert len(msgspec.json.decode(text)["buckets"]) == 7 * DAY // (seconds * SECOND)
     assert max(worst)[0] < LONG, max(worst)
 

@@ -264,10 +264,10 @@ def _settle(over: missed.Settled, unfinished: Sequence[Run], now: Instant) -> Pl
 
 
 def _limit(job: Job, owed: list[Owed]) -> tuple[list[Owed], Instant | None]:
-    """Cut the owed runs to the limit of one plan and the rest of `fires_max`. The second value: where the cursor must
-    stop, if fire times beyond are left for the next plan."""
-    room = CATCH_UP_RUNS_MAX if job.fires_max is None else min(CATCH_UP_RUNS_MAX, job.fires_max - job.fires_count)
-    if len(owed) <= max(0, room) and len(owed) < CATCH_UP_RUNS_MAX:
+    """What one plan and `fires_max` have room for. The second value: where the cursor must stop, if some are left."""
+    room = CATCH_UP_RUNS_MAX if job.fires_max is None else job.fires_max - job.fires_count
+    room = max(0, min(CATCH_UP_RUNS_MAX, room))
+    if len(owed) <= room and len(owed) < CATCH_UP_RUNS_MAX:
         return owed, None
     kept = owed[:room]
     return kept, kept[-1].fire_at if kept else owed[0].fire_at - 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections.abc import AsyncIterator
@@ -23,6 +22,7 @@ from tests.dashboard.browsing import NARROW, PATIENCE_MS, WIDE, chromium
 from tests.dashboard.test_browser import add_job, call, complete_a_run, every_page, fail_a_run
 from tests.servers.live import LiveServer, live_server
 from tests.servers.redis import Redis
+from tests.waiting import until
 
 WIDTHS = (1_440, 1_366, 1_280, 1_024, 768, 390, 320)
 BEYOND = """() => {
@@ -116,8 +116,7 @@ async def test_twelve_tabs_of_one_browser_are_all_live(browser: Browser) -> None
         for tab in tabs[1:]:
             await expect(tab.get_by_role("link", name="seen-after-the-first-was-closed")).to_be_visible()
         await tabs[1].goto("/calendar")
-        while not await tabs[1].evaluate("linked"):
-            await asyncio.sleep(0.05)
+        await until(lambda: tabs[1].evaluate("linked"))
         await expect(tabs[1].locator("#live"), "a page that does not look again").to_have_text(re.compile(r"^As of "))
         await page.context.close()
 

@@ -174,7 +174,8 @@ async def test_held_runs_outlast_an_outage_at_their_instant(setting: Setting) ->
     await until(lambda: bool(work.begun))
 
 
-async def test_a_node_that_stood_still_begins_nothing_under_a_hold_that_it_has_not_read(setting: Setting) -> None:
+async def one_waits_behind_another(setting: Setting) -> tuple[Node, Work]:
+    """A node with one place, where a run is under way and a second one is ready."""
     for id in ("first", "second"):
         await setting.add_run(id)
     work = Work()
@@ -182,6 +183,11 @@ async def test_a_node_that_stood_still_begins_nothing_under_a_hold_that_it_has_n
     claimed = await setting.operations.claiming.claim(["pull/q"], 2, "w", setting.now, setting.now)
     node.dispatcher.take(claimed.runs, claimed.jobs, setting.now)
     await until(lambda: len(work.begun) == 1)
+    return node, work
+
+
+async def test_a_node_that_stood_still_begins_nothing_under_a_hold_that_it_has_not_read(setting: Setting) -> None:
+    node, work = await one_waits_behind_another(setting)
     elsewhere = Setting()
     elsewhere.clock, elsewhere.store = setting.clock, setting.store
     await elsewhere.operations.holds.add(HoldDefinition(scope=HoldScope(queue="q"), reason="moving"))
@@ -196,13 +202,7 @@ async def test_a_node_that_stood_still_begins_nothing_under_a_hold_that_it_has_n
 
 
 async def test_a_ready_run_begins_once_a_node_that_stood_still_has_read_the_holds(setting: Setting) -> None:
-    for id in ("first", "second"):
-        await setting.add_run(id)
-    work = Work()
-    node = Node(setting, work, places=1, holding=setting.operations.reconciler.holding)
-    claimed = await setting.operations.claiming.claim(["pull/q"], 2, "w", setting.now, setting.now)
-    node.dispatcher.take(claimed.runs, claimed.jobs, setting.now)
-    await until(lambda: len(work.begun) == 1)
+    node, work = await one_waits_behind_another(setting)
     setting.clock.advance(2)
     work.go_on.set()
     await node.settle()

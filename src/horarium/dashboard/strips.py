@@ -75,7 +75,7 @@ def within(job: Job, after: Instant, until: Instant, count: int) -> list[Instant
 
 
 def small(job: Job | None, runs: Sequence[Run], now: Instant, holds: Sequence[Hold] = ()) -> Small:
-    """For a list. `runs`: the last ten, newest first. `holds`: those that may lie over what comes."""
+    """For a list. `runs`: the last ten, newest first. `holds`: the candidates for its future marks."""
     past = [mark_of(run, now) for run in reversed(runs)]
     if job is None:
         ahead = []

@@ -257,9 +257,9 @@ def _withdrawing(job: Job, unfinished: Sequence[Run], now: Instant, reason: str)
 def withdraw_ahead(
     job: Job, unfinished: Sequence[Run], at: Instant, now: Instant, ended: Sequence[Instant] = ()
 ) -> Plan:
-    """Take back runs planned for after `at`, where a hold begins, as though they had never been planned. What was
-    claimed ahead of its time stays, and what was planned up to there: the hold meets it when it would begin. So does
-    the row of a run that has ended before its time; `ended`: the fire times of these."""
+    """Take back runs planned for after `at`, where a hold begins, as though they had never been planned. Runs
+    claimed ahead of their time stay, and the plan up to them: the hold meets them at their begin. So does the row of a
+    run that has ended before its time; `ended`: the fire times of these."""
     ahead = [run for run in unfinished if is_ahead(run, at)]
     cursor = max((at, *ended, *(run.fire_at for run in ahead if run.token)))
     gone = tuple(run for run in ahead if run.token == 0 and run.fire_at > cursor)

@@ -200,10 +200,9 @@ def back_in_force(job: Job, rows: Sequence[Run]) -> tuple[Override, ...]:
 
 def _override_of(run: Run) -> Override | None:
     """The override that led to this run, or to this skipped row."""
-    to = run_moved_to(run)
-    moved = next((event.message for event in run.history if event.kind is EventKind.MOVED), "")
-    plain = Override(run.fire_at, to, at=run.created_at, token=run.token)
-    text = moved if to is not None else run.error or ""
+    moved = next((event for event in run.history if event.kind is EventKind.MOVED), None)
+    plain = Override(run.fire_at, None if moved is None else moved.at, at=run.created_at, token=run.token)
+    text = (run.error if moved is None else moved.message) or ""
     if not text.startswith(said(plain)):
         return None  # it was not skipped by a person, or is of a join
     by, _, reason = text.removeprefix(said(plain)).partition(", because: ")

@@ -225,7 +225,7 @@ class JobOperations:
 
         async def decide(seen: Seen) -> Plan:
             if ran := await in_stretches(self._store, seen.job):
-                with suppress(TooExpensive):  # then its rows tell less exactly what was missed
+                with suppress(TooExpensive):  # then its rows count missed fire times by stretch
                     return await evaluate(lambda: delete(seen.job, seen.now, ran), PLAN_STEPS_MAX)
             return delete(seen.job, seen.now)
 

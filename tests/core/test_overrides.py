@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -10,10 +11,11 @@ from horarium.clock import SECOND, Instant
 from horarium.model import Cause, Disposition, Job, Run, State
 from horarium.model.overrides import Override
 from horarium.policies import CatchUp, CatchUpPolicy, Overlap
-from horarium.rules.editing import edit, pause
+from horarium.rules.editing import edit, free_instant, pause
+from horarium.rules.holds import JobHold
 from horarium.rules.overridden import of_fire, run_moved_to
 from horarium.rules.overriding import has_begun, lift, override
-from horarium.rules.planning import job_fires, next_run_at, plan
+from horarium.rules.planning import job_fires, next_run_at, plan, resume
 from tests.core.planned import EACH, NOW, a_job, a_run, skipped
 from tests.searching import tries
 
@@ -215,3 +217,50 @@ def test_a_moved_run_that_overlaps_takes_no_room_from_a_fire_time() -> None:
     planned = plan(job, [a_run(job, NOW, State.RUNNING)], FIRES[1])
     assert skipped(planned) == [(Disposition.SKIPPED_OVERLAP, FIRES[0], 1)]
     assert [run.fire_at for run in plan(planned.job, [], FIRES[1]).runs] == [FIRES[1]]
+
+
+def test_a_run_by_hand_takes_no_place_of_a_fire_time_that_was_moved_on() -> None:
+    job = override(a_job(), Override(FIRES[0], FIRES[3] + 1), None, NOW).job
+    assert free_instant(job, FIRES[0], set()) == FIRES[0] + 1
+
+
+@pytest.mark.parametrize("to", [None, FIRES[2] + 1])
+@pytest.mark.parametrize("after", ["resumed", "edited", "edited while paused"])
+def test_what_passes_after_the_last_run_of_a_job_is_owed_no_more(to: Instant | None, after: str) -> None:
+    job = override(a_job(fires_max=1), Override(FIRES[1], to), None, NOW).job
+    job = plan(job, [], FIRES[0]).job
+    planned = []
+    if after != "edited":
+        job = pause(job, [], FIRES[0] + (after == "resumed"), None).job
+    if after == "resumed":
+        planned += [resumed := resume(job, FIRES[3] + 1)]
+        job = resumed.job
+    planned += [edited := edit(job, replace(job, fires_max=9, enabled=True), [], FIRES[3] + 2)]
+    planned += [plan(edited.job, [], FIRES[4])]
+    rows = [(run.fire_at, run.state) for each in planned for run in each.runs]
+    assert rows == [(FIRES[4], State.PENDING)]
+
+
+def test_a_plan_that_makes_the_last_run_settles_no_later_fire_time() -> None:
+    late = a_job(fires_max=1, catch_up=CatchUp(CatchUpPolicy.ALL))
+    planned = plan(override(late, Override(FIRES[1]), None, NOW).job, [], FIRES[3])
+    assert [run.fire_at for run in planned.runs] == [FIRES[0]]
+    assert plan(planned.job, [], FIRES[3]).job.planned_until == FIRES[0], "the cursor passes none without a row"
+
+
+def test_a_moved_fire_time_that_is_skipped_after_the_last_run_is_owed_no_more() -> None:
+    job = override(a_job(fires_max=1), Override(FIRES[1], FIRES[4]), None, NOW).job
+    job = plan(job, [], FIRES[0]).job
+    skips = override(job, Override(FIRES[1]), None, FIRES[3])
+    assert (skips.runs, skips.job.overrides, skips.job.planned_until) == ((), (), FIRES[0])
+
+
+def test_a_skip_under_a_hold_plans_none_of_what_is_held() -> None:
+    job = override(a_job(), Override(FIRES[0], FIRES[4]), None, NOW).job
+    job = plan(job, [], FIRES[1], held=JobHold(until=END)).job
+    skips = override(job, Override(FIRES[0]), None, FIRES[3])
+    assert (skips.runs, skips.job.planned_until) == ((), NOW)
+    job = plan(skips.job, [], FIRES[3], held=JobHold(until=END)).job
+    assert [run.disposition for run in plan(job, [], END).runs if run.fire_at == FIRES[0]] == [
+        Disposition.SKIPPED_OVERRIDE
+    ]

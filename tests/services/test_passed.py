@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from horarium.clock import SECOND, Instant
+from horarium.clock import SECOND, Instant, to_datetime
 from horarium.model import RunChange, State, run_id
+from horarium.model.holds import HoldScope
 from horarium.policies import CatchUp, CatchUpPolicy
 from horarium.ports import RunFilter
 from horarium.services.planning.planner import Planner
+from horarium.wire.holds import HoldDefinition
 from tests.services.conftest import START, Setting
+from tests.services.test_holds import carried
 
 AHEAD = 5
 """Fire times that were planned ahead, one a second."""
@@ -174,3 +178,43 @@ async def test_nobody_is_asked_where_each_missed_fire_time_has_a_row(setting: Se
     assert job is not None
     assert job.missed is None
     assert (await setting.operations.approving.page(None, None, 10)).items == ()
+
+
+@pytest.mark.parametrize("lifted_after", [0.5, LATE])
+@pytest.mark.parametrize("plans", [by_the_planner, beside_the_planner, by_an_edit])
+async def test_a_run_that_was_backfilled_under_a_hold_is_not_owed_again(
+    setting: Setting, plans: Callable[[Setting], Awaitable[None]], lifted_after: float
+) -> None:
+    """It ended a run that waited, for a newer one that was there already, and counted as a second one."""
+    await setting.add_job(every=60, overlap="cancel_other", fires_max=9)
+    operations = setting.operations
+    held = await operations.holds.add(HoldDefinition(scope=HoldScope(job="job"), reason="moving"))
+    setting.clock.advance(60.5)
+    await a_planner(setting, 0).step(setting.now)
+    start = to_datetime(START + 60 * SECOND)
+    await operations.jobs.backfill_job("job", start, start + timedelta(seconds=1))
+    setting.clock.advance(lifted_after)
+    by_hand = await operations.jobs.trigger_job("job")
+    (backfilled,) = await setting.store.get_runs([run_id("job", START + 60 * SECOND)])
+    assert backfilled is not None
+    assert backfilled.state is State.CANCELLED
+    await operations.holds.lift(held.id)
+    await carried(setting)
+    await plans(setting)
+    (job,), (run,) = await setting.store.get_jobs(["job"]), await setting.store.get_runs([by_hand.id])
+    assert job is not None
+    assert run is not None
+    assert (run.state, job.fires_count, job.planned_until) == (State.PENDING, 0, setting.now)
+
+
+async def test_a_run_that_was_cancelled_before_its_time_counts_once(setting: Setting) -> None:
+    """An edit took the cursor back before it."""
+    await setting.add_job(every=10, fires_max=2)
+    await a_planner(setting, 15).step(setting.now)
+    await end(setting, 10)
+    setting.clock.advance(0.5)
+    await setting.operations.jobs.patch_job("job", {"labels": {"a": "b"}})
+    for seconds in (9.5, 10):
+        setting.clock.advance(seconds)
+        await by_the_planner(setting)
+    assert await setting.store.get_runs([run_id("job", START + 20 * SECOND)]) != [None]

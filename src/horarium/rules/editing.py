@@ -31,7 +31,7 @@ from horarium.rules.planning import (
     timed,
 )
 from horarium.rules.reconciling import is_ahead, taken_back
-from horarium.rules.windows import dropped_range, dropped_ranges, exhausted, fires_in_window
+from horarium.rules.windows import dropped_range, dropped_ranges, exhausted, fires_in_window, without_passed
 
 
 def plan_now(
@@ -90,7 +90,10 @@ def free_instant(job: Job, start: Instant, taken: Set[Instant]) -> Instant:
     """The first instant from `start` on for which the job has no run, and will owe none: a run asked for by hand takes
     the place of no fire time."""
     planned = (
-        job.enabled and job.held_until is None and (job.next_fire_at is None or job.next_fire_at > start + len(taken))
+        job.enabled
+        and job.held_until is None
+        and not job.overrides  # one that was moved on is owed, and no more next
+        and (job.next_fire_at is None or job.next_fire_at > start + len(taken))
     )
     instant = start
     while instant in taken or (not planned and is_fire_time(job, instant)) or _begins_window(job, instant):
@@ -158,7 +161,7 @@ def pause(
     """No fire time after `now` runs, or none before `until`. Runs planned ahead are withdrawn, as though they had never
     been planned. `ran`: fire times beyond the cursor of a job that is held which have a row already."""
     paused = replace(
-        job,
+        without_passed(job, now),
         enabled=False,
         paused_at=now,
         pause_reason=reason,
@@ -228,8 +231,10 @@ def _change_fields(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instan
     passed: tuple[Run, ...] = ()
     if retimed:
         passed = _passed_while_held(job, now, ran) if job.enabled else passed_while_paused(job, now, now, ran)
-    cursor = job.planned_until if stands_still(job) and not retimed else now
-    changed = replace(wanted, anchor_at=anchor, updated_at=now, planned_until=cursor, overrides_dropped=())
+    cursor = job.planned_until if stands_still(job) and not retimed and not exhausted(job) else now
+    overrides = without_passed(job, now).overrides
+    changed = replace(wanted, anchor_at=anchor, updated_at=now, planned_until=cursor, overrides=overrides)
+    changed = replace(changed, overrides_dropped=())
     changed = still_yielded(missed.pinned(job, changed) if retimed or anchor != job.anchor_at else changed, now)
     planned = _withdrawing(changed, unfinished, now, "the job was changed")
     return replace(planned, runs=passed)

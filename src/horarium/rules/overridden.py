@@ -8,7 +8,7 @@ moved run obeys the policies of the moment at which it is to begin. A moved run 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -85,7 +85,7 @@ def moves(job: Job, after: Instant, until: Instant) -> list[Instant]:
 
 
 def settled(
-    job: Job, now: Instant, owed: Iterable[Owed], skipped: Sequence[tuple[Instant, Instant, str]] = ()
+    job: Job, now: Instant, owed: Sequence[Owed], skipped: Sequence[tuple[Instant, Instant, str]] = ()
 ) -> Settled:
     """The outcome of the overrides that have fallen due. `owed`: the runs beside them; `skipped`: stretches of holds
     whose fire times do not run, and why. One that is late (nothing planned at its instant) is caught up on as the
@@ -99,6 +99,9 @@ def settled(
         run = [each for each in due if each.to is not None and each.fire_at not in held]
         beyond = {each.fire_at for each in run[room:]}
         due = [each for each in due if each.fire_at not in beyond]
+        if len(owed) > (makes := max(0, room - len(run))):  # the plan ends with the last of these
+            end = owed[makes - 1].fire_at if makes else owed[0].fire_at - 1
+            due = [each for each in due if each.to is not None or each.fire_at <= end]
     newest = max([*(each.due_at for each in owed), *(each.due_at for each in due)], default=now)
     found = Settled([], [], due, [])
     for each in due:

@@ -57,7 +57,7 @@ from horarium.rules.overridden import (
     settled,
 )
 from horarium.rules.settling import cancel, terminate
-from horarium.rules.windows import dropped_ranges, exhausted, fires_in_window, next_in_window
+from horarium.rules.windows import dropped_ranges, exhausted, fires_in_window, next_in_window, without_passed
 from horarium.triggers.budget import LIST_STEPS, limited
 
 BACKFILL_RUNS_MAX = 1_000
@@ -231,8 +231,8 @@ def _looking_after(job: Job, now: Instant, runs: tuple[Run, ...] = (), changes: 
 def _plan(
     job: Job, unfinished: Sequence[Run], now: Instant, ahead: int, ran: Sequence[Instant], skipped: Sequence[Skipped]
 ) -> Plan:
-    horizon = max(now + (0 if needs_unfinished(job) else ahead), job.planned_until)
-    owed, dropped, asks = ([], [], []) if exhausted(job) else account(job, now, horizon, ran, skipped)
+    until = job.planned_until if exhausted(job) else now + (0 if needs_unfinished(job) else ahead)
+    owed, dropped, asks = account(job, now, horizon := max(until, job.planned_until), ran, skipped)
     due = settled(job, now, owed, skipped)
     job, given_up, question = missed.asked_more(job, [*asks, *due.asked], now)
     # After a clock went back a fire time may come again whose run waits: that run must not make way for itself.
@@ -280,7 +280,7 @@ def resume(job: Job, now: Instant, ran: Sequence[Instant] = ()) -> Plan:
     """Go on with the fire times after `now`. Those that passed meanwhile are recorded as skipped, in one row; `ran`:
     fire times that have a row already, ascending, which no range may cover."""
     cursor = max(now, min(job.planned_until, now + CURSOR_AHEAD))
-    due = passed_by(job, now)
+    due = passed_by(job := without_passed(job, now), now)
     overrides = left(job, due.overrides, cursor)
     resumed = timed(replace(_resumed(job), planned_until=cursor, updated_at=now, overrides=overrides))
     passed = (*passed_while_paused(job, now, now, ran), *(dropped_run(job, each, now) for each in due.dropped))

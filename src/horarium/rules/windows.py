@@ -33,6 +33,14 @@ def exhausted(job: Job) -> bool:
     return job.fires_max is not None and job.fires_count >= job.fires_max
 
 
+def without_passed(job: Job, now: Instant) -> Job:
+    """The job, without the overrides of fire times that passed after its last run: they are owed no more."""
+    if not job.overrides or not exhausted(job):
+        return job
+    gone = [each for each in job.overrides if job.planned_until < each.fire_at <= now and each.due_at <= now]
+    return replace(job, overrides=tuple(each for each in job.overrides if each not in gone)) if gone else job
+
+
 def next_in_window(job: Job, after: Instant) -> Instant | None:
     start = after if job.starts_at is None else max(after, job.starts_at - 1)
     with bounded(PLAN_STEPS):

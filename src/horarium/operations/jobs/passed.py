@@ -12,10 +12,11 @@ from functools import partial
 
 from horarium.clock import Instant
 from horarium.errors import TooExpensive
-from horarium.model import Disposition, Job, Plan, Run, State
+from horarium.model import Cause, Disposition, Job, Plan, Run, State
 from horarium.model import run_id as run_id_of
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.ports import BATCH_MAX, PAGE_MAX, RunFilter, Store
+from horarium.rules.planning import needs_unfinished
 from horarium.rules.windows import fires_in_window
 from horarium.triggers.budget import LIST_STEPS
 
@@ -44,16 +45,18 @@ async def in_the_way(
     store: Store, jobs: Sequence[Job], plans: Sequence[Plan], now: Instant
 ) -> dict[str, list[Instant]]:
     """Such fire times of each of these jobs whose plan records a range, or a missed one, or asks a person about some,
-    where they may be, by the job's id: it is to be planned again with them, and tells of nothing that was not missed. A
-    plan without such rows and questions costs nothing here, one that has some costs one read.
+    or makes a run that counts, where they may be, by the job's id: it is to be planned again with them, tells of
+    nothing that was not missed, and ends no run for one that is there. Another plan costs nothing here, such a one a
+    read.
 
     Mostly it is another planner that has just made the same plan. Then this one will not be carried out:
     such jobs, of which there may be very many, are looked for no further."""
     ranges = {id: job for job, planned in zip(jobs, plans, strict=True) for id in _firsts(job, planned)}
-    ids = list(ranges)
     taken: dict[str, list[Instant]] = {
         job.id: [] for job in ranges.values() if job.missed is not None or _is_edited_since(job)
     }
+    ranges |= {id: job for job, planned in zip(jobs, plans, strict=True) for id in _counted(job, planned)}
+    ids = list(ranges)
     for start in range(0, len(ids), BATCH_MAX):
         for run in await store.get_runs(ids[start : start + BATCH_MAX]):
             if run is not None:
@@ -65,7 +68,7 @@ async def in_the_way(
         if as_it_is is None or as_it_is.version != job.version:
             continue
         try:
-            found[job.id] = [*await in_stretches(store, job), *await passed(store, job, now)]
+            found[job.id] = sorted({*taken[job.id], *await in_stretches(store, job), *await passed(store, job, now)})
         except TooExpensive:
             found[job.id] = sorted(taken[job.id])
     return {job_id: ran for job_id, ran in found.items() if ran}
@@ -95,6 +98,15 @@ def _firsts(job: Job, planned: Plan) -> list[str]:
     known = () if job.missed is None else job.missed.stretches
     asked = [run_id_of(job.id, each.first) for each in stretches if each not in known]
     return [*(run.id for run in planned.runs if _may_meet(run)), *asked]
+
+
+def _counted(job: Job, planned: Plan) -> list[str]:
+    """The ids of its runs that end or keep back others, or of which there may be so many, where the cursor may lie
+    before such fire times."""
+    if not needs_unfinished(job) and job.fires_max is None:
+        return []
+    stood = job.held_until is not None or _is_edited_since(job)
+    return [run.id for run in planned.runs if run.state is State.PENDING and (stood or run.cause is Cause.CATCH_UP)]
 
 
 def _may_meet(run: Run) -> bool:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from horarium.clock import DAY, SECOND, Clock, Instant
 from horarium.errors import CallerError, Conflict
 from horarium.model import UNFINISHED, Job, Plan, RunChange, State
@@ -30,6 +32,7 @@ from horarium.ports import HOLDS, JOBS, PAGE_MAX, JobFilter, RunFilter, Signal, 
 from horarium.rules.applying import owed_of
 from horarium.rules.editing import withdraw_ahead
 from horarium.rules.holds import (
+    LOOK_AGAIN,
     PLANNED_CAUSES,
     brought_back,
     covers_job,
@@ -41,7 +44,6 @@ from horarium.rules.holds import (
     reason_of,
     stretch_at,
 )
-from horarium.rules.planning import timed
 from horarium.services.loop.service import Service, Wake
 from horarium.services.upkeep.applier import Applier, Work
 
@@ -154,11 +156,13 @@ class HoldApplier(Applier):
         return {job.id: [at for at in found.get(job.id, ()) if at <= job.planned_until] for job in jobs}
 
     async def _look_at_jobs(self, hold: Hold, after: str | None) -> str | None:
-        """Let jobs that wait for another end than that of the holds be planned again."""
+        """Let jobs that wait for another end than that of the holds be planned again: for them, theirs is now."""
         now, known = self._clock.now(), self._reconciler.holding.known
         page = await self._store.list_jobs(JobFilter(labels=hold.scope.labels), after, PAGE)
         waiting = [job for job in page.items if job.held_until is not None and covers_job(hold.scope, job)]
-        await self._commit([Plan(timed(job)) for job in waiting if job_hold(known, job, now).until != job.held_until])
+        until = {job.id: job_hold(known, job, now).until or now for job in waiting}
+        stale = [job for job in waiting if until[job.id] not in (job.held_until, now + LOOK_AGAIN)]
+        await self._commit([Plan(replace(job, held_until=until[job.id], next_fire_at=until[job.id])) for job in stale])
         return page.next_after
 
     async def _look_at_runs(self, hold: Hold, after: str | None) -> str | None:

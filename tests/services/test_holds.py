@@ -212,6 +212,18 @@ async def test_a_planner_rests_before_a_hold_and_before_its_end(setting: Setting
     assert wakes == [9_800_000, 60 * SECOND, 60 * SECOND]
 
 
+async def test_a_change_of_a_hold_without_end_writes_none_of_the_jobs_that_wait_for_it(setting: Setting) -> None:
+    await setting.add_job()
+    made = await hold(setting, HoldScope(job="job"))
+    setting.clock.advance(15)
+    await a_planner(setting).step(setting.now)
+    before = await setting.store.get_jobs(["job"])
+    setting.clock.advance(1)
+    await setting.operations.holds.update(made.id, HoldPatch(reason="moving on"))
+    await carried(setting)
+    assert await setting.store.get_jobs(["job"]) == before
+
+
 async def test_before_a_hold_begins_and_ends_jobs_are_not_written_again_and_again(setting: Setting) -> None:
     """However often the planner is woken by others."""
     await setting.add_job(every=20)

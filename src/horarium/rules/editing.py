@@ -18,7 +18,7 @@ from horarium.rules.calendars import without_days
 from horarium.rules.compiled import after_end
 from horarium.rules.finishing import looked_at
 from horarium.rules.joins import is_join, join_of, repeating
-from horarium.rules.overridden import LAY_OVER, Owed, back_in_force, held_over, left
+from horarium.rules.overridden import Owed, back_in_force, left, passed_by
 from horarium.rules.overriding import still_yielded
 from horarium.rules.planning import (
     BACKFILL_RUNS_MAX,
@@ -26,12 +26,12 @@ from horarium.rules.planning import (
     apply_overlap,
     dropped_run,
     is_fire_time,
-    passed_while_paused,
+    passed_over,
     resume,
     timed,
 )
 from horarium.rules.reconciling import is_ahead, taken_back
-from horarium.rules.windows import dropped_range, dropped_ranges, exhausted, fires_in_window, without_passed
+from horarium.rules.windows import dropped_range, exhausted, fires_in_window, without_passed
 
 
 def plan_now(
@@ -89,12 +89,8 @@ def put_off(run: Run, due_at: Instant) -> Run:
 def free_instant(job: Job, start: Instant, taken: Set[Instant]) -> Instant:
     """The first instant from `start` on for which the job has no run, and will owe none: a run asked for by hand takes
     the place of no fire time."""
-    planned = (
-        job.enabled
-        and job.held_until is None
-        and not job.overrides  # one that was moved on is owed, and no more next
-        and (job.next_fire_at is None or job.next_fire_at > start + len(taken))
-    )
+    planned = job.enabled and job.held_until is None and not job.overrides  # one that was moved on is owed
+    planned = planned and (job.next_fire_at is None or job.next_fire_at > start + len(taken))
     instant = start
     while instant in taken or (not planned and is_fire_time(job, instant)) or _begins_window(job, instant):
         instant += 1
@@ -139,7 +135,7 @@ def plan_backfill(
     runs, changes, skipped = apply_overlap(job, owed, unfinished, now, sorted(taken))
     passed: tuple[Run, ...] = ()
     if not job.enabled and end - 1 > job.planned_until:
-        passed = passed_while_paused(job, start - 1, now, ran)
+        passed = passed_over(job, start - 1, now, ran)
         job = replace(job, planned_until=fires[-1] if len(fires) == BACKFILL_RUNS_MAX else end - 1)
     dropped = (dropped_run(job, range_, now, Cause.BACKFILL) for range_ in skipped)
     return Plan(job, (*passed, *dropped, *runs), tuple(changes))
@@ -171,20 +167,12 @@ def pause(
         next_fire_at=until,
         updated_at=now,
     )
-    due = held_over(job, now) if job.held_until is not None else None
+    due = passed_by(job, now) if job.held_until is not None else None
     if due is not None and due.overrides:
         paused = replace(paused, overrides=left(paused, due.overrides, now))
     planned = _withdrawing(_past_claims(paused, unfinished, now), unfinished, now, "the job was paused")
     moved = () if due is None else (dropped_run(job, each, now) for each in due.dropped)
-    return replace(planned, runs=(*_passed_while_held(job, now, ran), *moved))
-
-
-def _passed_while_held(job: Job, now: Instant, ran: Sequence[Instant]) -> tuple[Run, ...]:
-    """Rows for the fire times that passed under a hold, of a job whose rule ends under it."""
-    if job.held_until is None or exhausted(job) or after_end(job) is not None:
-        return ()
-    passed = dropped_ranges(job, job.planned_until, now, Disposition.HELD, LAY_OVER, ran)
-    return tuple(dropped_run(job, range_, now) for range_ in passed)
+    return replace(planned, runs=(*passed_over(job, now, now, ran), *moved))
 
 
 def _past_claims(paused: Job, unfinished: Sequence[Run], now: Instant) -> Job:
@@ -205,7 +193,9 @@ def delete(job: Job, now: Instant, asked_and_ran: Sequence[Instant] = ()) -> Pla
 def edit(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instant, ran: Sequence[Instant] = ()) -> Plan:
     """Put the owner's fields of `wanted` in place, whether it is paused among them. `job` must have been planned up to
     `now` under the old rule. `unfinished`: those ahead of `now` at least."""
-    changed = _change_fields(job, replace(wanted, enabled=job.enabled), unfinished, now, ran)
+    job = without_passed(job, now)
+    wanted_now = replace(wanted, enabled=job.enabled, overrides=job.overrides)
+    changed = _change_fields(job, wanted_now, unfinished, now, ran)
     if wanted.enabled == job.enabled:
         return changed
     if wanted.enabled:
@@ -213,7 +203,7 @@ def edit(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instant, ran: Se
         return replace(changed, job=resumed.job, runs=(*changed.runs, *resumed.runs), records=resumed.records)
     # Runs planned ahead are withdrawn once, by the pause: it alone accounts for those claimed already.
     paused = pause(replace(changed.job, fires_count=job.fires_count), unfinished, now, None)
-    return replace(paused, runs=changed.runs or paused.runs or _passed_while_held(job, now, ran))
+    return replace(paused, runs=changed.runs or paused.runs or passed_over(job, now, now, ran))
 
 
 def is_retimed(job: Job, wanted: Job) -> bool:
@@ -228,13 +218,9 @@ def _change_fields(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instan
     """
     retimed = any(getattr(job, name) != getattr(wanted, name) for name in ("trigger", "starts_at", "ends_at"))
     anchor = now if is_retimed(job, wanted) else job.anchor_at
-    passed: tuple[Run, ...] = ()
-    if retimed:
-        passed = _passed_while_held(job, now, ran) if job.enabled else passed_while_paused(job, now, now, ran)
+    passed = passed_over(job, now, now, ran) if retimed else ()
     cursor = job.planned_until if stands_still(job) and not retimed and not exhausted(job) else now
-    overrides = without_passed(job, now).overrides
-    changed = replace(wanted, anchor_at=anchor, updated_at=now, planned_until=cursor, overrides=overrides)
-    changed = replace(changed, overrides_dropped=())
+    changed = replace(wanted, anchor_at=anchor, updated_at=now, planned_until=cursor, overrides_dropped=())
     changed = still_yielded(missed.pinned(job, changed) if retimed or anchor != job.anchor_at else changed, now)
     planned = _withdrawing(changed, unfinished, now, "the job was changed")
     return replace(planned, runs=passed)

@@ -18,7 +18,6 @@ from horarium.model import Cause, Disposition, Event, EventKind, Job, Run, State
 from horarium.model.overrides import Override
 from horarium.policies import CatchUpPolicy
 
-LAY_OVER = "a hold lay over it when it was changed"
 MISFIRE_GRACE = 2 * SECOND
 """A fire time planned within this of its instant is on time: no scheduler is exact, and a pause is no downtime."""
 
@@ -137,16 +136,8 @@ def left(job: Job, dealt_with: Sequence[Override], planned_until: Instant) -> tu
 
 
 def passed_by(job: Job, now: Instant) -> Settled:
-    """The same for a job that was paused up to now: nothing of it runs."""
-    return _none_runs(job, now, Disposition.SKIPPED_PAUSED, reason_of_pause(job))
-
-
-def held_over(job: Job, now: Instant) -> Settled:
-    """The same for a job that a hold kept up to now, and that is paused under it."""
-    return _none_runs(job, now, Disposition.HELD, LAY_OVER)
-
-
-def _none_runs(job: Job, now: Instant, disposition: Disposition, reason: str) -> Settled:
+    """The same for a job that stood still up to now: nothing of it runs."""
+    disposition, reason = stood_still(job)
     due = [each for each in job.overrides if not each.done and each.due_at <= now]
     dropped = [
         one(each.fire_at, Disposition.SKIPPED_OVERRIDE, said(each))
@@ -157,14 +148,12 @@ def _none_runs(job: Job, now: Instant, disposition: Disposition, reason: str) ->
     return Settled([], dropped, due, [])
 
 
-def in_pause(job: Job, fire_at: Instant) -> Dropped:
-    """A fire time that passed while the job was paused."""
-    return one(fire_at, Disposition.SKIPPED_PAUSED, reason_of_pause(job))
-
-
-def reason_of_pause(job: Job) -> str:
-    """Why nothing runs in its pause, in words."""
-    return f"paused: {job.pause_reason or 'by hand'}"
+def stood_still(job: Job) -> tuple[Disposition, str]:
+    """What fire times come to that pass while a job is paused, or that passed under a hold under which it is changed,
+    and why, in words."""
+    if job.enabled:
+        return Disposition.HELD, "a hold lay over it when it was changed"
+    return Disposition.SKIPPED_PAUSED, f"paused: {job.pause_reason or 'by hand'}"
 
 
 def one(fire_at: Instant, disposition: Disposition, reason: str) -> Dropped:

@@ -14,7 +14,7 @@ from horarium.clock import Instant
 from horarium.model import Cause, Job, Plan, Run, State
 from horarium.model.overrides import Override
 from horarium.rules.finishing import looked_at
-from horarium.rules.overridden import Owed, in_pause, of_fire
+from horarium.rules.overridden import Owed, of_fire, one, stood_still
 from horarium.rules.planning import apply_overlap, dropped_run, plan, timed
 from horarium.rules.windows import exhausted, is_yielded, without_passed
 from horarium.triggers.budget import LIST_STEPS
@@ -53,7 +53,7 @@ def lift(job: Job, fire_at: Instant, unfinished: Sequence[Run], now: Instant) ->
     if fire_at > job.planned_until or not job.enabled or exhausted(job):
         changed = timed(back)
         passed = fire_at <= min(now, job.planned_until) and not exhausted(job)
-        rows = (replace(dropped_run(back, in_pause(job, fire_at), now), token=token),) if passed else ()
+        rows = (replace(dropped_run(back, one(fire_at, *stood_still(job)), now), token=token),) if passed else ()
         return Plan(changed, rows, records=looked_at(changed, now))
     runs, changes, skipped = apply_overlap(job, [Owed(fire_at, Cause.SCHEDULE)], unfinished, now)
     changed = timed(replace(back, fires_count=job.fires_count + len(runs)))

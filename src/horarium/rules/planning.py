@@ -53,8 +53,8 @@ from horarium.rules.overridden import (
     of_fire,
     one,
     passed_by,
-    reason_of_pause,
     settled,
+    stood_still,
 )
 from horarium.rules.settling import cancel, terminate
 from horarium.rules.windows import dropped_ranges, exhausted, fires_in_window, next_in_window, without_passed
@@ -283,7 +283,7 @@ def resume(job: Job, now: Instant, ran: Sequence[Instant] = ()) -> Plan:
     due = passed_by(job := without_passed(job, now), now)
     overrides = left(job, due.overrides, cursor)
     resumed = timed(replace(_resumed(job), planned_until=cursor, updated_at=now, overrides=overrides))
-    passed = (*passed_while_paused(job, now, now, ran), *(dropped_run(job, each, now) for each in due.dropped))
+    passed = (*passed_over(job, now, now, ran), *(dropped_run(job, each, now) for each in due.dropped))
     return Plan(resumed, passed, records=looked_at(resumed, now))
 
 
@@ -291,11 +291,11 @@ def _resumed(job: Job) -> Job:
     return replace(job, enabled=True, paused_at=None, pause_reason=None, paused_until=None)
 
 
-def passed_while_paused(job: Job, until: Instant, now: Instant, ran: Sequence[Instant]) -> tuple[Run, ...]:
-    """One row for all fire times from the cursor up to `until`, or one for each stretch between those that ran."""
-    if exhausted(job) or after_end(job) is not None:
+def passed_over(job: Job, until: Instant, now: Instant, ran: Sequence[Instant]) -> tuple[Run, ...]:
+    """One row for each stretch of fire times in (cursor, until] between those that ran, of a job that stood still."""
+    if exhausted(job) or after_end(job) is not None or (job.enabled and job.held_until is None):
         return ()
-    passed = dropped_ranges(job, job.planned_until, until, Disposition.SKIPPED_PAUSED, reason_of_pause(job), ran)
+    passed = dropped_ranges(job, job.planned_until, until, *stood_still(job), ran)
     return tuple(dropped_run(job, range_, now) for range_ in passed)
 
 

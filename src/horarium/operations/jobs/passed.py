@@ -101,8 +101,8 @@ def _firsts(job: Job, planned: Plan) -> list[str]:
 
 
 def _counted(job: Job, planned: Plan) -> list[str]:
-    """The ids of its runs that end or keep back others, or of which there may be so many, where the cursor may lie
-    before such fire times."""
+    """The ids of its runs that end or keep back others, or that `fires_max` counts, where the cursor may lie before
+    such fire times."""
     if not needs_unfinished(job) and job.fires_max is None:
         return []
     stood = job.held_until is not None or _is_edited_since(job)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 
 import pytest
-from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant, to_datetime
 from horarium.errors import AlreadyBegun, InvalidRequest, NoSuchFire
@@ -196,15 +195,14 @@ async def test_what_a_clock_that_was_ahead_settled_is_skipped_and_moved_again(
     with as_("ann"):
         await setting.operations.overriding.skip("job", at(20), "closed, because: by law")
         await setting.operations.overriding.move("job", at(30), at(44))
-    before = (await setting.operations.overriding.page("job", None, 10))[0]
+    before = await setting.operations.overriding.page("job", None, 10)
     setting.clock.step(1_000)
     await planner.step(setting.now)
     assert (await setting.operations.overriding.page("job", None, 10))[0] == []
     setting.clock.step(-1_000)
     for _ in range(10):
         await planner.step(setting.now)
-    after = (await setting.operations.overriding.page("job", None, 10))[0]
-    assert [replace(each, at=0) for each in after] == [replace(each, at=0) for each in before]
+    assert await setting.operations.overriding.page("job", None, 10) == before
     await step_to(planner, setting, 45)
     found = {(run.fire_at - START) // SECOND: run for run in await runs(setting)}
     assert [(each, run.due_at - START) for each, run in found.items() if run.state is State.PENDING] == [

@@ -26,8 +26,6 @@ class EventKind(StrEnum):
     LATE_START = "late_start"
     """Asked to stop, since no worker had begun in time; the next one: since it took too long."""
     OVERTIME = "overtime"
-    MOVED = "moved"
-    """Its fire time was moved, to the instant of the line."""
     AGAIN = "again"
     """It does the work of another run again, whose fire time is the instant of the line."""
     ASKED = "asked"

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from horarium.clock import INSTANT_MIN, Clock, Instant, to_micros, to_wall
 from horarium.model.kinds import EventKind
+from horarium.model.overrides import Override
 from horarium.model.states import UNFINISHED, Cause, Disposition, State
 from horarium.model.targets import CommandTarget, HttpTarget
 from horarium.policies import LEASE_SECONDS_DEFAULT, Rate, Retention, Retry, Timeouts
@@ -17,13 +18,14 @@ from horarium.policies import LEASE_SECONDS_DEFAULT, Rate, Retention, Retry, Tim
 
 class Event(Struct, frozen=True, array_like=True):
     """One line of a run's history. `message` is for people; what decides anything is `kind`, where a line has one.
-    `detail`: of a failed attempt, the end of its traceback."""
+    `detail`: of a failed attempt, the end of its traceback. `override`: by which the fire time was skipped or moved."""
 
     at: Instant
     state: State
     message: str
     kind: EventKind | None = None
     detail: str | None = None
+    override: Override | None = None
 
 
 Level = tuple[str, int, bool]

@@ -78,7 +78,7 @@ def from_run(run: Run, now: Instant) -> Explanation:
     if run.state is State.SKIPPED:
         return Explanation(run.fire_at, False, _said_of_skipped(run), run.disposition or Disposition.MISSED)
     why = _CAUSES.get(run.cause, "it ran")
-    moved = next((event.message for event in run.history if event.kind is EventKind.MOVED), None)
+    moved = next((event.message for event in run.history if event.override is not None), None)
     why = why if moved is None else f"{why}, {moved}"
     if run.state in UNFINISHED:
         return Explanation(run.fire_at, True, f"{why}; {_said_of_unfinished(run, now)}", run.disposition)

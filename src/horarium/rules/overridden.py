@@ -14,7 +14,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant, to_micros, to_text
-from horarium.model import Cause, Disposition, Event, EventKind, Job, Run, State
+from horarium.model import Cause, Disposition, Event, Job, Run, State
 from horarium.model.overrides import Override
 from horarium.policies import CatchUpPolicy
 
@@ -166,39 +166,22 @@ def as_moved(run: Run, override: Override) -> Run:
     assert override.to is not None, "a run is made of a fire time that was moved, not of one that is skipped"
     due_at = max(override.to, run.created_at) if run.cause is Cause.CATCH_UP else override.to
     start_by = None if run.start_by is None else run.start_by + due_at - run.due_at
-    history = (*run.history, *moved_events(override, State.PENDING))
-    return replace(run, due_at=due_at, start_by=start_by, token=override.token, history=history)
-
-
-def moved_events(override: Override | None, state: State) -> tuple[Event, ...]:
-    """What the row of a fire time says of that it was moved; nothing of any other."""
-    if override is None or override.to is None:
-        return ()
-    return (Event(override.to, state, said(override), EventKind.MOVED),)
+    said_so = Event(override.to, State.PENDING, said(override), override=override)
+    return replace(run, due_at=due_at, start_by=start_by, token=override.token, history=(*run.history, said_so))
 
 
 def run_moved_to(run: Run) -> Instant | None:
     """Where the run's fire time was moved to; None: it was not moved."""
-    return next((event.at for event in run.history if event.kind is EventKind.MOVED), None)
+    return next((event.override.to for event in run.history if event.override is not None), None)
 
 
 def back_in_force(job: Job, rows: Sequence[Run]) -> tuple[Override, ...]:
     """The overrides of a job, with those of these rows of it that go: a clock which was ahead had settled them."""
-    found = {run.fire_at: each for run in rows if (each := _override_of(run)) is not None}
-    found.update((each.fire_at, each) for each in job.overrides if not each.done)
-    kept = {each.fire_at: each for each in job.overrides} | found
+    found = [event.override for run in rows for event in run.history if event.override is not None]
+    kept = {each.fire_at: each for each in job.overrides}
+    kept.update((each.fire_at, each) for each in found if not each.joined)
+    kept.update((each.fire_at, each) for each in job.overrides if not each.done)
     return tuple(kept[fire_at] for fire_at in sorted(kept))
-
-
-def _override_of(run: Run) -> Override | None:
-    """The override that led to this run, or to this skipped row."""
-    moved = next((event for event in run.history if event.kind is EventKind.MOVED), None)
-    plain = Override(run.fire_at, None if moved is None else moved.at, at=run.created_at, token=run.token)
-    text = (run.error if moved is None else moved.message) or ""
-    if not text.startswith(said(plain)):
-        return None  # it was not skipped by a person, or is of a join
-    by, _, reason = text.removeprefix(said(plain)).partition(", because: ")
-    return replace(plain, by=by.removeprefix(" by "), reason=reason or None)
 
 
 def said(override: Override) -> str:

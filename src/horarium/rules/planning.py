@@ -47,7 +47,6 @@ from horarium.rules.overridden import (
     Owed,
     as_moved,
     left,
-    moved_events,
     moves,
     next_due,
     of_fire,
@@ -385,7 +384,7 @@ def planned_run(job: Job, fire: Owed, now: Instant) -> Run:
     except InvalidRequest as error:
         if fire.cause not in PLANNED_CAUSES:
             raise
-        return dropped_run(job, Dropped(fire.fire_at, fire.fire_at, 1, Disposition.MISSED, error.message), now)
+        return dropped_run(job, one(fire.fire_at, Disposition.MISSED, f"{error.message}{fire.said}"), now)
     if fire.moved is None:
         return run
     run = as_moved(run, fire.moved)
@@ -446,5 +445,5 @@ def dropped_run(job: Job, dropped: Dropped, now: Instant, cause: Cause = Cause.S
         fires=dropped.fires,
         last_fire_at=dropped.last if many else None,
         prune_at=prune_instant(now, retention_of_job(job)),
-        history=(*moved_events(override, State.SKIPPED), Event(now, State.SKIPPED, message)),
+        history=(Event(now, State.SKIPPED, message, override=override),),
     )

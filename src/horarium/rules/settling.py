@@ -436,13 +436,10 @@ def brought_back(run: Run, job: Job | None, now: Instant) -> Run:
     one whose fire time lies ahead is not kept: it would count as the newest until its time comes."""
     retention = retention_of(run, job)
     beyond = run.fire_at > now and retention.runs_max is not None
-    moved = EventKind.MOVED  # its instant is the one to which a person moved the run
     return replace(
         run,
         started_at=None if run.started_at is None else min(run.started_at, now),
         finished_at=now,
         prune_at=0 if beyond else prune_instant(now, retention),
-        history=tuple(
-            event if event.at <= now or event.kind is moved else replace(event, at=now) for event in run.history
-        ),
+        history=tuple(event if event.at <= now else replace(event, at=now) for event in run.history),
     )

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from horarium.clock import DAY, HOUR, INSTANT_MAX, SECOND, to_micros
 from horarium.model import Disposition, Event, Plan, State, lasting
+from horarium.model.overrides import Override
 from horarium.model.records import Record
 from horarium.ports import Beat, Pulse, Store
 from horarium.testing.contract.base import StoreUnderTest, ids, run_of, take, take_one
@@ -39,7 +40,7 @@ class SettlingContract(StoreUnderTest):
             result=b"[]",
             disposition=Disposition.NOT_STARTED,
             prune_at=NOW + 3,
-            history=(Event(NOW, State.RUNNING, "ü"),),
+            history=(Event(NOW, State.RUNNING, "ü", override=Override(NOW, NOW + 1, "ü", "why", NOW - 1)),),
             start_by=None,
         )
         assert await store.settle_runs([change], NOW) == [True]
@@ -82,7 +83,7 @@ class SettlingContract(StoreUnderTest):
                 result=b"%d" % number if number % 2 else None,
                 disposition=Disposition.NOT_STARTED,
                 prune_at=NOW + number if number % 5 else None,
-                history=(Event(NOW, State.RUNNING, "ü"),),
+                history=(Event(NOW, State.RUNNING, "ü", override=Override(NOW, NOW + 1, "ü", "why", NOW - 1)),),
             )
             for number, run in enumerate(claimed)
         ]

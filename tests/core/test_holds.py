@@ -17,6 +17,8 @@ from horarium.rules.editing import edit, pause, withdraw_ahead
 from horarium.rules.holds import (
     FOREVER,
     InForce,
+    JobHold,
+    Skipped,
     Stretch,
     brought_back,
     covers_job,
@@ -33,6 +35,7 @@ from horarium.rules.holds import (
 )
 from horarium.rules.planning import next_fire, plan, timed
 from horarium.rules.reconciling import reconcile
+from horarium.rules.windows import next_in_window
 from horarium.testing.values import NOW, a_job, a_run
 
 EVERYTHING = HoldScope(all=True)
@@ -286,3 +289,15 @@ def test_a_change_under_a_hold_loses_no_fire_time() -> None:
     ):
         (row,) = ended.runs
         assert (row.disposition, row.fires, ended.job.held_until) == (Disposition.HELD, 5, None)
+
+
+def test_a_plan_that_makes_the_last_run_has_no_row_for_a_later_stretch() -> None:
+    job = replace(a_job(fires_max=1), catch_up=CatchUp(CatchUpPolicy.ALL))
+    first = next_in_window(job, NOW)
+    assert first is not None
+    end = first + 10 * HOUR
+    skips = JobHold(skipped=(Skipped(first + 1, end, "moving"),))
+    planned = plan(job, [], end, held=skips)
+    assert [run.fire_at for run in planned.runs] == [first]
+    assert planned.job.planned_until == first
+    assert [run.fires for run in plan(job, [], end - 1, held=skips).runs] == [599, 1], "the cursor passes them"

@@ -8,7 +8,7 @@ moved run obeys the policies of the moment at which it is to begin. A moved run 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -60,6 +60,11 @@ class Settled(NamedTuple):
     overrides: list[Override]
     asked: list[Dropped]
 
+    def dropped_by(self, until: Instant) -> list[Dropped]:
+        """Of a plan whose cursor stops there: the rest is dealt with by another, or is owed no more."""
+        skips = Disposition.SKIPPED_OVERRIDE
+        return [each for each in self.dropped if each.first <= until or each.disposition is not skips]
+
 
 def of_fire(job: Job, fire_at: Instant) -> Override | None:
     """The override of this fire time."""
@@ -84,7 +89,7 @@ def moves(job: Job, after: Instant, until: Instant) -> list[Instant]:
 
 
 def settled(
-    job: Job, now: Instant, owed: Sequence[Owed], skipped: Sequence[tuple[Instant, Instant, str]] = ()
+    job: Job, now: Instant, owed: Iterable[Owed], skipped: Sequence[tuple[Instant, Instant, str]] = ()
 ) -> Settled:
     """The outcome of the overrides that have fallen due. `owed`: the runs beside them; `skipped`: stretches of holds
     whose fire times do not run, and why. One that is late (nothing planned at its instant) is caught up on as the
@@ -98,9 +103,6 @@ def settled(
         run = [each for each in due if each.to is not None and each.fire_at not in held]
         beyond = {each.fire_at for each in run[room:]}
         due = [each for each in due if each.fire_at not in beyond]
-        if len(owed) > (makes := max(0, room - len(run))):  # the plan ends with the last of these
-            end = owed[makes - 1].fire_at if makes else owed[0].fire_at - 1
-            due = [each for each in due if each.to is not None or each.fire_at <= end]
     newest = max([*(each.due_at for each in owed), *(each.due_at for each in due)], default=now)
     found = Settled([], [], due, [])
     for each in due:
@@ -129,8 +131,8 @@ def _is_given_up(job: Job, to: Instant, newest: Instant, now: Instant) -> bool:
 
 def left(job: Job, dealt_with: Sequence[Override], planned_until: Instant) -> tuple[Override, ...]:
     """The overrides that stay with a job that is planned up to there. Of a run that was made before its fire time this
-    has to be known until the cursor has passed it."""
-    done = {each.fire_at for each in dealt_with}
+    has to be known until the cursor has passed it. One that is skipped is dealt with by the plan that passes it."""
+    done = {each.fire_at for each in dealt_with if each.to is not None or each.fire_at <= planned_until}
     kept = (replace(each, done=True) if each.fire_at in done else each for each in job.overrides)
     return tuple(each for each in kept if not each.done or each.fire_at > planned_until)
 

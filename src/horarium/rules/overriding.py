@@ -16,7 +16,7 @@ from horarium.model.overrides import Override
 from horarium.rules.finishing import looked_at
 from horarium.rules.overridden import Owed, of_fire, one, stood_still
 from horarium.rules.planning import apply_overlap, dropped_run, plan, timed
-from horarium.rules.windows import exhausted, is_yielded, without_passed
+from horarium.rules.windows import exhausted, is_yielded
 from horarium.triggers.budget import LIST_STEPS
 
 
@@ -39,7 +39,7 @@ def override(job: Job, wanted: Override, run: Run | None, now: Instant) -> Plan:
     changed = timed(replace(job, overrides=overrides, fires_count=count))
     withdrawn = () if run is None else (run,)
     if wanted.to is None and wanted.due_at <= now and job.enabled and job.held_until is None:
-        planned = plan(without_passed(changed, now), (), now, steps=LIST_STEPS)
+        planned = plan(changed, (), now, steps=LIST_STEPS)
         return replace(planned, withdrawals=withdrawn)
     return Plan(changed, withdrawals=withdrawn, records=looked_at(changed, now))
 

@@ -231,19 +231,19 @@ def _plan(
     job: Job, unfinished: Sequence[Run], now: Instant, ahead: int, ran: Sequence[Instant], skipped: Sequence[Skipped]
 ) -> Plan:
     until = job.planned_until if exhausted(job) else now + (0 if needs_unfinished(job) else ahead)
-    owed, dropped, asks = account(job, now, horizon := max(until, job.planned_until), ran, skipped)
+    owed, dropped, asks = account(job, now, until := max(until, job.planned_until), ran, skipped)
     due = settled(job, now, owed, skipped)
     job, given_up, question = missed.asked_more(job, [*asks, *due.asked], now)
     # After a clock went back a fire time may come again whose run waits: that run must not make way for itself.
     known = {run.fire_at for run in unfinished}.union(ran) if unfinished or ran else ()
     owed = [fire for fire in owed if fire.fire_at not in known]
-    owed, beyond = _limit(replace(job, fires_count=job.fires_count + len(due.owed)) if due.owed else job, owed)
+    counted = replace(job, fires_count=job.fires_count + len(due.owed)) if due.owed else job
+    owed, until = _limit(counted, owed, until)
     if due.owed:
         owed = sorted((*owed, *(fire for fire in due.owed if fire.fire_at not in known)), key=lambda each: each.due_at)
-    dropped = [*dropped, *given_up, *due.dropped]
+    dropped = [*(each for each in dropped if each.first <= until), *given_up, *due.dropped_by(until)]
     apart = sorted({*known, *[range_.first for range_ in dropped]})
     runs, changes, overlapping = apply_overlap(job, owed, unfinished, now, apart)
-    until = beyond if beyond is not None else horizon
     moved = replace(job, planned_until=until, fires_count=job.fires_count + len(runs))
     moved = timed(replace(moved, overrides=left(job, due.overrides, until)) if job.overrides else moved)
     return Plan(
@@ -262,12 +262,12 @@ def _settle(over: missed.Settled, unfinished: Sequence[Run], now: Instant) -> Pl
     return Plan(after, tuple(map(over.told, rows)), tuple(changes), records=looked_at(after, now))
 
 
-def _limit(job: Job, owed: list[Owed]) -> tuple[list[Owed], Instant | None]:
-    """What one plan and `fires_max` have room for. The second value: where the cursor must stop, if some are left."""
+def _limit(job: Job, owed: list[Owed], until: Instant) -> tuple[list[Owed], Instant]:
+    """What one plan and `fires_max` have room for, and where the cursor stops: before what is left."""
     room = CATCH_UP_RUNS_MAX if job.fires_max is None else job.fires_max - job.fires_count
     room = max(0, min(CATCH_UP_RUNS_MAX, room))
     if len(owed) <= room and len(owed) < CATCH_UP_RUNS_MAX:
-        return owed, None
+        return owed, until
     kept = owed[:room]
     return kept, kept[-1].fire_at if kept else owed[0].fire_at - 1
 

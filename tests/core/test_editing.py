@@ -12,6 +12,7 @@ from horarium.model import Cause, Disposition, QueueTarget, State
 from horarium.policies import Overlap
 from horarium.rules.compiled import trigger_of
 from horarium.rules.editing import delete, edit, pause, plan_backfill, plan_now, reanchor
+from horarium.rules.holds import JobHold
 from horarium.rules.planning import plan, resume
 from horarium.rules.reconciling import reconciled
 from tests.core.planned import EACH, NOW, a_job, a_run, pending, skipped
@@ -180,3 +181,15 @@ def test_a_retry_put_off_by_a_wrong_clock_is_put_off_from_now() -> None:
     run = a_run(job, NOW, created_at=NOW + HOUR, due_at=NOW + HOUR + EACH)
     (change,) = reanchor(job, [run], NOW + SECOND).changes
     assert change.run.due_at == NOW + SECOND + EACH
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_what_passed_under_a_hold_or_a_pause_has_its_row_where_an_edit_makes_the_last_run_the_last(
+    is_held: bool,
+) -> None:
+    job, now = a_job(fires_max=9, fires_count=1), NOW + 2 * EACH
+    job = plan(job, [], now, held=JobHold(until=now + EACH)).job if is_held else pause(job, [], NOW, None).job
+    edited = edit(job, replace(job, fires_max=1), [], now)
+    kind = Disposition.HELD if is_held else Disposition.SKIPPED_PAUSED
+    assert skipped(edited) == [(kind, NOW + EACH, 2)]
+    assert edited.job.planned_until == now

@@ -218,8 +218,9 @@ def _change_fields(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instan
     """
     retimed = any(getattr(job, name) != getattr(wanted, name) for name in ("trigger", "starts_at", "ends_at"))
     anchor = now if is_retimed(job, wanted) else job.anchor_at
-    passed = passed_over(job, now, now, ran) if retimed else ()
-    cursor = job.planned_until if stands_still(job) and not retimed and not exhausted(job) else now
+    over = retimed or exhausted(job) or exhausted(wanted)
+    passed = passed_over(job, now, now, ran) if over else ()
+    cursor = job.planned_until if stands_still(job) and not over else now
     changed = replace(wanted, anchor_at=anchor, updated_at=now, planned_until=cursor, overrides_dropped=())
     changed = still_yielded(missed.pinned(job, changed) if retimed or anchor != job.anchor_at else changed, now)
     planned = _withdrawing(changed, unfinished, now, "the job was changed")

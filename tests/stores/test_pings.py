@@ -207,3 +207,16 @@ async def test_a_ping_that_is_lost_on_its_way_leaves_no_run_that_waits_for_ever(
 
 async def _lost(*given: Any) -> list[bool]:
     raise StoreUnavailable("gone")
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+async def test_a_ping_of_a_job_that_was_changed_meanwhile_makes_no_run_for_a_worker(world: World, is_new: bool) -> None:
+    job = await world.job()
+    if is_new:
+        await world.operations.jobs.delete_job(job.name)
+        await world.job()
+    else:
+        await world.operations.jobs.patch_job(job.name, {"target": {"type": "queue", "queue": "q"}})
+    with pytest.raises(NotFound):
+        await world.ping(job)
+    assert await world.runs() == []

@@ -77,8 +77,11 @@ class Pings:
     # ---- heard
 
     async def heard(self, job: Job, ping: Ping) -> Run:
-        """Carry out a ping. The run that it was about, as it then is. Owed fire times are planned first."""
-        job = await self._changes.change(job.name, _nothing, always(Reach.NONE))
+        """Carry out a ping. The run that it was about, as it then is. Owed fire times are planned first. Raises
+        NotFound where the job's work is not done elsewhere any more."""
+        asked, job = job, await self._changes.change(job.name, _nothing, always(Reach.NONE))
+        if job.id != asked.id or not isinstance(job.target, ExternalTarget):
+            raise NotFound(UNKNOWN)
         for race in range(RACES_MAX):
             if race:
                 await pause_after(race, self._entropy)

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from horarium.clock import DAY, HOUR, INSTANT_MAX, MINUTE, to_instant
 from horarium.errors import InvalidTrigger
-from horarium.triggers import Cron, Trigger, cron, parse_trigger
+from horarium.triggers import Cron, Trigger, cron, parse_trigger, read_stored
 from horarium.triggers.cron_fields import EXPRESSION_MAX
+from horarium.triggers.cron_trigger import drawn
 from horarium.triggers.zones import Gap, Repeat
 from tests.searching import tries
 
@@ -410,3 +411,18 @@ def test_a_plus_elsewhere_is_refused(expression: str) -> None:
 def test_the_last_weekday_in_both_spellings() -> None:
     assert cron("0 0 * * FRI#L").fires(NOW, 20) == cron("0 0 * * 5L").fires(NOW, 20)
     assert cron("0 0 * * 7#L,2#1").words() == cron("0 0 * * 0L,TUE#1").words()
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["H * * * *", "h h * * *", "H/15 H(8-17) * * *", "H(10-20)/3 0 H * *", "5,H,50 0,H/7 L,H * +H", "0 H H 1 H THU",
+     "H H 0 H,15 MAR H 2027-2030", "@hourly", "0 0 * * THU"],
+)  # fmt: skip
+def test_what_a_seed_chooses_can_be_written_out(expression: str) -> None:
+    after = to_instant(NOW)
+    for seed in ("nightly", "b", "s" * 200):
+        spec = {"type": "cron", "expression": expression, "timezone": "Europe/Berlin"}
+        written, seeded = read_stored(drawn(spec, seed)), cron(expression, "Europe/Berlin").seeded(seed)
+        assert written == written.seeded("another")
+        assert written.list_fires(after, after + 800 * DAY, 300) == seeded.list_fires(after, after + 800 * DAY, 300)
+        assert drawn({**spec, "seed": "mine"}, seed) == {**spec, "seed": "mine"}

@@ -90,16 +90,23 @@ def rule_of(spec: Mapping[str, object]) -> Rule:
     return Rule(trigger, same_anchor and trigger.seeded("a") == trigger.seeded("b") and trigger.after_end is None)
 
 
-class Every(NamedTuple):
-    """A plain interval: its length, and its first fire time as far behind the beginning of the span (or before it)."""
+class Every(Struct, frozen=True, gc=False):
+    """A plain interval in microseconds: its length; its first fire time behind the beginning of a span of which a
+    start may lie in it; the jitter over which each start is spread evenly."""
 
     every: int
-    start: int
+    first: int
+    jitter: int = 0
+
+    @classmethod
+    def begun(cls, every: int, start: int, jitter: int = 0) -> Every:
+        """That of an interval whose first fire time of all lies `start` behind the beginning of the span."""
+        return cls(every, start if start > -jitter else (start + jitter) % every - jitter, jitter)
 
     @property
-    def first(self) -> int:
-        """Its first fire time from the beginning of the span on."""
-        return self.start if self.start > 0 else self.start % self.every
+    def punctual(self) -> Every:
+        """The same without its jitter."""
+        return Every.begun(self.every, self.first)
 
 
 def interval_of(job: Job, span: Span) -> Every | None:
@@ -109,14 +116,7 @@ def interval_of(job: Job, span: Span) -> Every | None:
         return None
     every, anchor = to_micros(spec["every_seconds"]), spec.get("anchor")
     start = job.anchor_at + every if anchor is None else read_instant(anchor, "anchor")
-    return Every(every, start - span.since)
-
-
-class Spread(NamedTuple):
-    """A plain interval with a jitter, told by how many of its runs are to be expected in each bucket."""
-
-    interval: Every
-    jitter: int
+    return Every.begun(every, start - span.since, to_micros(job.jitter_seconds))
 
 
 def packed(starts: Starts) -> Pattern:
@@ -126,41 +126,58 @@ def packed(starts: Starts) -> Pattern:
 
 def interval_count(interval: Every, span: Span) -> int:
     """How many fire times of it lie in the span."""
-    return max(0, (span.until - span.since - interval.first + interval.every - 1) // interval.every)
+    every = interval.every
+    return max(0, (span.until - span.since - interval.punctual.first + every - 1) // every)
 
 
-def alike(interval: Every, span: Span) -> Every:
-    """An interval with the same starts in each bucket: the same one for many that begin at other instants."""
-    every, first = interval.every, interval.first
-    if (span.until - span.since) % span.bucket == 0:
-        if span.bucket % every == 0 and interval.start < every:
-            first = 0
-        elif every % span.bucket == 0:
-            first -= first % span.bucket
-    return Every(every, first)
+def add_intervals(total: array[float], every: int, jitter: int, firsts: Mapping[int, int], span: Span) -> None:
+    """Add the starts of many intervals of one length and one jitter, by where each first fires, times its weight."""
+    length = span.until - span.since
+    rounds: dict[int, dict[int, int]] = {}
+    for first, weight in firsts.items():
+        later, at = divmod(first + jitter, every)
+        rounds.setdefault(later, {})[at] = weight
+    for later, some in rounds.items():
+        begins = later * every - jitter
+        if len(some) * (length - begins) < span.buckets * every:
+            for at, weight in some.items():
+                interval = Every(every, begins + at, jitter)
+                base = interval_starts(interval.punctual, span)
+                crossing = interval_crossing(interval, span) if jitter else ()
+                add_starts(total, spread(base, crossing, jitter, span) if crossing else base, weight)
+        else:
+            _add_round(total, begins, every, jitter, some, span)
 
 
-def add_intervals(total: array[float], every: int, firsts: Mapping[int, float], span: Span) -> None:
-    """Add the starts of many intervals of one length, by where each first fires, times its weight. Their number up to
-    an instant is known for all of them together, from how many of them first fire before that part of their round."""
-    length, order = span.until - span.since, sorted(first for first in firsts if first < every)
-    for first in firsts.keys() - set(order):
-        add_starts(total, interval_starts(Every(every, first), span), firsts[first])
-    if len(order) * length < span.buckets * every:
-        for first in order:
-            add_starts(total, interval_starts(Every(every, first), span), firsts[first])
-        return
-    sums = [0.0, *accumulate(firsts[first] for first in order)]
-    before = 0.0
+def _add_round(total: array[float], begins: int, every: int, jitter: int, some: Mapping[int, int], span: Span) -> None:
+    """Intervals that first fire within one round, `begins` behind the beginning of the span. Their number up to an
+    instant is known for all of them together, from how many of them fire before that part of their round; with a
+    jitter the sum of the times since each of their fires, too."""
+    order, length = sorted(some), span.until - span.since
+    weights, moments = [0, *accumulate(some[at] for at in order)], [0, *accumulate(some[at] * at for at in order)]
+
+    def fired(edge: int) -> int:
+        if edge <= 0:
+            return 0
+        number, rest = divmod(edge, every)
+        before = bisect_left(order, rest)
+        if not jitter:
+            return number * weights[-1] + weights[before]
+        whole = number * (edge * weights[-1] - moments[-1]) - number * (number - 1) // 2 * every * weights[-1]
+        return whole + rest * weights[before] - moments[before]
+
+    def started(edge: int) -> int:
+        return fired(edge - begins) - fired(edge - begins - jitter) if jitter else fired(edge - begins)
+
+    before = started(0)
     for place, edge in enumerate((*range(span.bucket, length, span.bucket), length)):
-        rounds, rest = divmod(edge, every)
-        reached = rounds * sums[-1] + sums[bisect_left(order, rest)]
-        total[place] += reached - before
+        reached = started(edge)
+        total[place] += (reached - before) / (jitter or 1)
         before = reached
 
 
 def interval_starts(interval: Every, span: Span, until: Instant = INSTANT_MAX) -> Starts:
-    """By arithmetic: how many fire times up to `until` lie in each bucket."""
+    """By arithmetic: how many fire times up to `until` of an interval without a jitter lie in each bucket."""
     every, first = interval.every, interval.first
     length, bucket = min(span.until, until + 1) - span.since, span.bucket
     if every >= bucket:
@@ -235,7 +252,7 @@ def jittered(lists: Iterable[Sequence[Instant]], jitter: int, span: Span) -> Jit
     return Jittered(base, crossing)
 
 
-def spread(base: Iterable[tuple[int, float]], crossing: Sequence[Instant], jitter: int, span: Span) -> Pattern:
+def spread(base: Starts | Pattern, crossing: Sequence[Instant], jitter: int, span: Span) -> Pattern:
     """How many starts of a rule are to be expected in each bucket: each of its fire times `crossing` falls due within
     the jitter, at any instant of it alike."""
     since, until, bucket = span
@@ -245,7 +262,7 @@ def spread(base: Iterable[tuple[int, float]], crossing: Sequence[Instant], jitte
         over, begun = bisect_left(crossing, edge - jitter), bisect_left(crossing, edge)
         return over + ((begun - over) * edge - (sums[begun] - sums[over])) / jitter
 
-    counts: dict[int, float] = dict(base)
+    counts: dict[int, float] = dict(base.items())
     places: set[int] = set()
     for fire in crossing:
         first = (fire - since) // bucket
@@ -259,44 +276,22 @@ def spread(base: Iterable[tuple[int, float]], crossing: Sequence[Instant], jitte
     return Pattern(array("i", counts), array("d", counts.values()))
 
 
-def begun_about(interval: Every, jitter: int) -> Every:
-    """The interval begun a sixteenth of the jitter earlier at most: the same one for many."""
-    every, start = interval
-    if start <= 0:
-        start = max(start, start % every - (jitter // every + 1) * every)
-    return Every(every, start - start % max(jitter // 16, 1))
-
-
-def interval_crossing(interval: Every, jitter: int, span: Span) -> list[Instant]:
-    """The fire times of an interval that a jitter may carry into another bucket: of one that fires often, only what
+def interval_crossing(interval: Every, span: Span) -> list[Instant]:
+    """The fire times of an interval that its jitter may carry into another bucket: of one that fires often, only what
     lies before the edges of buckets is looked at."""
-    every, start = interval
+    every, first, jitter = interval.every, interval.first, interval.jitter
     length, bucket = span.until - span.since, span.bucket
-    if never_crosses(interval, jitter, span):
-        return []
-    if every >= bucket:
-        first = max(start, start - (start + jitter) // every * every)
+    if 2 * every >= bucket:
         near = range(first, length, every)
         return [span.since + at for at in near if at % bucket + jitter >= bucket or at + jitter >= length]
+    if not (length % bucket or bucket % every) and first % every + jitter < every:
+        return []  # they lie alike in all buckets, none of them near the edge
     crossing: list[Instant] = []
-    seen = start
-    for edge in (*range(0, length, bucket), length):
-        at = start - (start + jitter - edge) // every * every
-        if at < seen:
-            at = seen
-        if at < edge:
+    for before, edge in pairwise((-jitter, *range(0, length, bucket), length)):
+        low = max(before, edge - jitter, first)
+        if (at := low + (first - low) % every) < edge:
             crossing += range(span.since + at, span.since + edge, every)
-            seen = edge + (start - edge) % every
     return crossing
-
-
-def never_crosses(interval: Every, jitter: int, span: Span) -> bool:
-    """Whether the fire times of an interval lie alike in all buckets that have any, and none of them is moved into
-    another by a jitter."""
-    every, bucket = interval.every, span.bucket
-    if (span.until - span.since) % bucket or (bucket % every and every % bucket):
-        return False
-    return interval.start % every % bucket + jitter < min(every, bucket)
 
 
 def moved_by_jitter(job: Job, crossing: Iterable[Instant], span: Span) -> Starts:

@@ -134,6 +134,23 @@ def read_fields(expression: object, seed: str) -> Fields:
     return Fields(second, minute, hour, day, month, weekday, year, hashed, joined)
 
 
+def draw(expression: str, seed: str) -> str:
+    """A valid expression with the values that the seed chooses in the place of each `H`."""
+    words = _split(_expand(expression))
+    first = 0 if len(words) > 5 else 1
+    return " ".join(_draw(number, word, seed) if "H" in word else word for number, (word, _) in enumerate(words, first))
+
+
+def _draw(number: int, word: str, seed: str) -> str:
+    terms = word.removeprefix("+").split(",")
+    for place, term in enumerate(terms):
+        if term.startswith("H"):
+            base, slash, step = term.partition("/")
+            first, last = _FieldReader(_KINDS[number], term, 0, seed)._hash(term, base, int(step or 1), 0)
+            terms[place] = f"{first}-{last}/{step}" if slash else str(first)
+    return "+" * word.startswith("+") + ",".join(terms)
+
+
 @lru_cache(maxsize=FIELDS_KEPT)
 def _read(number: int, word: str, start: int, seed: str) -> Values:
     """One field. Jobs that share a rule, but for what `H` stands for, share the others."""

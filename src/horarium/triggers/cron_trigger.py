@@ -21,7 +21,7 @@ from horarium.triggers.arguments import advise_cron, explained
 from horarium.triggers.base import Trigger
 from horarium.triggers.budget import spend
 from horarium.triggers.cron_days import DayMatch, Matcher
-from horarium.triggers.cron_fields import Fields, read_fields
+from horarium.triggers.cron_fields import Fields, draw, read_fields
 from horarium.triggers.cron_words import say_cron
 from horarium.triggers.spec import Spec
 from horarium.triggers.words import nearest, quote
@@ -195,6 +195,13 @@ def cron(
     InvalidTrigger, with the position of the fault.
     """
     return Cron(expression, timezone, day_match, cast(Gap, gap), cast(Repeat, repeat), seed)
+
+
+def drawn(spec: dict[str, Any], seed: str) -> dict[str, Any]:
+    """A stored trigger seeded so; a plain cron is the same for all seeds that choose alike."""
+    if spec.get("type") != "cron" or spec.get("seed") is not None or "H" not in spec["expression"].upper():
+        return spec
+    return {**spec, "expression": draw(spec["expression"], seed[:SEED_MAX])}
 
 
 @lru_cache(maxsize=COMPILED_KEPT)

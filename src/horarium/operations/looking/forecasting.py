@@ -35,14 +35,11 @@ from horarium.rules.forecasting import (
     Pattern,
     Rule,
     Span,
-    Spread,
     Starts,
     add_intervals,
     add_running,
     add_starts,
     ahead,
-    alike,
-    begun_about,
     interval_count,
     interval_crossing,
     interval_of,
@@ -50,7 +47,6 @@ from horarium.rules.forecasting import (
     is_plain,
     jittered,
     moved_by_jitter,
-    never_crosses,
     never_starts,
     nothing,
     overridden,
@@ -64,6 +60,7 @@ from horarium.rules.forecasting import (
 )
 from horarium.rules.holds import covers_job, stretches
 from horarium.triggers.budget import LIST_STEPS, apart, limited
+from horarium.triggers.cron_trigger import drawn
 
 JOBS_AT_ONCE = 500
 FORECAST_STEPS = 5_000_000
@@ -187,26 +184,23 @@ class StartCounts:
             return None
 
     def _plain(self, job: Job) -> Hashable:
-        jitter = to_micros(job.jitter_seconds)
         if (interval := interval_of(job, self.span)) is not None:
-            shared = alike(interval, self.span)
-            if not jitter or never_crosses(interval, jitter, self.span):
-                return shared
-            if self._is_exact(job):
-                return self._moved(job, shared, interval_crossing(interval, jitter, self.span))
-            return Spread(begun_about(interval, jitter), jitter)
-        spec = msgspec.json.encode(job.trigger)
-        if not self._rule(job, spec).shared:
+            if interval.jitter and self._is_exact(job):
+                return self._moved(job, interval.punctual, interval_crossing(interval, self.span))
+            return interval
+        spec, jitter = msgspec.json.encode(drawn(job.trigger, job.name)), to_micros(job.jitter_seconds)
+        rule = self._rule(spec)
+        if not rule.shared:
             return self._own(job)
         if (spec, jitter) not in self._crossing:
-            rule = jittered(listed(self._ahead(job)), jitter, self.span)
-            self._keep((spec, jitter), packed(rule.base))
-            self._crossing[spec, jitter] = rule.crossing
+            lists = listed(ahead(job, self.span, rule.trigger))
+            base, self._crossing[spec, jitter] = jittered(lists, jitter, self.span)
+            self._keep((spec, jitter), packed(base))
         crossing = self._crossing[spec, jitter]
         if not crossing or self._is_exact(job):
             return self._moved(job, (spec, jitter), crossing)
         if (key := (spec, jitter, "spread")) not in self.patterns:
-            self._keep(key, spread(self.patterns[spec, jitter].items(), crossing, jitter, self.span))
+            self._keep(key, spread(self.patterns[spec, jitter], crossing, jitter, self.span))
         return key
 
     def _is_exact(self, job: Job) -> bool:
@@ -257,33 +251,30 @@ class StartCounts:
 
     def size(self, key: Hashable) -> float:
         """How many starts a job of this pattern has."""
-        if isinstance(key, (Every, Spread)):
-            return interval_count(key if isinstance(key, Every) else key.interval, self.span)
+        if isinstance(key, Every):
+            return interval_count(key, self.span)
         return sum(self.patterns[key].counts) + (self.size(self.moved[key]) if key in self.moved else 0)
 
-    def _rule(self, job: Job, spec: bytes) -> Rule:
+    def _rule(self, spec: bytes) -> Rule:
         if spec not in self._rules:
-            self._rules[spec] = rule_of(job.trigger)
+            self._rules[spec] = rule_of(msgspec.json.decode(spec))
         return self._rules[spec]
 
     def _ahead(self, job: Job) -> Ahead:
-        return ahead(job, self.span, self._rule(job, msgspec.json.encode(job.trigger)).trigger)
+        return ahead(job, self.span, self._rule(msgspec.json.encode(job.trigger)).trigger)
 
-    def total(self, weights: Mapping[Hashable, float]) -> array[float]:
+    def total(self, weights: Mapping[Hashable, int]) -> array[float]:
         """How many starts there are in each bucket."""
-        total, bases, intervals = nothing(self.span), Counter[Hashable](), dict[int, Counter[int]]()
+        total, bases, intervals = nothing(self.span), Counter[Hashable](), dict[tuple[int, int], Counter[int]]()
         for key in weights.keys() & self.moved.keys():
-            bases[self.moved[key]] += weights[key]  # type: ignore[assignment]
+            bases[self.moved[key]] += weights[key]
         for key, weight in (*weights.items(), *bases.items()):
             if isinstance(key, Every):
-                intervals.setdefault(key.every, Counter())[key.first] += weight  # type: ignore[assignment]
-            elif isinstance(key, Spread):
-                crossing, base = interval_crossing(*key, self.span), interval_starts(key.interval, self.span)
-                add_starts(total, spread(base.items(), crossing, key.jitter, self.span), weight)
+                intervals.setdefault((key.every, key.jitter), Counter())[key.first] += weight
             else:
                 add_starts(total, self.patterns[key], weight)
-        for every, firsts in intervals.items():
-            add_intervals(total, every, firsts, self.span)
+        for (every, jitter), firsts in intervals.items():
+            add_intervals(total, every, jitter, firsts, self.span)
         return total
 
 

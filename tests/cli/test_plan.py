@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from horarium.cli import cli
+from horarium.cli.forecast import heat_map
 from horarium.client import Client
 from horarium.errors import Conflict
 from tests.servers.live import live_server
@@ -156,7 +157,9 @@ def test_an_export_holds_calendars_and_channels_that_jobs_use(call: Call, url: s
         client.put_job({**job, "on": {"failed": [{"notify": "export"}]}})
     call("job", "export", "export", "--output", str(file))
     assert "Nothing to change; 3 unchanged." in call("plan", str(file)).output
-    assert "1 runs of 1 jobs" in call("simulate", str(file), "--since", "2027-03-01T00:00Z", "--until", "1d").output
+    assert (
+        "1 run of 1 job begins" in call("simulate", str(file), "--since", "2027-03-01T00:00Z", "--until", "1d").output
+    )
     assert "0 created, 0 updated, 1 unchanged, 0 failed." in call("job", "import", str(file)).output
     with live_server() as other:
         shown = call("job", "import", str(file), "--url", other.url, "--dry-run")
@@ -184,7 +187,7 @@ def test_definitions_are_carried_out_in_virtual_time(call: Call, url: str, tmp_p
     file.write_text(f"{jobs}\nholds: [{json.dumps(hold)}]")
     span = ("--since", "2027-03-27T00:00:00Z", "--until", "2d")
     shown = call("simulate", str(file), *span).output
-    assert "2 runs of 1 jobs begin" in shown
+    assert "2 runs of 1 job begin" in shown
     assert "report" in shown
     told = json.loads(call("simulate", str(file), *span, "--durations", "90", "--json").output)
     assert [run["began_at"] for run in told["runs"]] == ["2027-03-27T09:00:00Z", "2027-03-28T07:00:00Z"]
@@ -235,9 +238,19 @@ def test_a_forecast_is_a_map_of_the_hours(call: Call, url: str) -> None:
     shown = call("forecast", "--days", "2").output
     assert "@" in shown
     assert "pull/map: " in shown
-    assert call("forecast", "--days", "1", "--quiet").output.count(" starts") == 5
+    assert call("forecast", "--days", "1", "--quiet").output.count(" start") == 5
     quiet = json.loads(call("forecast", "--days", "30", "--quiet", "--json").output)["quiet"]
     counts = [sum(each["starts"].values()) for each in quiet]
     assert (len(counts), counts) == (5, sorted(counts))
     buckets = json.loads(call("forecast", "--days", "1", "--bucket", "7200", "--json").output)["buckets"]
     assert buckets[1]["starts"]["pull/map"] == 120
+
+
+def test_one_start_is_said_as_one() -> None:
+    hour = {"at": "2027-03-01T10:00:00Z", "starts": {"pull/map": 1}}
+    assert [line.split("  ")[-1].strip() for line in heat_map([hour])[2:] if line] == [
+        "1 start",
+        "@ = 1 start in an hour",
+    ]
+    twice = {**hour, "at": "2027-03-01T11:00:00Z"}
+    assert heat_map([hour, twice])[2].endswith("  2 starts")

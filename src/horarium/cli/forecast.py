@@ -10,6 +10,7 @@ import click
 from horarium.cli.output import print_json, say
 from horarium.cli.shell import Server, on_server
 from horarium.clock import SystemClock, to_datetime
+from horarium.triggers.words import counted
 
 SHADES = " .:-=+*#%@"
 HOURS = 24
@@ -57,7 +58,7 @@ def _say_quiet(server: Server, since: datetime, days: int) -> None:
         print_json({"quiet": found["quiet"], "left_out": found["left_out"]})
         return
     for each in found["quiet"]:
-        say(f"{each['at']}  {sum(each['starts'].values()):,} starts")
+        say(f"{each['at']}  {counted(sum(each['starts'].values()), 'start')}")
 
 
 def heat_map(buckets: list[dict[str, Any]]) -> list[str]:
@@ -71,8 +72,8 @@ def heat_map(buckets: list[dict[str, Any]]) -> list[str]:
     lines = [" " * 12 + "".join(f"{hour:<3}" for hour in range(0, HOURS, 3)), ""]
     for day, row in rows.items():
         total = sum(count or 0 for count in row)
-        lines.append(f"{day:<12}{''.join(_shade(count, most) for count in row)}  {total:>9,} starts")
-    return [*lines, "", f"{SHADES[-1]} = {most:,} starts in an hour"]
+        lines.append(f"{day:<12}{''.join(_shade(count, most) for count in row)}  {counted(total, 'start'):>16}")
+    return [*lines, "", f"{SHADES[-1]} = {counted(most, 'start')} in an hour"]
 
 
 def _shade(count: int | None, most: int) -> str:
@@ -91,4 +92,4 @@ def _say_labels(buckets: list[dict[str, Any]]) -> None:
             busiest[label] = max(busiest.get(label, 0.0), load)
     for label, total in sorted(totals.items(), key=lambda pair: -pair[1])[:LABELS_SHOWN]:
         at_once = f", up to {busiest[label]:.1f} at once" if busiest.get(label) else ""
-        say(f"{label or '(none)'}: {total:,} starts{at_once}")
+        say(f"{label or '(none)'}: {counted(total, 'start')}{at_once}")

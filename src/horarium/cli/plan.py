@@ -17,6 +17,7 @@ from horarium.cli.plan_files import read_folders
 from horarium.cli.shell import FAILED, Server, on_server
 from horarium.errors import CallerError, HorariumError
 from horarium.model.plans import PLAN_ID
+from horarium.triggers.words import counted
 
 CHANGES = 2
 """The exit status where something would change."""
@@ -142,9 +143,7 @@ def apply(
     applied = 0
     if changes:
         applied = server.client.plans.apply(made["id"], lambda done, left: _advance(left))
-    server.tell(
-        {"id": made["id"], "applied": applied}, f"{applied} {'change was' if applied == 1 else 'changes were'} made."
-    )
+    server.tell({"id": made["id"], "applied": applied}, f"{counted(applied, 'change was', 'changes were')} made.")
 
 
 def _approve(server: Server, paths: tuple[str, ...]) -> None:
@@ -156,13 +155,13 @@ def _approve(server: Server, paths: tuple[str, ...]) -> None:
         raise click.UsageError(f"{paths[0]} is no plan's id, and no file of `horarium plan --out`")
     id = paths[0] if made is None else str(made["id"])
     left = server.client.plans.approve(id)
-    said = f"Approved: an operator may apply it now ({left} {'change' if left == 1 else 'changes'})."
+    said = f"Approved: an operator may apply it now ({counted(left, 'change')})."
     server.tell({"id": id, "changes": left}, said)
 
 
 def _advance(left: int) -> None:
     if left:
-        say(f"{left} changes are left.", err=True)
+        say(f"{counted(left, 'change is', 'changes are')} left.", err=True)
 
 
 def _list(server: Server) -> None:
@@ -223,15 +222,14 @@ def _say_plan(made: dict[str, Any]) -> None:
         about = f"{warning['job']}: " if warning["job"] else ""
         say(f"Warning: {about}{warning['text']}", err=True)
     if (more := len(made["warnings"]) - WARNINGS_SHOWN) > 0:
-        say(f"... and {more} more warnings; --json lists them", err=True)
+        say(f"... and {counted(more, 'more warning')}; --json lists {'it' if more == 1 else 'them'}", err=True)
     if at_once := made["fires_at_once"]:
         rest = f" and {len(at_once) - WARNINGS_SHOWN} more" if len(at_once) > WARNINGS_SHOWN else ""
         say(f"Fires at once: {', '.join(at_once[:WARNINGS_SHOWN])}{rest}")
     before, after = made["peak"]["before"], made["peak"]["after"]
     if after is not None and before != after:
         was = "none" if before is None else f"{before['starts']} at {before['at']}"
-        starts = "1 start" if after["starts"] == 1 else f"{after['starts']} starts"
-        say(f"Busiest minute: {starts} at {after['at']} (now: {was})")
+        say(f"Busiest minute: {counted(after['starts'], 'start')} at {after['at']} (now: {was})")
     counts = Counter(change["action"] for change in made["changes"])
     said = [f"{counts[action]} {DONE[action]}" for action in DONE if counts[action]]
     say(f"{', '.join(said) or 'Nothing to change'}; {counts['unchanged']} unchanged.")

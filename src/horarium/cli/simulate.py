@@ -14,6 +14,7 @@ from horarium.cli.output import Column, print_json, print_table, say
 from horarium.cli.plan_files import KINDS, read_folders
 from horarium.cli.shell import connect, server_options
 from horarium.clock import Instant, SystemClock, to_datetime, to_instant
+from horarium.triggers.words import counted
 
 if TYPE_CHECKING:
     from horarium.testing.rehearsed import Counts, Rehearsed
@@ -180,7 +181,8 @@ def _state(view: Mapping[str, Any]) -> dict[str, Any]:
 
 def _say(found: Rehearsed) -> None:
     totals = found.totals
-    say(f"{totals.runs:,} runs of {len(found.jobs):,} jobs begin from {found.since} to {found.until}.")
+    runs, jobs = counted(totals.runs, "run"), counted(len(found.jobs), "job")
+    say(f"{runs} of {jobs} {'begins' if totals.runs == 1 else 'begin'} from {found.since} to {found.until}.")
     for line in _lines(totals):
         say(f"  {line}")
     eventful = [(name, counts) for name, counts in found.jobs.items() if not counts.uneventful]
@@ -189,7 +191,7 @@ def _say(found: Rehearsed) -> None:
     rows = [_row(name, counts) for name, counts in sorted(eventful, key=lambda pair: -_events(pair[1]))]
     print_table(COLUMNS, rows[:JOBS_SHOWN], "")
     if (more := len(rows) - JOBS_SHOWN) > 0:
-        say(f"... and {more} more jobs; --json lists them", err=True)
+        say(f"... and {counted(more, 'more job')}; --json lists {'it' if more == 1 else 'them'}", err=True)
 
 
 def _lines(counts: Counts) -> Iterable[str]:

@@ -19,7 +19,7 @@ from msgspec import Struct
 from horarium.access.acting import who_reads
 from horarium.clock import DAY, Instant
 from horarium.dashboard import causes
-from horarium.dashboard.formats import counted, duration
+from horarium.dashboard.formats import duration
 from horarium.dashboard.marks import FAILED, LATE, Mark
 from horarium.dashboard.troubles import (
     JOBS_SHOWN_MAX,
@@ -50,6 +50,7 @@ from horarium.operations.looking.attending import (
 )
 from horarium.ports import PAGE_MAX, JobFilter, Page, Stats
 from horarium.rules.holds import InForce
+from horarium.triggers.words import counted
 
 USUAL_OF = 20
 """Of how many last runs the usual length is the median."""

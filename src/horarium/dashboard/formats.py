@@ -136,11 +136,6 @@ def utc_text(instant: Instant) -> str:
     return to_text(instant - instant % SECOND)
 
 
-def counted(count: int, one: str, many: str | None = None) -> str:
-    """`1 job`, `1,284 jobs`."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
-
-
 _NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
 
 

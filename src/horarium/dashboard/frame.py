@@ -20,6 +20,7 @@ from horarium.clock import Instant
 from horarium.dashboard import formats
 from horarium.dashboard.marks import Mark
 from horarium.operations.bounds.listing import Slices
+from horarium.triggers.words import counted
 
 if TYPE_CHECKING:
     import jinja2
@@ -102,7 +103,6 @@ def _environment() -> jinja2.Environment:
         "second_text",
         "precise",
         "utc_text",
-        "counted",
         "span",
         "middle",
         "brief",
@@ -115,6 +115,7 @@ def _environment() -> jinja2.Environment:
         "queue_name",
     ):
         made.filters[name] = getattr(formats, name)
+    made.filters["counted"] = counted
     return made
 
 

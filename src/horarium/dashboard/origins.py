@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from horarium.dashboard.differences import Difference, changes
-from horarium.dashboard.formats import counted
 from horarium.model import Job, Run, State
 from horarium.operations.facade import Operations
 from horarium.operations.jobs.versions import Version
 from horarium.ports import RunFilter
 from horarium.rules.error_lines import error_sort
+from horarium.triggers.words import counted
 
 VERSIONS_READ = 20
 BACK = 10

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 from msgspec import Struct
 
 from horarium.clock import DAY, MINUTE, SECOND, Instant, to_micros, to_text
-from horarium.dashboard.formats import counted, duration, queue_name, span
+from horarium.dashboard.formats import duration, queue_name, span
 from horarium.dashboard.marks import FAILED, LATE, LOST, Mark, mark_of
 from horarium.model import Health, Node, Run, State
 from horarium.model.channels import Untold
@@ -27,6 +27,7 @@ from horarium.operations.looking.attending import (
 from horarium.ports import QueueStats
 from horarium.rules.error_lines import error_line, error_sort
 from horarium.rules.holds import InForce, end_words, scope_words
+from horarium.triggers.words import counted
 
 JOBS_SHOWN_MAX = 20
 QUEUES_SHOWN_MAX = 10

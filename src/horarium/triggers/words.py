@@ -72,6 +72,11 @@ def say_count(number: int, unit: str) -> str:
     return f"{number} {unit}" if number == 1 else f"{number} {unit}s"
 
 
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """`1 job`, `1,284 jobs`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
 def say_every(number: int, unit: str) -> str:
     """`every hour`, `every 2 hours`."""
     return f"every {unit}" if number == 1 else f"every {number} {unit}s"

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from horarium.access import audit
 from horarium.access.roles import Scope
 from horarium.clock import Instant
-from horarium.dashboard.formats import counted, duration, in_words, localized, span
+from horarium.dashboard.formats import duration, in_words, localized, span
 from horarium.dashboard.marks import mark_of
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.strips import ahead_of, small
@@ -26,6 +26,7 @@ from horarium.rules.asking import Waiting
 from horarium.rules.catching_up import CATCH_UP_RUNS_MAX
 from horarium.rules.compiled import words_of
 from horarium.triggers.budget import FIRST_STEPS
+from horarium.triggers.words import counted
 from horarium.wire.approvals import ApprovalView, Decision, approval_view
 
 SHOWN = 50

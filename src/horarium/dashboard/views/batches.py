@@ -10,7 +10,6 @@ from horarium.access.roles import Scope
 from horarium.api.batches import DIGITS_MAX
 from horarium.api.reading import read_cursor, write_cursor
 from horarium.clock import Instant
-from horarium.dashboard.formats import counted
 from horarium.dashboard.marks import CANCELLED, COMPLETED, FAILED, PENDING, mark_of
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.views.job import run_row
@@ -22,6 +21,7 @@ from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX
 from horarium.rules.batches import told_of
 from horarium.rules.chains import chain_key, then_key
+from horarium.triggers.words import counted
 
 SHOWN = 50
 LOOKS_MAX = 10

@@ -11,7 +11,6 @@ from horarium.access.roles import Scope
 from horarium.api.reading import is_name
 from horarium.api.runs import shown_queue
 from horarium.clock import Instant
-from horarium.dashboard.formats import counted
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.times import instant_of
 from horarium.errors import InvalidRequest
@@ -21,6 +20,7 @@ from horarium.operations.facade import Operations
 from horarium.operations.runs.bulk import CANCELLED, LOOKED_MAX, RETRIED_BEFORE, RETRIED_KNOWN_MAX, Batch, Selection
 from horarium.operations.runs.runs import RETRIED
 from horarium.ports import PAGE_MAX, RunFilter
+from horarium.triggers.words import counted
 
 CHOSEN_MAX = 200
 BATCHES_MAX = 10

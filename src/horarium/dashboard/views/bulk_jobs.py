@@ -15,13 +15,13 @@ from horarium.access.roles import Scope
 from horarium.api.reading import is_name
 from horarium.clock import Instant
 from horarium.dashboard.attention import Watching
-from horarium.dashboard.formats import counted
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.views.jobs import LOOKED_MAX, NOT_BY_NAME, filter_of, fits, names_of, read_search
 from horarium.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from horarium.model import Job
 from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX, JobFilter
+from horarium.triggers.words import counted
 
 CHOSEN_MAX = 200
 MATCHED_MAX = 1_000

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from horarium.clock import Instant
-from horarium.dashboard.formats import brief, counted, local
+from horarium.dashboard.formats import brief, local
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.views.calendar import midnight
 from horarium.dashboard.views.job import zone_of_job
@@ -26,6 +26,7 @@ from horarium.rules.compiled import words_of
 from horarium.rules.differing import FireChanges
 from horarium.triggers.budget import QUESTION_STEPS
 from horarium.triggers.business_days import WEEKDAYS, date_of, day_of, days_of
+from horarium.triggers.words import counted
 
 USERS_SHOWN = 50
 COUNTED_MAX = 20

@@ -14,7 +14,7 @@ from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, INSTANT_MAX, MINUTE, Instant, to_instant
 from horarium.dashboard.attention import last_runs_of
 from horarium.dashboard.foresight import Foresight
-from horarium.dashboard.formats import counted, local, utc_text, zone_of
+from horarium.dashboard.formats import local, utc_text, zone_of
 from horarium.dashboard.marks import FAILED, HELD, LEGEND, PLANNED, Mark, mark_of, worst_first
 from horarium.dashboard.site import Answer, Page, Shown, Visit
 from horarium.dashboard.strips import within
@@ -24,6 +24,7 @@ from horarium.operations.looking.upcoming import UPCOMING_MAX, upcoming
 from horarium.ports import PAGE_MAX, JobFilter, RunFilter
 from horarium.rules.forecasting import Bucket
 from horarium.rules.holds import Stretch, stretches
+from horarium.triggers.words import counted
 
 PAST_MAX = 600
 FAR_TOO_MANY = 4

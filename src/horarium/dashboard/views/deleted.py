@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from horarium.access.roles import Scope
 from horarium.api.reading import is_name
-from horarium.dashboard.formats import counted
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.errors import NotFound
 from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX
+from horarium.triggers.words import counted
 
 
 class DeletedJobs:

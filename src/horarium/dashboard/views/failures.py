@@ -12,7 +12,7 @@ from msgspec import Struct
 from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, Instant
 from horarium.dashboard.attention import Watching, last_runs
-from horarium.dashboard.formats import counted, in_words
+from horarium.dashboard.formats import in_words
 from horarium.dashboard.marks import mark_of
 from horarium.dashboard.origins import Origin, origin_of
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
@@ -22,6 +22,7 @@ from horarium.operations.facade import Operations
 from horarium.operations.runs.bulk import RETRY_KEY, Selection
 from horarium.ports import BATCH_MAX, PAGE_MAX, RunFilter
 from horarium.rules.error_lines import error_line, error_sort
+from horarium.triggers.words import counted
 
 SPANS = {"day": (DAY, "24 h", "24 hours", HOUR), "week": (7 * DAY, "7 d", "7 days", 7 * HOUR),
          "month": (30 * DAY, "30 d", "30 days", 30 * HOUR)}  # fmt: skip

@@ -16,7 +16,7 @@ from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant, to_instant
 from horarium.dashboard.charts import LoadChart, load_chart
 from horarium.dashboard.foresight import Foresight
-from horarium.dashboard.formats import counted, duration, in_words, local, utc_text, zone_of
+from horarium.dashboard.formats import duration, in_words, local, utc_text, zone_of
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.strips import within
 from horarium.dashboard.times import instant_of
@@ -27,6 +27,7 @@ from horarium.operations.plans.making import Documents
 from horarium.ports import PAGE_MAX
 from horarium.rules.forecasting import Bucket
 from horarium.rules.planning import due_of
+from horarium.triggers.words import counted
 from horarium.wire.definitions import definition_of
 
 LEVELS = 5

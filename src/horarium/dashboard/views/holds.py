@@ -6,7 +6,6 @@ from typing import Any
 
 from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, MINUTE, Instant, to_datetime
-from horarium.dashboard.formats import counted
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.times import instant_of
 from horarium.dashboard.views.jobs import read_search
@@ -15,6 +14,7 @@ from horarium.model.holds import HeldMissed, HeldRunning, Hold, HoldScope
 from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX
 from horarium.rules.holds import next_begin, scope_words, stretch_at
+from horarium.triggers.words import counted
 from horarium.wire.holds import REASON_CHARS_MAX, HoldDefinition
 
 SCOPES = (("queue", "A queue"), ("job", "A job"), ("labels", "Jobs with labels"), ("host", "A host of HTTP targets"),

@@ -17,7 +17,7 @@ from horarium.dashboard.attention import last_runs
 from horarium.dashboard.charts import dot_chart
 from horarium.dashboard.differences import changes
 from horarium.dashboard.fields import as_command
-from horarium.dashboard.formats import counted, day_text, duration, span
+from horarium.dashboard.formats import day_text, duration, span
 from horarium.dashboard.marks import Mark, mark_of, why, worst_first
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.strips import ahead_of, clock_changes, held_words, large
@@ -33,6 +33,7 @@ from horarium.rules.error_lines import error_line
 from horarium.rules.explaining import Explanation
 from horarium.rules.joins import is_join
 from horarium.rules.overridden import moved_to
+from horarium.triggers.words import counted
 from horarium.wire.definitions import definition_of
 from horarium.wire.views import job_view
 

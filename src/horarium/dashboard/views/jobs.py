@@ -13,7 +13,6 @@ from horarium.access.roles import Scope
 from horarium.api.reading import is_place, read_cursor, write_cursor
 from horarium.clock import INSTANT_MAX
 from horarium.dashboard.attention import Attention, Watching, last_runs_of
-from horarium.dashboard.formats import counted
 from horarium.dashboard.marks import FAILED, LATE, PAUSED, RUNNING, Mark
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.strips import small
@@ -25,6 +24,7 @@ from horarium.operations.facade import Operations
 from horarium.operations.looking.saved import SavedViews
 from horarium.ports import PAGE_MAX, JobFilter, RunFilter
 from horarium.rules.compiled import words_of
+from horarium.triggers.words import counted
 
 SHOWN = 50
 SORTED_MAX = 950

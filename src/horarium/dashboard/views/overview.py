@@ -10,7 +10,7 @@ from horarium.clock import DAY, HOUR, MINUTE, Instant, to_micros, to_text
 from horarium.dashboard.activity import Activity, over_all
 from horarium.dashboard.attention import Attention, Watching
 from horarium.dashboard.charts import bar_chart, late_chart
-from horarium.dashboard.formats import brief, counted, duration, in_words
+from horarium.dashboard.formats import brief, duration, in_words
 from horarium.dashboard.site import Answer, Page, Shown, Visit
 from horarium.dashboard.strips import Small, ahead_of, small
 from horarium.dashboard.times import clock_change
@@ -23,6 +23,7 @@ from horarium.policies import CatchUpPolicy
 from horarium.rules.compiled import trigger_of
 from horarium.rules.holds import FOREVER, Stretch, hold_at
 from horarium.rules.serving import policy_of
+from horarium.triggers.words import counted
 
 NEXT_SHOWN = 12
 NEXT_READ = 40

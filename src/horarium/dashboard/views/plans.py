@@ -15,7 +15,7 @@ from horarium.access.roles import Scope
 from horarium.api.plans import read_planned_job
 from horarium.api.reading import decode_any
 from horarium.clock import DAY, Instant, to_instant
-from horarium.dashboard.formats import counted, day_text, in_words, local, span
+from horarium.dashboard.formats import day_text, in_words, local, span
 from horarium.dashboard.marks import Mark
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.views.calendar import midnight
@@ -30,6 +30,7 @@ from horarium.operations.plans.foreseen import Foreseen
 from horarium.operations.plans.making import PLANS_MAX, Change, Plan
 from horarium.rules.differing import FieldChange
 from horarium.triggers import parse_trigger
+from horarium.triggers.words import counted
 
 CHANGES_SHOWN = 100
 STALE_SHOWN = 20

@@ -16,7 +16,7 @@ from horarium.dashboard.activity import over_all
 from horarium.dashboard.attention import Watching
 from horarium.dashboard.backlog import backlog, bars_of, longest_wait, moments_of
 from horarium.dashboard.charts import bar_chart
-from horarium.dashboard.formats import counted, duration, span
+from horarium.dashboard.formats import duration, span
 from horarium.dashboard.shares import shares_of, some_runs
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.errors import Forbidden, InvalidRequest, NotFound
@@ -27,6 +27,7 @@ from horarium.policies import FAIR_WEIGHT_MAX, FairWeights
 from horarium.ports import PAGE_MAX, QueueStats, RunFilter
 from horarium.rules.holds import scope_words, stretch_at
 from horarium.services.polling.claims import Claims
+from horarium.triggers.words import counted
 from horarium.wire.queues import named_queue
 
 WAITING = frozenset({State.PENDING})

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from horarium.access.roles import Scope
 from horarium.api.reading import read_cursor, write_cursor
 from horarium.clock import HOUR, SECOND, to_datetime, to_instant, to_micros
-from horarium.dashboard.formats import counted, duration
+from horarium.dashboard.formats import duration
 from horarium.dashboard.shares import Share, shares_of, some_runs
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.times import instant_of
@@ -19,6 +19,7 @@ from horarium.operations.facade import Operations
 from horarium.policies import KEY_LENGTH_MAX, RATE_MAX, SECONDS_MAX
 from horarium.ports import RunFilter
 from horarium.rules.rates import rates_of, waits_for
+from horarium.triggers.words import counted
 from horarium.wire.rates import RateView, is_key, override_of, rate_view, read_limit
 
 SHOWN = 100

@@ -13,7 +13,6 @@ from msgspec import Struct
 from horarium.access.roles import Scope
 from horarium.api.reading import is_name
 from horarium.dashboard.attention import Watching
-from horarium.dashboard.formats import counted
 from horarium.dashboard.frame import shown_pages
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.views.jobs import Jobs, read_search
@@ -22,6 +21,7 @@ from horarium.model import Job
 from horarium.model.identity import is_run_id
 from horarium.operations.facade import Operations
 from horarium.operations.looking.saved import SavedViews
+from horarium.triggers.words import counted
 
 JOBS_SHOWN = 8
 QUEUES_SHOWN = 5

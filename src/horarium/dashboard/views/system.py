@@ -17,13 +17,13 @@ from horarium.api.reading import read_cursor, write_cursor
 from horarium.clock import HOUR, Instant
 from horarium.dashboard.attention import Watching, usual_of
 from horarium.dashboard.differences import differences
-from horarium.dashboard.formats import counted
 from horarium.dashboard.site import Answer, Page, Shown, Visit
 from horarium.model import CLAIMED, Node, Run
 from horarium.operations.facade import Operations
 from horarium.operations.looking.attending import is_lost
 from horarium.ports import PAGE_MAX, QueueStats, RunFilter
 from horarium.services.polling.claims import Claims
+from horarium.triggers.words import counted
 
 AUDIT_SHOWN = 50
 CURSOR_CHARS_MAX = 1_000

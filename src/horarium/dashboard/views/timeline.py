@@ -10,17 +10,7 @@ from urllib.parse import urlencode
 from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, MINUTE, Instant
 from horarium.dashboard.attention import Attention, Watching, usual_of
-from horarium.dashboard.formats import (
-    clock_text,
-    counted,
-    duration,
-    in_words,
-    local,
-    queue_name,
-    relative,
-    span,
-    utc_text,
-)
+from horarium.dashboard.formats import clock_text, duration, in_words, local, queue_name, relative, span, utc_text
 from horarium.dashboard.lanes import Axis, Band, Bar, Lane, Piece, lane_of
 from horarium.dashboard.marks import RUNNING, mark_of
 from horarium.dashboard.site import Answer, Page, Shown, Visit
@@ -38,6 +28,7 @@ from horarium.rules.approving import is_waiting
 from horarium.rules.error_lines import error_line
 from horarium.rules.holds import FOREVER, Stretch, is_held, stretches
 from horarium.services.polling.claims import Claims
+from horarium.triggers.words import counted
 
 SPANS = {"1h": HOUR, "6h": 6 * HOUR, "24h": DAY, "7d": 7 * DAY}
 LANES = ("queue", "job", "worker")

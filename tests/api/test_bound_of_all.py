@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from horarium.model import Job
 from horarium.model.records import RecordFilter
+from horarium.ports import JobFilter, Page
+from horarium.stores.memory import MemoryStore
 
-from .test_bound_keys import Two
+from .conftest import Api
+from .test_bound_keys import ADMIN, Two
 
 
 @pytest.mark.slow
@@ -32,3 +36,23 @@ async def test_what_jobs_of_all_use_is_seen_and_not_changed(by: str) -> None:
     )  # fmt: skip
     (shown,) = (await either.admin("GET", "/rates"))["items"]
     assert shown["key"] == "of-all"
+
+
+async def test_the_plan_of_a_bound_caller_reads_its_own_jobs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long it takes says nothing of how many jobs others have, nor of what labels these have."""
+    asked: list[str | None] = []
+    listed = MemoryStore.list_jobs
+
+    async def noting(store: MemoryStore, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
+        asked.append(where.labels.get("team"))
+        return await listed(store, where, after, limit)
+
+    monkeypatch.setattr(MemoryStore, "list_jobs", noting)
+    api = Api(api_keys=["first-key-1234"])
+    key = {"name": "billing", "roles": ["viewer"], "labels": {"team": "billing"}}
+    token = (await api.send("POST", "/keys", key, headers=ADMIN)).json["key"]
+    for prune in ({"team": "billing"}, {"team": "risk"}, {"kind": "report"}):
+        plan = {"documents": {"jobs": []}, "prune": {"labels": prune}}
+        made = await api.send("POST", "/plans", plan, headers={"authorization": f"Bearer {token}"})
+        assert (made.status, made.json["changes"]) == (201, [])
+    assert set(asked) == {"billing"}

@@ -8,10 +8,12 @@ import pytest
 from icalendar import Calendar
 
 from horarium.clock import DAY
+from horarium.operations.looking import feeds
 from horarium.rules.feeding import Event, feed_text
 from horarium.testing.values import NOW
 
 from .conftest import Api, Reply, a_definition
+from .test_approvals import ADMIN, keyed
 
 DAILY = {"type": "cron", "expression": "0 9 * * *", "timezone": "UTC"}
 
@@ -88,6 +90,88 @@ async def test_a_revoked_feed_is_gone_and_no_key_is_stored(api: Api) -> None:
 @pytest.mark.parametrize("path", ["feed/none.ics", "feed/none", f"feed/{'x' * 300}.ics"])
 async def test_an_address_that_never_was_is_not_found(api: Api, path: str) -> None:
     assert (await api.send("GET", f"//{path}", headers={})).status == 404
+
+
+async def test_a_feed_ends_with_the_key_that_made_it() -> None:
+    """Also where a key of that name is made again; its address is as one that never was, and lists say so."""
+    api = Api(api_keys=["first-key-1234"])
+    await api.send("POST", "/jobs", a_definition("daily", trigger=DAILY), headers=ADMIN)
+    urls = []
+    for name in ("ann", "ben"):
+        made = await api.send("POST", "/feeds", {"name": f"of-{name}"}, headers=await keyed(api, name, "editor"))
+        urls.append(made.json["url"].removeprefix("http://testserver"))
+    made = await api.send("POST", "/feeds", {"name": "of-all"}, headers=ADMIN)
+    urls.append(made.json["url"].removeprefix("http://testserver"))
+    assert await statuses(api, urls) == [200, 200, 200]
+    assert (await api.send("DELETE", "/keys/ann", headers=ADMIN)).status == 204
+    assert await statuses(api, urls) == [404, 200, 200]
+    await keyed(api, "ann", "editor")
+    assert await statuses(api, urls) == [404, 200, 200]
+    listed = (await api.send("GET", "/feeds", headers=ADMIN)).json["items"]
+    assert [(feed["name"], feed["by"], feed["ended"]) for feed in listed] == [
+        ("of-all", "api-key", False), ("of-ann", "ann", True), ("of-ben", "ben", False),
+    ]  # fmt: skip
+
+
+async def test_a_feed_ends_when_the_time_of_its_key_is_over() -> None:
+    api = Api(api_keys=["first-key-1234"])
+    asked = {"name": "cal", "roles": ["editor"], "expires_at": "2027-01-16T08:00:00Z"}
+    key = (await api.send("POST", "/keys", asked, headers=ADMIN)).json["key"]
+    made = await api.send("POST", "/feeds", {"name": "mine"}, headers={"authorization": f"Bearer {key}"})
+    urls = [made.json["url"].removeprefix("http://testserver")]
+    assert await statuses(api, urls) == [200]
+    api.clock.advance(2 * 86_400)
+    assert await statuses(api, urls) == [404]
+
+
+async def statuses(api: Api, urls: list[str]) -> list[int]:
+    return [(await api.send("GET", f"/{url}", headers={})).status for url in urls]
+
+
+async def test_a_moved_run_is_one_event_before_it_begins_and_after(api: Api) -> None:
+    """It lies where the run is to begin, and then where it began."""
+    await api.post("/jobs", a_definition("daily", trigger=DAILY, target={"type": "queue", "queue": "work"}))
+    path = await create(api, jobs=["daily"])
+    _, before = await read(api, path)
+    uid, first = str(before[0]["UID"]), "2027-01-15T09:00:00Z"
+    assert (await api.post(f"/jobs/daily/fires/{first}/move", {"to": "2027-01-15T08:30:00Z"})).status == 200
+    _, moved = await read(api, path)
+    assert place(moved, uid) == ["2027-01-15T08:30:00+00:00"]
+    assert len(moved) == len(before)
+    api.clock.advance(1_805)
+    await api.send("PATCH", "/jobs/daily", {"priority": 1})  # plans what is owed
+    (claimed,) = await api.claim()
+    assert uid == f"{claimed['id']}@horarium"
+    _, begun = await read(api, path)
+    assert place(begun, uid) == ["2027-01-15T08:30:05+00:00"]
+    assert len(begun) == len(before)
+
+
+async def test_a_bound_key_has_its_jobs_in_its_feed_however_many_others_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(feeds, "JOBS_MAX", 2)
+    api = Api(api_keys=["first-key-1234"])
+    for name, team in (("a", "risk"), ("b", "risk"), ("c", "risk"), ("ours", "billing")):
+        job = a_definition(name, trigger=DAILY, labels={"team": team})
+        await api.send("POST", "/jobs", job, headers=ADMIN)
+    asked = {"name": "billing", "roles": ["editor"], "labels": {"team": "billing"}}
+    key = (await api.send("POST", "/keys", asked, headers=ADMIN)).json["key"]
+    made = await api.send("POST", "/feeds", {"name": "mine"}, headers={"authorization": f"Bearer {key}"})
+    _, events = await read(api, made.json["url"].removeprefix("http://testserver/"))
+    assert {str(event["SUMMARY"]) for event in events} == {"ours"}
+
+
+def place(events: list[Any], uid: str) -> list[str]:
+    return [event.decoded("DTSTART").isoformat() for event in events if str(event["UID"]) == uid]
+
+
+@pytest.mark.parametrize("char", ["\x85", "\u2028", "\u2029", "\r\n", "\v"])
+def test_no_text_begins_a_line_of_its_own(char: str) -> None:
+    """Nor for a parser that takes what Unicode calls a line for one."""
+    said = f"failed{char}END:VEVENT"
+    text = feed_text("mine", [Event("1@horarium", NOW, said, said)], NOW).decode()
+    assert [line for line in text.splitlines() if line == "END:VEVENT"] == ["END:VEVENT"]
 
 
 def test_lines_are_folded_between_characters_and_texts_escaped() -> None:

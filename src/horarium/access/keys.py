@@ -51,6 +51,10 @@ class Key(Struct, frozen=True, kw_only=True):
     expires_at: Instant | None = None
     last_used_at: Instant | None = None
 
+    def opens(self, now: Instant) -> bool:
+        """Whether its time is not over."""
+        return self.expires_at is None or now < self.expires_at
+
     def principal(self) -> Principal:
         """Who bears it."""
         found = principal(self.name, self.name, "key", self.roles, queues=self.queues, labels=self.labels)
@@ -93,7 +97,7 @@ class Keys:
         """Keep a key, and `records` with it. Raises InvalidRequest, AlreadyExists."""
         _check(key, self._clock.now())
         (added,) = await self._store.put_records([RecordChange(_record(key), records=tuple(records))])
-        if not added and await self._read(key.name) != key:
+        if not added and await keys_named(self._store, [key.name]) != [key]:
             raise AlreadyExists(f"there is a key {key.name!r}; revoke it first, or take another name", field="name")
         self._remembered.forget(key.digest)
 
@@ -122,10 +126,6 @@ class Keys:
         known = await self._remembered.find(digest, self._by_digest)
         return None if known is None else known.key.name
 
-    async def _read(self, name: str) -> Key | None:
-        (stored,) = await self._store.get_records([PREFIX + name])
-        return None if stored is None else _decode(stored.body)
-
     def _forget(self, digest: bytes) -> bytes:
         """Another process of this server revoked it."""
         self._remembered.forget(digest.decode())
@@ -144,7 +144,7 @@ class Keys:
         if known is None:
             return None
         key = known.key
-        if key.expires_at is not None and key.expires_at <= now:
+        if not key.opens(now):
             return None
         if key.last_used_at is None or key.last_used_at < now - now % MINUTE:
             await self._note_use(digest, known, now - now % MINUTE)
@@ -167,6 +167,12 @@ class Keys:
                 self._remembered.keep(digest, _known(used), self._clock.monotonic())
             else:
                 self._remembered.forget(digest)
+
+
+async def keys_named(store: Store, names: Sequence[str]) -> list[Key | None]:
+    """The keys of these names, as they are stored now."""
+    found = await store.get_records([PREFIX + name for name in names]) if names else []
+    return [None if stored is None else _decode(stored.body) for stored in found]
 
 
 def _known(record: Record) -> Known:

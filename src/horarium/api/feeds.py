@@ -34,15 +34,18 @@ class FeedRequest(Struct, forbid_unknown_fields=True):
 
 
 class FeedView(Struct):
-    """A feed, without its address."""
+    """A feed, without its address. `by`: who made it; `ended`: with the key of that, so that its address opens nothing
+    any more."""
 
     name: str
     labels: dict[str, str]
     jobs: tuple[str, ...]
     created_at: datetime
+    by: str
+    ended: bool
 
 
-class NewFeedView(FeedView):
+class NewFeedView(FeedView, kw_only=True):
     """A feed with its address, which is shown this once."""
 
     url: str
@@ -68,14 +71,14 @@ class FeedsApi:
         asked: FeedRequest = call.body
         feed, key = await self._feeds.create(asked.name, asked.labels, asked.jobs)
         url = f"{own_url(self._public_url, call.request)}/feed/{key}{ENDING}"
-        shown = NewFeedView(feed.name, feed.labels, feed.jobs, to_datetime(feed.created_at), url)
+        shown = NewFeedView(*_shown(feed), ended=False, url=url)
         return answer(shown, 201, [("location", url)])
 
     async def list_all(self, call: Call) -> Answer:
         query: PageQuery = call.query
         after = read_cursor("feeds", query.cursor, is_name)
         page = await self._feeds.page(after, query.limit, call.principal)
-        items = [_view(feed) for feed in page.items]
+        items = [FeedView(*_shown(feed), ended) for feed, ended in page.items]
         return answer(FeedPage(items, write_cursor("feeds", page.next_after)))
 
     async def revoke(self, call: Call) -> Answer:
@@ -100,7 +103,8 @@ class FeedsApi:
                 method="POST", path="/feeds", name="createFeed", tag="feeds", handle=self.create,
                 scope=Scope.JOBS_WRITE, summary="Make an address that calendar programs subscribe to",
                 description="The address is shown this once; only a digest of its key is kept. Who knows it sees the "
-                "jobs of the feed, their fire times and how their runs ended, without an API key.",
+                "jobs of the feed, their fire times and how their runs ended, without an API key. It opens nothing any "
+                "more once the named key that made it is revoked, or its time is over.",
                 body=FeedRequest, read=BodyReader(FeedRequest), examples=EXAMPLES,
                 answers={201: (NewFeedView, "The feed, with its address")}, problems=("already_exists",),
             ),
@@ -127,5 +131,5 @@ class FeedsApi:
         )  # fmt: skip
 
 
-def _view(feed: Feed) -> FeedView:
-    return FeedView(feed.name, feed.labels, feed.jobs, to_datetime(feed.created_at))
+def _shown(feed: Feed) -> tuple[str, dict[str, str], tuple[str, ...], datetime, str]:
+    return feed.name, feed.labels, feed.jobs, to_datetime(feed.created_at), feed.by

@@ -194,12 +194,7 @@ class PlansApi(Handlers):
         query: ForecastQuery = call.query
         since, until = bounded_instant(query.since, "since"), bounded_instant(query.until, "until")
         return await self._operations.forecasting.told(
-            lambda found: answer_text(forecast_text(found)),
-            since,
-            until,
-            query.bucket_seconds,
-            query.by,
-            call.principal,
+            lambda found: answer_text(forecast_text(found)), since, until, query.bucket_seconds, query.by
         )
 
     def endpoints(self) -> list[Endpoint]:

@@ -12,6 +12,7 @@ COLUMNS = (
     Column("name", whole=True),
     Column("jobs", of=lambda each: ", ".join(each["jobs"])),
     Column("labels", of=lambda each: ", ".join(f"{key}={value}" for key, value in each["labels"].items())),
+    Column("by", of=lambda each: f"{each['by']} (ended)" if each["ended"] else each["by"]),
     Column("created_at", when=True),
 )
 

@@ -29,12 +29,12 @@ class FeedMethods(Part):
         """A new feed of jobs with these labels, or of these names. `path`, under the address of a server on the same
         store, is shown this once. Raises AlreadyExists, InvalidRequest."""
         feed, key = await self._operations.feeds.create(converted(name, Name, "name"), labels or {}, jobs)
-        return {**_shown(feed), "path": f"/feed/{key}.ics"}
+        return {**_shown(feed, False), "path": f"/feed/{key}.ics"}
 
     async def list_feeds(self) -> list[dict[str, Any]]:
-        """All feeds, by name, without their addresses."""
+        """All feeds, by name, without their addresses; `ended`: with the key that made it."""
         pages = pages_of(lambda after: self._operations.feeds.page(after, PAGE_MAX))
-        return [_shown(feed) async for page in pages for feed in page]
+        return [_shown(*listed) async for page in pages for listed in page]
 
     @in_name_of_actor
     async def revoke_feed(self, name: str, *, actor: str | None = None) -> None:
@@ -42,5 +42,6 @@ class FeedMethods(Part):
         await self._operations.feeds.revoke(name)
 
 
-def _shown(feed: Feed) -> dict[str, Any]:
-    return {"name": feed.name, "labels": feed.labels, "jobs": feed.jobs, "created_at": to_text(feed.created_at)}
+def _shown(feed: Feed, ended: bool) -> dict[str, Any]:
+    made = {"created_at": to_text(feed.created_at), "by": feed.by, "ended": ended}
+    return {"name": feed.name, "labels": feed.labels, "jobs": feed.jobs, **made}

@@ -13,8 +13,8 @@ KEY_LABEL = "key"
 
 
 class Feed(Struct, frozen=True, omit_defaults=True):
-    """Jobs of these names, or with all of these labels (neither: all). `queues`, `bound`: queues and
-    labels to which its maker is bound."""
+    """Jobs of these names, or with all of these labels (neither: all). `by`: its maker; `queues`, `bound`: queues and
+    labels to which that is bound. `key`: the digest of the named key that made it, with which it ends ("": none)."""
 
     name: str
     created_at: Instant
@@ -22,3 +22,5 @@ class Feed(Struct, frozen=True, omit_defaults=True):
     jobs: tuple[str, ...] = ()
     queues: tuple[str, ...] | None = None
     bound: tuple[dict[str, str], ...] | None = None
+    by: str = ""
+    key: str = ""

@@ -13,10 +13,12 @@ from msgspec import Struct
 from horarium.clock import SECOND, Instant, to_datetime
 from horarium.model import Job, Run, State, run_id
 from horarium.rules.holds import InForce, reason_of
+from horarium.rules.overridden import moved_to
 
 LINE_OCTETS_MAX = 75
 """RFC 5545 section 3.1: longer lines are folded."""
 TEXT_CHARS_MAX = 500
+LINE_ENDS = dict.fromkeys(map(ord, "\n\x85\u2028\u2029"), "\\n")
 _STATUS = {State.CANCELLED: "CANCELLED", State.SKIPPED: "CANCELLED"}
 _OUTCOMES = {State.COMPLETED: "", State.RUNNING: " (running)", State.CANCELLING: " (stopping)", State.PENDING: ""}
 
@@ -33,24 +35,24 @@ class Event(Struct, frozen=True):
     changed_at: Instant | None = None
 
 
-def event_ahead(job: Job, fire_at: Instant, words: str, held: InForce | None = None) -> Event:
-    """A fire time that lies ahead. `held`: the hold over it."""
-    uid, summary = _uid(run_id(job.id, fire_at)), job.title or job.name
+def event_ahead(job: Job, at: Instant, words: str, held: InForce | None = None) -> Event:
+    """A run that lies ahead: at its fire time, or where that was moved to. `held`: the hold over it."""
+    moved, summary = moved_to(job, at), job.title or job.name
+    uid = _uid(run_id(job.id, at if moved is None else moved.fire_at))
     if held is None:
-        return Event(uid, fire_at, summary, words)
-    return Event(uid, fire_at, f"{summary} (held)", f"{words}\n{reason_of(held.hold)}", "TENTATIVE")
+        return Event(uid, at, summary, words)
+    return Event(uid, at, f"{summary} (held)", f"{words}\n{reason_of(held.hold)}", "TENTATIVE")
 
 
 def event_of(job: Job, run: Run) -> Event:
+    """A run: it lies where it began, or is due."""
     outcome = _OUTCOMES.get(run.state, f" ({run.state})")
     said = [f"Run {run.id}: {run.state}"]
     if run.error:
         said.append(run.error[:TEXT_CHARS_MAX])
-    status = _STATUS.get(run.state, "CONFIRMED")
-    summary = f"{job.title or job.name}{outcome}"
-    return Event(
-        _uid(run.id), run.fire_at, summary, "\n".join(said), status, max(0, (run.took or 0) // SECOND), run.finished_at
-    )
+    status, seconds = _STATUS.get(run.state, "CONFIRMED"), max(0, (run.took or 0) // SECOND)
+    summary, at = f"{job.title or job.name}{outcome}", run.started_at or run.due_at
+    return Event(_uid(run.id), at, summary, "\n".join(said), status, seconds, run.finished_at)
 
 
 def _uid(identity: str) -> str:
@@ -89,11 +91,11 @@ def _instant(at: Instant) -> str:
 
 
 def _text(value: str) -> str:
-    """RFC 5545 section 3.3.11; other control characters are in no text."""
+    """RFC 5545 section 3.3.11; other control characters are in no text. What ends a line in Unicode alone is written as
+    the end of one: parsers may take it for that."""
     escaped = value.replace("\\", "\\\\").replace(";", "\\;").replace(",", "\\,")
-    return "".join(
-        "\\n" if char == "\n" else char for char in escaped if char == "\n" or (char >= " " and char != "\x7f")
-    )
+    lines = escaped.translate(LINE_ENDS)
+    return "".join(char for char in lines if char >= " " and char != "\x7f")
 
 
 def _folded(line: str) -> Iterator[bytes]:

@@ -9,11 +9,12 @@ from hashlib import sha256
 import msgspec
 from msgspec.structs import replace
 
-from horarium.access.acting import who_acts
-from horarium.access.roles import Principal, principal
+from horarium.access.acting import reading, who_acts
+from horarium.access.keys import keys_named
+from horarium.access.roles import RESERVED, Principal, principal
 from horarium.clock import DAY, Instant
-from horarium.errors import AlreadyExists, InvalidRequest, NotFound, TooExpensive
-from horarium.model import Job
+from horarium.errors import AlreadyExists, Forbidden, InvalidRequest, NotFound, TooExpensive
+from horarium.model import Job, run_id
 from horarium.model.feeds import FEED, KEY_LABEL, Feed
 from horarium.model.holds import Hold
 from horarium.model.records import Record, RecordChange, RecordFilter
@@ -41,6 +42,9 @@ FIRES_EACH = 100
 """Fire times of one job: of one that fires more often, the next ones."""
 RUNS_EACH = 20
 
+Listed = tuple[Feed, bool]
+"""A feed, and whether it has ended with the key that made it."""
+
 _decode = msgspec.json.Decoder(Feed).decode
 
 
@@ -52,7 +56,8 @@ class Feeds:
         self._store, self._clock, _, self._entropy = context
 
     async def create(self, name: str, labels: Mapping[str, str], jobs: Sequence[str]) -> tuple[Feed, str]:
-        """A new feed, and its key, which can't be had again. Raises AlreadyExists, InvalidRequest."""
+        """A new feed, and its key, which can't be had again. It ends with the named key of who acts. Raises
+        AlreadyExists, InvalidRequest, Forbidden."""
         if labels and jobs:
             raise InvalidRequest("jobs: give labels or names of jobs, not both", field="jobs")
         origin, now = who_acts(), self._clock.now()
@@ -61,7 +66,12 @@ class Feeds:
             if found is None or not may_reach_job(caller, found):
                 raise InvalidRequest(f"jobs: there is no job named {job!r}", field="jobs")
         bound = None if caller.queues is None else tuple(sorted(caller.queues))
-        feed = Feed(name, now, dict(labels), tuple(jobs), bound, caller.labels)
+        of_key = caller.kind == "key" and caller.subject not in RESERVED
+        (maker,) = await keys_named(self._store, [caller.subject]) if of_key else [None]
+        if of_key and maker is None:
+            raise Forbidden(f"the key {caller.name} was revoked", [])
+        digest = "" if maker is None else maker.digest
+        feed = Feed(name, now, dict(labels), tuple(jobs), bound, caller.labels, caller.name, digest)
         key = urlsafe_b64encode(self._entropy(KEY_BYTES)).decode().rstrip("=")
         record = Record(name=FEED + name, body=msgspec.json.encode(feed), labels={KEY_LABEL: _digest(key)})
         line = told("feed.create", f"feed/{name}", now, after={"labels": feed.labels, "jobs": feed.jobs})
@@ -69,13 +79,13 @@ class Feeds:
             raise AlreadyExists(f"there is a feed {name!r} already; revoke it, or give another name", field="name")
         return feed, key
 
-    async def page(self, after: str | None, limit: int, reader: Principal | None = None) -> Page[Feed]:
-        """Feeds by name, as far as the reader may see them; at most 200."""
+    async def page(self, after: str | None, limit: int, reader: Principal | None = None) -> Page[Listed]:
+        """Feeds by name, as far as the reader may see them, and whether each has ended; at most 200."""
         beyond = None if after is None else FEED + after
         page = await self._store.list_records(RecordFilter(FEED), beyond, min(limit, PAGE_MAX))
-        feeds = (_decode(record.body) for record in page.items)
+        feeds = [feed for record in page.items if _is_for(feed := _decode(record.body), reader)]
         more = None if page.next_after is None else page.next_after.removeprefix(FEED)
-        return Page(tuple(feed for feed in feeds if _is_for(feed, reader)), more)
+        return Page(tuple(zip(feeds, await self._ended(feeds), strict=True)), more)
 
     async def revoke(self, name: str) -> None:
         """Its address is gone. Raises NotFound."""
@@ -95,9 +105,12 @@ class Feeds:
         where = RecordFilter(FEED, labels={KEY_LABEL: _digest(key)})
         found = (await self._store.list_records(where, None, 1)).items
         if not found:
-            raise NotFound("there is no feed at this address, or it was revoked")
+            raise _no_feed()
         feed, now = _decode(found[0].body), self._clock.now()
-        jobs = await self._jobs(feed)
+        if await self._ended([feed]) == [True]:
+            raise _no_feed()
+        with reading(_reader_of(feed)):
+            jobs = await self._jobs(feed)
         events = await self._behind(jobs, now)
         slices, holds = Slices(), await self._holding.look(PLANNED_SECONDS)
         for job in jobs:
@@ -106,6 +119,13 @@ class Feeds:
         unique = {event.uid: event for event in reversed(events)}
         kept = sorted(unique.values(), key=lambda event: (abs(event.at - now), event.uid))[:EVENTS_MAX]
         return feed_text(feed.name, sorted(kept, key=lambda event: (event.at, event.uid)), now)
+
+    async def _ended(self, feeds: Sequence[Feed]) -> list[bool]:
+        """Whether the key that made each of them opens nothing any more, or is another one of that name."""
+        now, names = self._clock.now(), sorted({feed.by for feed in feeds if feed.key})
+        found = zip(names, await keys_named(self._store, names), strict=True)
+        alive = {name: key.digest for name, key in found if key is not None and key.opens(now)}
+        return [bool(feed.key) and alive.get(feed.by) != feed.key for feed in feeds]
 
     async def _jobs(self, feed: Feed) -> list[Job]:
         if feed.jobs:
@@ -117,19 +137,17 @@ class Feeds:
                 found += page.items
                 if (after := page.next_after) is None:
                     break
-        return [job for job in found[:JOBS_MAX] if may_reach_job(_reader_of(feed), job)]
+        return found[:JOBS_MAX]
 
     async def _behind(self, jobs: Sequence[Job], now: Instant) -> list[Event]:
-        by_name = {job.name: job for job in jobs}
-        if not by_name:
+        by_id = {job.id: job for job in jobs}
+        if not by_id:
             return []
-        runs = await self._store.last_runs(list(by_name), now - BEHIND, now + 1, RUNS_EACH)
-        return [
-            event_of(by_name[name], run)
-            for name, of_job in runs.items()
-            for run in of_job
-            if run.job_id == by_name[name].id
-        ]
+        runs = await self._store.last_runs([job.name for job in jobs], now - BEHIND, now + 1, RUNS_EACH)
+        early = [run_id(job.id, each.fire_at) for job in jobs for each in job.overrides if each.done]
+        made = await self._store.get_runs(early) if early else []
+        found = (*(run for some in runs.values() for run in some), *(run for run in made if run is not None))
+        return [event_of(by_id[run.job_id], run) for run in found if run.job_id in by_id]
 
 
 async def _ahead(job: Job, now: Instant, holds: Sequence[Hold]) -> list[Event]:
@@ -151,6 +169,10 @@ def _is_for(feed: Feed, reader: Principal | None) -> bool:
         return True
     queues = reader.queues is None or (feed.queues is not None and set(feed.queues) <= reader.queues)
     return queues and (reader.labels is None or (feed.bound is not None and all(map(reader.may_label, feed.bound))))
+
+
+def _no_feed() -> NotFound:
+    return NotFound("there is no feed at this address, or it has ended")
 
 
 def _reader_of(feed: Feed) -> Principal:

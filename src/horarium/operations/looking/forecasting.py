@@ -16,13 +16,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from horarium.access.roles import Principal
 from horarium.clock import DAY, INSTANT_MAX, SECOND, Instant, to_micros
 from horarium.errors import InvalidRequest, TooExpensive
 from horarium.model import HttpTarget, Job, State
 from horarium.model.holds import HeldMissed, Hold
 from horarium.operations.bounds.listing import pages_of
-from horarium.operations.bounds.reaching import may_reach_job
 from horarium.operations.settling.holding import PLANNED_SECONDS, Holding
 from horarium.operations.writing.context import Context
 from horarium.ports import JobFilter, Store
@@ -161,12 +159,11 @@ class StartCounts:
             while kept:
                 kept.popitem()
 
-    def weigh(self, jobs: Sequence[Job], by: str, reader: Principal | None = None) -> None:
-        """Take those of these jobs that this reader may see and of which something lies ahead, with their patterns.
-        Equal labels and patterns are kept once."""
+    def weigh(self, jobs: Sequence[Job], by: str) -> None:
+        """Take those of these jobs of which something lies ahead, with their patterns. Equal labels and patterns are
+        kept once."""
         once = self._once.setdefault
-        seen = [job for job in jobs if reader is None or may_reach_job(reader, job)]
-        keyed = ((job, key) for job in seen if (key := self.key(job)) is not None)
+        keyed = ((job, key) for job in jobs if (key := self.key(job)) is not None)
         self.jobs += (Weighed(job.name, once(label := label_of(job, by), label), once(key, key)) for job, key in keyed)
 
     def key(self, job: Job) -> Hashable | None:
@@ -280,15 +277,15 @@ class StartCounts:
 
 @asynccontextmanager
 async def weighed(
-    store: Store, asked: Sequence[tuple[Span, str]], holds: Sequence[Hold], reader: Principal | None
+    store: Store, asked: Sequence[tuple[Span, str]], holds: Sequence[Hold]
 ) -> AsyncIterator[list[StartCounts]]:
-    """Every job of the store that this reader may see and of which something lies ahead, read once, with its pattern
-    in each of these spans, and the label by which it is told there."""
+    """Every job of the store that who reads may see and of which something lies ahead, read once, with its pattern in
+    each of these spans, and the label by which it is told there."""
     many = [await asyncio.to_thread(StartCounts, span, holds) for span, _ in asked]
     try:
         async for page in pages_of(lambda after: store.list_jobs(JobFilter(finished=False), after, JOBS_AT_ONCE)):
             for counts, (_, by) in zip(many, asked, strict=True):
-                await asyncio.to_thread(counts.weigh, page, by, reader)
+                await asyncio.to_thread(counts.weigh, page, by)
         yield many
     finally:
         for counts in many:
@@ -320,15 +317,14 @@ class Forecasting:
         until: Instant | None = None,
         bucket_seconds: int = 3600,
         by: str = "queue",
-        reader: Principal | None = None,
     ) -> Forecast:
         """Starts by the rules and the holds as they are now, in [since, until): from now on for seven days, unless it
         is said. Raises InvalidRequest."""
-        return await self.told(_whole, since, until, bucket_seconds, by, reader)
+        return await self.told(_whole, since, until, bucket_seconds, by)
 
     async def several(self, asked: Sequence[Asked]) -> list[Forecast]:
         """Forecasts for which the jobs are read once. Raises InvalidRequest."""
-        return await self._told([(self._span(*span), by) for *span, by in asked], _whole, None)
+        return await self._told([(self._span(*span), by) for *span, by in asked], _whole)
 
     async def told(
         self,
@@ -337,11 +333,10 @@ class Forecasting:
         until: Instant | None = None,
         bucket_seconds: int = 3600,
         by: str = "queue",
-        reader: Principal | None = None,
     ) -> T:
         """What `say` makes of a forecast, in a thread beside the event loop as all of it. Raises InvalidRequest, and
         what `say` raises."""
-        (found,) = await self._told([(self._span(since, until, bucket_seconds), by)], say, reader)
+        (found,) = await self._told([(self._span(since, until, bucket_seconds), by)], say)
         return found
 
     def _span(self, since: Instant | None, until: Instant | None, bucket_seconds: int) -> Span:
@@ -355,14 +350,12 @@ class Forecasting:
             raise InvalidRequest(message, field="bucket_seconds")
         return span
 
-    async def _told(
-        self, asked: Sequence[tuple[Span, str]], say: Callable[[Forecast], T], reader: Principal | None
-    ) -> list[T]:
+    async def _told(self, asked: Sequence[tuple[Span, str]], say: Callable[[Forecast], T]) -> list[T]:
         told: list[T] = []
         holds = await self._holding.look(PLANNED_SECONDS)
         async with self._turn:  # several at once would take as long together, and their memory together
             with apart(FORECAST_STEPS):
-                async with weighed(self._store, asked, holds, reader) as many:
+                async with weighed(self._store, asked, holds) as many:
                     for counts in many:
                         labels, busiest = await asyncio.to_thread(_labelled, counts)
                         seconds = await self._durations(busiest)

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from horarium.access.acting import bound_caller, who_acts
+from horarium.access.acting import bound_caller, reading, who_acts
 from horarium.clock import DAY, MINUTE, SECOND, Instant
 from horarium.errors import CallerError, HorariumError, InvalidJob, InvalidRequest
 from horarium.model import Job, uuid7
@@ -24,7 +24,7 @@ from horarium.model.plans import KEY_BYTES, PLAN, PlanKind, Step, StoredPlan, se
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.bounds.listing import Slices, pages_of
-from horarium.operations.bounds.reaching import may_reach_job, require_followed
+from horarium.operations.bounds.reaching import require_followed
 from horarium.operations.calendars import PREFIX as CALENDAR
 from horarium.operations.calendars import CalendarOperations, decode_calendar
 from horarium.operations.channels import ChannelOperations, decode_channel
@@ -365,7 +365,8 @@ class PlanMaking:
     async def _pruned(self, labels: Mapping[str, str], kept: set[str]) -> list[Job]:
         """The jobs with these labels that are not among those kept."""
         pages = pages_of(lambda after: self._store.list_jobs(JobFilter(labels=labels), after, PAGE_MAX))
-        return [job async for page in pages for job in page if job.name not in kept and _reaches(job)]
+        with reading(bound_caller()):
+            return [job async for page in pages for job in page if job.name not in kept]
 
     async def _deleted(self, job: Job, beside: Beside, now: Instant, until: Instant) -> Change:
         beside.steps.append(Step("job", job.name, None, digest_of_job(job, None)))
@@ -374,11 +375,11 @@ class PlanMaking:
         return Change(kind="job", name=job.name, action="delete", fires=fires)
 
     async def _peaks(self, beside: Beside, now: Instant) -> tuple[Peak | None, Peak | None]:
-        first, origin = now - now % MINUTE + MINUTE, who_acts()
+        first = now - now % MINUTE + MINUTE
         holds = await self._holding.look(PLANNED_SECONDS)
-        span, reader = Span(first, first + PEAK_HORIZON, MINUTE), None if origin is None else origin.principal
-        async with weighed(self._store, [(span, "queue")], holds, reader) as (counts,):
-            return await asyncio.to_thread(_compared, counts, beside.pairs)
+        with reading(bound_caller()):
+            async with weighed(self._store, [(Span(first, first + PEAK_HORIZON, MINUTE), "queue")], holds) as (counts,):
+                return await asyncio.to_thread(_compared, counts, beside.pairs)
 
 
 def _compared(counts: StartCounts, pairs: Sequence[Pair]) -> tuple[Peak | None, Peak | None]:
@@ -416,11 +417,6 @@ def _step(beside: Beside, kind: PlanKind, name: str, document: Any, stored: Reco
 def _peak(total: Sequence[float], first: Instant) -> Peak | None:
     most = max(total)
     return Peak(first + total.index(most) * MINUTE, round(most)) if most else None
-
-
-def _reaches(job: Job) -> bool:
-    caller = bound_caller()
-    return caller is None or may_reach_job(caller, job)
 
 
 def _check_caller(documents: Documents) -> None:

@@ -128,7 +128,7 @@ class Unique(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
     waits gets payload, due time and priority of the later call."""
 
     key: UniquenessKey
-    for_seconds: Seconds | None = None
+    for_seconds: PositiveSeconds | None = None
     until: Until = Until.FORGOTTEN
     on_conflict: OnConflict = OnConflict.KEEP
 

@@ -309,7 +309,7 @@ JOBS, CANCEL, APPLY, HOLDS, ENDED = (Topic(name) for name in ("jobs", "cancel", 
 """There is something to plan; a cancel was asked; a change is still to be applied; a hold was changed; runs ended."""
 WRITTEN = Topic("written")
 """It was seen that something was written to the store, by any process: said within a process only, never published."""
-REPEATED = "!"  # how topics end that are published again and again while they hold
+REPEATED = "!"  # how topics end that are published again while they hold, or that another one stands for
 
 
 def queue_topic(queue: str) -> Topic:

@@ -115,6 +115,7 @@ async def test_many_at_once_say_what_became_of_each() -> None:
     ("fields", "message"),
     [
         ({"unique": {"key": "k"}, "debounce": {"key": "k", "seconds": 1}}, "debounce: give one of unique and debounce"),
+        ({"unique": {"key": "k", "for_seconds": 0}}, "unique.for_seconds: expected float > 0"),
         ({"unique": {"key": "k", "for_seconds": 1, "until": "begun"}}, "give for_seconds or until, not both"),
         ({"unique": {"key": "ä" * 101}}, "unique.key: must be 1 to 200 bytes of text, not 202"),
         ({"debounce": {"key": "\ud800", "seconds": 1}}, "debounce.key: it holds half of a surrogate pair"),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
+from typing import Any
 
 import pytest
 
-from horarium import InvalidJob, InvalidSetting, RunContext, Scheduler
+from horarium import InvalidJob, InvalidRequest, InvalidSetting, RunContext, Scheduler
 from horarium.model import Outcome, State, Succeeded
+from horarium.policies import Limit
 from horarium.ports import Assignment, Control, Delivery
 from horarium.services.leases.leases import Leases
 from horarium.services.loop.service import Wake
@@ -204,3 +206,29 @@ async def test_a_handler_is_registered_with_parentheses_and_once(scheduler: Sche
     with pytest.raises(InvalidJob, match="before the scheduler is started"):
         scheduler.add_handler("other", report)
     assert (await done(scheduler, "report")).state is State.COMPLETED
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "5", float("nan"), 10**30])
+async def test_a_number_that_can_not_be_meant_is_refused_and_harms_no_key(wrong: object) -> None:
+    async with Scheduler("memory://") as scheduler:
+        with pytest.raises(InvalidRequest, match="max"):
+            await scheduler.set_rate("api", Limit(wrong, 60.0))  # type: ignore[arg-type]
+        with pytest.raises(InvalidRequest, match="burst"):
+            await scheduler.set_rate("api", "5/1m", burst=wrong)  # type: ignore[arg-type]
+        with pytest.raises(InvalidRequest, match="weights"):
+            await scheduler.set_fair_weights("images", {"gold": wrong})  # type: ignore[dict-item]
+        assert (await scheduler.set_rate("api", "5/1m", burst=2))["burst"] == 2
+        assert [key["max"] for key in await scheduler.list_rates()] == [5]
+
+
+@pytest.mark.parametrize("wrong", [True, "soon", float("nan")])
+async def test_no_time_at_all_to_wait_is_refused(wrong: Any) -> None:
+    """A time that is not a number would put the timers of the event loop out of order."""
+    async with Scheduler("memory://") as scheduler:
+        run_id = (await scheduler.enqueue("later", delay=3600)).id
+        batch = (await scheduler.batch("b").__aenter__()).id
+        for waiting in (scheduler.wait_for(run_id, timeout=wrong), scheduler.wait_for_batch(batch, timeout=wrong)):
+            with pytest.raises(InvalidRequest, match="timeout"):
+                await waiting
+        with pytest.raises(TimeoutError):
+            await scheduler.wait_for(run_id, timeout=0)

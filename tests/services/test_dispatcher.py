@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from horarium.clock import SECOND, Instant
+from horarium.clock import MINUTE, SECOND, Instant
 from horarium.errors import StoreUnavailable
-from horarium.model import Failed, Outcome, RunChange, State, Succeeded
+from horarium.model import Event, EventKind, Failed, Outcome, RunChange, State, Succeeded
 from horarium.model.holds import HoldScope
 from horarium.model.records import Record, RecordFilter
-from horarium.policies import Retention
+from horarium.policies import Rate, Retention
 from horarium.ports import Assignment, Claimed, Control, Page
 from horarium.rules.settling import cancel
 from horarium.stores.memory import MemoryStore
 from horarium.testing import Fault, FaultyStore, ManualClock, by_script
+from horarium.testing.values import a_run
 from horarium.wire.holds import HoldDefinition
 from tests.services.conftest import START, Setting, a_rescuer
 from tests.services.node import Node, Work, answer, taken_away
@@ -159,6 +160,33 @@ async def test_a_held_run_that_was_taken_away_does_not_begin(setting: Setting) -
     await node.claim()
     await until(lambda: node.performing.free == 100)
     assert work.begun == []
+
+
+@pytest.mark.parametrize("shut", [False, True])
+async def test_a_run_claimed_ahead_of_a_pause_that_its_target_asked_for_waits_for_its_end(
+    setting: Setting, shut: bool
+) -> None:
+    """However long before its instant it was claimed."""
+    rate = Rate(100, 60.0, key="api")
+    await setting.add_run(due_at=START + 30 * SECOND, rates=(rate,))
+    work = Work()
+    node = Node(setting, work, window_seconds=30)
+    await node.claim()
+    if shut:
+        told = Event(START, State.PENDING, "answered 429", EventKind.THROTTLED)
+        paused = a_run(rates=(rate,), due_at=START + 2 * MINUTE, history=(told,))
+        await setting.operations.claiming.rating.shut([paused])
+    setting.clock.advance(30)
+    await node.claim()
+    if not shut:
+        await until(lambda: bool(work.begun))
+        return
+    await until(lambda: node.performing.free == 100)
+    await node.collector.step(setting.now)
+    await node.claim()
+    run = await setting.run()
+    assert (work.begun, run.state, run.attempt) == ([], State.PENDING, 0)
+    assert run.due_at >= START + 2 * MINUTE
 
 
 async def test_held_runs_outlast_an_outage_at_their_instant(setting: Setting) -> None:

@@ -27,7 +27,7 @@ def sources() -> list[str]:
 
 
 def test_each_topic_is_published_and_heard() -> None:
-    published = "\n".join(re.findall(r"publish\((.*)\)", "\n".join(sources())))
+    published = "\n".join(re.findall(r"(?:publish|_say)\((.*)\)", "\n".join(sources())))
     heard = "\n".join(re.findall(r"(?:topics.*=|subscribe\()(.*)", "\n".join(sources())))
     for topic, pattern in TOPICS.items():
         assert re.search(pattern, published), f"{topic} is never published"

@@ -12,6 +12,7 @@ from horarium.errors import NotFound
 from horarium.model import Run, RunChange, State
 from horarium.operations.facade import Operations
 from horarium.operations.runs import waiting as module
+from horarium.ports import ENDED
 from horarium.stores.memory import MemoryStore
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing import Fault, FaultyStore
@@ -130,6 +131,73 @@ async def test_a_run_that_is_deleted_is_not_found(setting: Setting) -> None:
     assert await setting.store.prune_runs(setting.now, 1) == 1
     with pytest.raises(NotFound):
         await told
+
+
+class NotingStore(MemoryStore):
+    """Notes of how many runs a read is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
+        self.sizes.append(len(ids))
+        return await super().get_runs(ids)
+
+
+@pytest.mark.usefixtures("seldom")
+async def test_each_of_many_ends_is_read_alone_and_none_waits_for_a_pause_between_looks(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAUSE_SECONDS_EACH", 1e6)
+    setting.store = store = NotingStore()
+    ids = [f"run-{number:03}" for number in range(100)]
+    for id in ids:
+        await setting.add_run(id)
+    told = [waiting_for(setting.operations, id) for id in ids]
+    await waits(setting.operations, 100)
+    other = setting.operations_on(store)
+    other.waiting._heard_awaited()
+    store.sizes.clear()
+    for number in range(0, 100, 2):
+        await other.runs.cancel_run(ids[number])
+        assert (await told[number]).finished
+    assert store.sizes == [1] * 100  # the cancel's own, and that of the run that is over
+    setting.operations.waiting.close()
+    await asyncio.gather(*told)
+
+
+@pytest.mark.usefixtures("seldom")
+async def test_many_ends_at_once_are_one_word(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(setting.signal, "publish", said.append)
+    setting.operations.waiting._heard_awaited()
+    ended = [await setting.add_run(f"run-{number}", state=State.COMPLETED) for number in range(module.NAMED_MAX + 1)]
+    setting.operations.waiting.settled(ended[1:])
+    assert said == [module.ended_topic(run.id) for run in ended[1:]]
+    setting.operations.waiting.settled(ended)
+    assert said[module.NAMED_MAX :] == ["ended"]
+
+
+@pytest.mark.usefixtures("seldom")
+async def test_words_without_names_are_looked_at_with_a_pause_after_some(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAUSE_SECONDS_EACH", 1e6)
+    setting.store = store = CountingStore()
+    await setting.add_run()
+    told = waiting_for(setting.operations)
+    await waits(setting.operations)
+    await until(lambda: store.reads == 1)
+    for look in range(module.AT_ONCE + 1):
+        setting.signal.publish(ENDED)
+        await until(lambda look=look: store.reads == 2 + look)  # type: ignore[misc]
+    setting.signal.publish(ENDED)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert store.reads == 2 + module.AT_ONCE
+    setting.operations.waiting.close()
+    await told
 
 
 @pytest.mark.usefixtures("seldom")

@@ -64,9 +64,9 @@ def _rules(flags: dict[str, Any]) -> dict[str, Any]:
     """The fields `unique` and `debounce`."""
     key, seconds, until = flags.pop("unique"), flags.pop("unique_for"), flags.pop("unique_until")
     replaces, debounce, latest = flags.pop("replace"), flags.pop("debounce"), flags.pop("debounce_max")
-    if key is None and (seconds or until or replaces):
+    if key is None and (seconds is not None or until or replaces):
         raise click.UsageError("--unique-for, --unique-until and --replace go with --unique KEY")
-    if debounce is None and latest:
+    if debounce is None and latest is not None:
         raise click.UsageError("--debounce-max goes with --debounce KEY=DURATION")
     rules: dict[str, Any] = {}
     if key is not None:
@@ -77,7 +77,7 @@ def _rules(flags: dict[str, Any]) -> dict[str, Any]:
         wait = duration_seconds(text)
         if not name or wait is None:
             raise click.UsageError("--debounce: give KEY=DURATION, such as page-7=30s")
-        rules["debounce"] = {"key": name, "seconds": wait, **({"max_seconds": latest} if latest else {})}
+        rules["debounce"] = {"key": name, "seconds": wait, **({} if latest is None else {"max_seconds": latest})}
     return rules
 
 

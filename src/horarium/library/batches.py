@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import update_wrapper
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
@@ -14,6 +15,7 @@ from horarium.delivery.handler import HandlerFunction
 from horarium.errors import InvalidRequest
 from horarium.library.channels import converted
 from horarium.library.enqueuing import Enqueuing
+from horarium.library.looking import timeout_seconds
 from horarium.library.named import in_name_of_actor
 from horarium.library.one_offs import EnqueueFields, Then
 from horarium.library.tasks import Task, following
@@ -72,10 +74,11 @@ class BatchMethods(Enqueuing):
         """The batch of that id, with its counts. Raises NotFound."""
         return _shown(await self._operations.batches.get(id))
 
-    async def wait_for_batch(self, id: str, timeout: float | None = None) -> dict[str, Any]:
-        """The batch once it has finished, or as it is after that many seconds. Raises NotFound."""
+    async def wait_for_batch(self, id: str, timeout: timedelta | float | None = None) -> dict[str, Any]:
+        """The batch once it has finished, or as it is after that time (seconds). Raises NotFound."""
+        seconds = timeout_seconds(timeout)
         while True:
-            wait = WAIT_SECONDS if timeout is None else timeout
+            wait = WAIT_SECONDS if seconds is None else seconds
             batch = await self._operations.batches.get(id, wait)
             if timeout is not None or batch.finished_at is not None:
                 return _shown(batch)

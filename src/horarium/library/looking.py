@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from math import isnan
 from typing import Any, TypeVar, overload
 
 import msgspec
@@ -13,6 +14,7 @@ from horarium.clock import moment, to_datetime, to_instant
 from horarium.delivery.arguments import made_of
 from horarium.errors import InvalidRequest, StateConflict
 from horarium.library.named import Part
+from horarium.library.one_offs import delay_seconds
 from horarium.library.values import Run, Stats, id_of, stats_of
 from horarium.model import State, in_wall_time, shown_state
 from horarium.triggers.words import nearest, quote
@@ -54,13 +56,21 @@ def states_of(given: State | str | Sequence[State | str]) -> frozenset[State]:
     return frozenset(map(State, names))
 
 
+def timeout_seconds(timeout: timedelta | float | None) -> float | None:
+    """How long to wait. Raises InvalidRequest for what is no time."""
+    seconds = None if timeout is None else delay_seconds(timeout, "timeout")
+    if seconds is not None and isnan(seconds):
+        raise InvalidRequest("timeout: nan is no time", field="timeout")
+    return seconds
+
+
 class Looking(Part):
     """Runs, looked at closely."""
 
     async def wait_for(self, run_id: Run | str, timeout: float | timedelta | None = None) -> Run:
         """The run, once it is over: completed, failed, cancelled or skipped. `timeout` in seconds; left out: wait on.
         Raises NotFound, and TimeoutError where it is not over by then; the run goes on."""
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        seconds = timeout_seconds(timeout)
         run = await self._operations.waiting.until_over(id_of(run_id), seconds)
         if not run.finished:
             over = "the scheduler stopped" if seconds is None else f"after {seconds:g} s"

@@ -268,7 +268,7 @@ def _due_at(now: Instant, at: datetime | None, delay: timedelta | str | float | 
     return now + to_micros(seconds)
 
 
-def delay_seconds(delay: timedelta | str | float) -> float:
+def delay_seconds(delay: timedelta | str | float, field: str = "delay") -> float:
     """A delay in seconds. Raises InvalidRequest for any other value."""
     if isinstance(delay, timedelta):
         return delay.total_seconds()
@@ -277,9 +277,9 @@ def delay_seconds(delay: timedelta | str | float) -> float:
             return every(delay).every / SECOND
         except InvalidTrigger as error:
             message = error.message.removeprefix("every_seconds: ")
-            raise InvalidRequest(f"delay: {message}", field="delay") from None
-    if isinstance(delay, int | float):
+            raise InvalidRequest(f"{field}: {message}", field=field) from None
+    if isinstance(delay, int | float) and not isinstance(delay, bool):
         return float(delay)
     raise InvalidRequest(
-        f"delay: expected a timedelta, seconds or a text such as '5m', not {quote(delay)}", field="delay"
+        f"{field}: expected a timedelta, seconds or a text such as '5m', not {quote(delay)}", field=field
     )

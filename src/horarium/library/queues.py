@@ -23,7 +23,7 @@ class QueueMethods(Part):
         InvalidRequest."""
         from horarium.operations.settling.turns import QueueSettings
 
-        settings = QueueSettings(converted(dict(weights), FairWeights))
+        settings = QueueSettings(converted(dict(weights), FairWeights, "weights"))
         return (await self._operations.queues.put(_named(queue), settings)).fair_weights
 
     async def fair_weights(self, queue: str) -> dict[str, int]:

@@ -34,8 +34,9 @@ class RateMethods(Part):
         Runs that wait get new places in line. Raises InvalidRequest."""
         if not is_key(key):
             raise InvalidRequest(f"key: {key[:200]!r} is not 1 to {KEY_LENGTH_MAX} characters", field="key")
-        limit: Limit = converted(read_limit(rate), Limit) if isinstance(rate, str) else rate
-        override = override_of(limit.max, limit.per_seconds, limit.burst if burst is None else burst, until)
+        fields = read_limit(rate) if isinstance(rate, str) else msgspec.to_builtins(rate)
+        limit: Limit = converted(fields if burst is None else {**fields, "burst": burst}, Limit)
+        override = override_of(limit.max, limit.per_seconds, limit.burst, until)
         return _shown(key, await self._operations.rates.put(key, override), self._operations.clock)
 
     async def list_rates(self, prefix: str = "") -> list[dict[str, Any]]:

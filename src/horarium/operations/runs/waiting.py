@@ -1,15 +1,17 @@
 """Callers that wait for runs to be over: any number of them, one watcher.
 
 The end of a run that this process writes is known here at once. Where others wait, a node says so, and hears of
-every end that is written elsewhere; where no one waits, that costs nothing. One look a second at the runs that are
-waited for keeps it correct with all of these words lost.
+every end that is written elsewhere, by the run's name where only a few ended; where no one waits, that costs nothing.
+One look a second at the runs that are waited for keeps it correct with all of these words lost.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
+from math import inf
 
 from horarium.errors import Outage
 from horarium.model import Run
@@ -22,8 +24,11 @@ RUN_WAIT_SECONDS_MAX = 60.0
 RUN_WAITERS_MAX = 10_000
 """Callers that wait at one time in this process; one more is answered at once."""
 LOOK_SECONDS = 1.0
-PAUSE_SECONDS_EACH = 0.0002
-"""Between two looks, for each run that is waited for: a thousand are looked at five times a second at most."""
+PAUSE_SECONDS_EACH, AT_ONCE = 0.0001, 10
+"""Between two looks, for each run that is waited for, after so many without: a thousand are looked at ten times a
+second."""
+NAMED_MAX = 20
+"""Ends that are named, of those that are written at once; of more it is said that there are some."""
 LOOKS_LEFT_OUT_MAX = 5
 """Looks that are left out one after the other because nothing was written since the last."""
 AWAITED_SECONDS = 30.0
@@ -32,6 +37,11 @@ AWAITED_SECONDS = 30.0
 AWAITED = Topic(f"awaited{REPEATED}")
 """Some node waits for runs to be over."""
 Waiter = asyncio.Future[Run | None]
+
+
+def ended_topic(run_id: str) -> Topic:
+    """This run is over. Where words were lost, `ENDED` wakes those that wait for it."""
+    return Topic(f"ended:{run_id}{REPEATED}")
 
 
 class Waiting:
@@ -47,6 +57,9 @@ class Waiting:
         self._deaf: Callable[[], None] | None = None
         """Ends the subscription to ends, which lasts while a caller waits."""
         self._hurried = asyncio.Event()
+        self._named: set[str] = set()
+        self._some = False
+        """Runs that are said to be over, and whether some are that were not named."""
         self._told_until = -AWAITED_SECONDS
         self._speaking = False
         """What we publish wakes ourselves too, but is no news to us."""
@@ -61,6 +74,7 @@ class Waiting:
         waiters.append(waiter)
         self._waiting += 1
         self._deaf = self._deaf or self._signal.subscribe(ENDED, self._heard_end)
+        deaf = self._signal.subscribe(ended_topic(run_id), partial(self._heard_end, run_id))
         timer = None
         try:
             run = await run_of_id(self._store, run_id)
@@ -73,6 +87,7 @@ class Waiting:
             return await waiter or await run_of_id(self._store, run_id)
         finally:
             self._waiting -= 1
+            deaf()
             if not self._waiting and self._deaf is not None:
                 self._deaf()
                 self._deaf = None
@@ -85,14 +100,12 @@ class Waiting:
 
     def settled(self, runs: Sequence[Run]) -> None:
         """These were written by this process."""
+        ended = [run for run in runs if run.finished]
         if self._waiters:
-            for run in runs:
-                if run.finished:
-                    self._tell(run.id, run)
-        if self._told_until > self._elapsed() and any(run.finished for run in runs):
-            self._speaking = True
-            self._signal.publish(ENDED)
-            self._speaking = False
+            for run in ended:
+                self._tell(run.id, run)
+        if ended and self._told_until > self._elapsed():
+            self._say([ended_topic(run.id) for run in ended] if len(ended) <= NAMED_MAX else [ENDED])
 
     def open(self) -> None:
         """Callers may wait again."""
@@ -108,35 +121,51 @@ class Waiting:
         for waiter in self._waiters.get(run_id, ()):
             _answer(waiter, run)
 
+    def _say(self, topics: Sequence[Topic]) -> None:
+        self._speaking = True
+        for topic in topics:
+            self._signal.publish(topic)
+        self._speaking = False
+
     def _heard_awaited(self) -> None:
         if not self._speaking:
             self._told_until = self._elapsed() + AWAITED_SECONDS
 
-    def _heard_end(self) -> None:
+    def _heard_end(self, run_id: str | None = None) -> None:
         if not self._speaking:
+            if run_id is None:
+                self._some = True
+            else:
+                self._named.add(run_id)
             self._hurried.set()
 
     async def _watch(self) -> None:
-        written, left_out, said_at = None, 0, -AWAITED_SECONDS
+        time = asyncio.get_running_loop().time
+        written, left_out, said_at, looked_at, paced_at = None, 0, -AWAITED_SECONDS, time(), -inf
         try:
             while self._waiters:
                 if self._elapsed() - said_at >= AWAITED_SECONDS / 3:
                     said_at = self._elapsed()
-                    self._speaking = True
-                    self._signal.publish(AWAITED)
-                    self._speaking = False
+                    self._say([AWAITED])
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._hurried.wait(), LOOK_SECONDS)
-                before, written = written, self._signal.writes()
-                if not self._hurried.is_set() and written is not None and written == before:
-                    left_out += 1
-                    if left_out <= LOOKS_LEFT_OUT_MAX:
-                        continue
-                left_out = 0
+                    await asyncio.wait_for(self._hurried.wait(), paced_at - time() if self._some else LOOK_SECONDS)
                 self._hurried.clear()
+                asked: Collection[str] = self._named & self._waiters.keys()
+                self._named.clear()
+                before, written, now = written, self._signal.writes(), time()
+                if self._some:
+                    at_all = now >= paced_at
+                elif asked:
+                    at_all = now >= looked_at + LOOK_SECONDS
+                else:
+                    left_out += 1
+                    at_all = written is None or written != before or left_out > LOOKS_LEFT_OUT_MAX
+                if at_all:
+                    self._some, left_out, looked_at, asked = False, 0, now, tuple(self._waiters)
+                    pause = len(asked) * PAUSE_SECONDS_EACH
+                    paced_at = max(paced_at, now - AT_ONCE * pause) + pause
                 with suppress(Outage):
-                    await self._look(list(self._waiters))
-                await asyncio.sleep(len(self._waiters) * PAUSE_SECONDS_EACH)
+                    await self._look(tuple(asked))
         finally:
             self._watching = None
 

@@ -45,7 +45,7 @@ class Claiming:
         self.holding = holding
         self._settling = settling
         self._astray = settling.astray
-        self._rating = Rating(context)
+        self.rating = Rating(context)
 
     async def claim(self, queues: Sequence[str], limit: int, worker: str, now: Instant, until: Instant) -> Claimed:
         """As `Store.claim_runs`, without runs that must not be handed out: each check says what becomes of those that
@@ -143,7 +143,7 @@ class Claiming:
         """Without those of these runs that have to wait for a rate limit. An answer that took long is void: the place
         that it brought is past. So is one beyond `until`: the clock went back meanwhile, and who claims begins now."""
         try:
-            admitted = await self._rating.admit(rated)
+            admitted = await self.rating.admit(rated)
         except StoreUnavailable:
             admitted = Admitted({}, [given_back(run) for run in rated], {})
         claims = {run.id: run for run in rated}

@@ -95,6 +95,19 @@ class Rating:
                 return
             keys = await self._write(keys, shutting)
 
+    async def shut_for(self, runs: Sequence[Run]) -> set[str]:
+        """The ids of those of these runs of which a key is shut by now."""
+        stored, steady = await self._stored(rates_of(runs)), self._clock.steady()
+        shut = {key for key, record in stored.items() if bucket_of(record).shut_until > steady}
+        return {run.id for run in runs if not shut.isdisjoint(rates_of([run]))}
+
+    async def _stored(self, keys: Sequence[str]) -> dict[str, Record | None]:
+        names = [PREFIX + key for key in keys]
+        found: list[Record | None] = []
+        for start in range(0, len(names), BATCH_MAX):
+            found += await self._store.get_records(names[start : start + BATCH_MAX])
+        return dict(zip(keys, found, strict=True))
+
     async def _decide(self, rule: Rule, runs: Sequence[Run]) -> tuple[Admitted, list[str]]:
         """What a rule makes of these runs, and the keys of which the write lost a race."""
         decided: list[Admitted] = []
@@ -110,11 +123,7 @@ class Rating:
         self, keys: Sequence[str], rule: Callable[[Mapping[str, Bucket], Instant, Instant], Mapping[str, Bucket]]
     ) -> list[str]:
         """Change the states of these keys. Those of which the write lost a race."""
-        names = [PREFIX + key for key in keys]
-        found: list[Record | None] = []
-        for start in range(0, len(names), BATCH_MAX):
-            found += await self._store.get_records(names[start : start + BATCH_MAX])
-        stored = dict(zip(keys, found, strict=True))
+        stored = await self._stored(keys)
         known = {key: bucket_of(record) for key, record in stored.items()}
         now, steady = self._clock.now(), self._clock.steady()
         wanted = {key: bucket for key, bucket in rule(known, now, steady).items() if bucket != known[key]}

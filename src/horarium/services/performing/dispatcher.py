@@ -176,6 +176,7 @@ class Dispatcher(Service):
         cancels = waiting.cancels
         pulses = await self._leases.ask([ready.run for ready in due])
         await self._claiming.holding.look()  # that may have taken long
+        shut = await self._claiming.rating.shut_for([ready.run for ready in due if ready.turn is not None])
         doubted = cancels != waiting.cancels
         lost: list[Ready] = []
         for ready, pulse in zip(due, pulses, strict=True):
@@ -184,6 +185,8 @@ class Dispatcher(Service):
             if pulse is None:
                 self._telemetry.lease_lost()
                 lost.append(ready)
+            elif ready.run.id in shut:
+                self._performing.release(ready.run, ready.job, "released: its rate limit was shut")
             elif pulse.cancel_requested:
                 self._performing.release(ready.run, ready.job, "not begun: a cancel was asked")
             else:

@@ -18,7 +18,7 @@ from horarium.operations.settling.settling import Settlement
 from horarium.policies import Rate
 from horarium.ports import Claimed
 from horarium.rules.rates import IDLE, Override, waits_for
-from horarium.services.upkeep.rates import RateApplier, RateForgetter
+from horarium.services.upkeep.rates import PAUSE, RateApplier, RateForgetter
 from horarium.stores.memory import MemoryStore
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing import ManualClock
@@ -198,9 +198,10 @@ async def test_keys_are_forgotten_once_they_hold_nothing_back() -> None:
     await world.claim(limit=250)
     await world.operations.rates.put("kept", Override(1, 1.0))
     forgetter = RateForgetter(world.store, world.clock)
-    for seconds in (0, IDLE / SECOND + 120):
+    for seconds, pause in ((0, PAUSE), (IDLE / SECOND + 120, 0)):
         world.clock.advance(seconds)
-        while await forgetter.step(world.clock.now()) == world.clock.now():
-            pass
+        now = world.clock.now()
+        pages = [await forgetter.step(now) for _ in range(2)]
+        assert pages == [now + pause, now + MINUTE], "a page of keys that are all needed is followed by a pause"
     names = [record.name for record in (await world.store.list_records(RecordFilter(PREFIX), None, 200)).items]
     assert names == ["rate/kept"]

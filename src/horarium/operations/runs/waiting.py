@@ -25,7 +25,7 @@ RUN_WAITERS_MAX = 10_000
 """Callers that wait at one time in this process; one more is answered at once."""
 LOOK_SECONDS = 1.0
 PAUSE_SECONDS_EACH, AT_ONCE = 0.0001, 10
-"""Between two looks, for each run that is waited for, after so many without: a thousand are looked at ten times a
+"""Between two looks at all, for each run that is waited for, after ten without: a thousand are looked at ten times a
 second."""
 NAMED_MAX = 20
 """Ends that are named, of those that are written at once; of more it is said that there are some."""

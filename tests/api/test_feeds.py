@@ -42,6 +42,15 @@ async def test_a_feed_shows_what_ran_and_what_will(api: Api) -> None:
     assert len({str(event["UID"]) for event in events}) == 60
 
 
+async def test_events_keep_their_wall_time_over_a_change_of_the_clock(api: Api) -> None:
+    trigger = {"type": "cron", "expression": "0 9 * * *", "timezone": "America/New_York"}
+    await api.post("/jobs", a_definition("daily", trigger=trigger))
+    _, events = await read(api, await create(api))
+    assert [event.decoded("DTSTART").isoformat()[:16] for event in events[-3:]] == [
+        "2027-03-13T14:00", "2027-03-14T13:00", "2027-03-15T13:00",
+    ]  # fmt: skip
+
+
 async def test_fire_times_under_a_hold_are_shown_as_held(api: Api) -> None:
     for name in ("held", "free"):
         await api.post("/jobs", a_definition(name, trigger=DAILY))

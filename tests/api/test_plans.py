@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import threading
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from horarium.api import plans as answering
 from horarium.clock import DAY
 from horarium.model import Plan as JobPlan
 from horarium.model.plans import PLAN
 from horarium.model.records import RecordFilter
 from horarium.operations.looking.forecasting import Forecast
-from horarium.operations.plans import applying
+from horarium.operations.plans import applying, making
 from horarium.operations.plans.fires import fire_differences
 from horarium.operations.plans.shown import forecast_text
 from horarium.ports import JobFilter
@@ -408,3 +410,22 @@ async def test_a_plan_drops_what_was_moved_of_a_rule_that_goes(api: Api) -> None
     assert not [each for each in (await plan(api, daily("moved", priority=3)))["warnings"] if "by hand" in each["text"]]
     await apply(api, made)
     assert (await api.get("/jobs/moved/overrides")).json["items"] == []
+
+
+async def test_a_large_plan_is_spread_and_written_beside_the_event_loop(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: dict[str, int] = {}
+
+    def noting(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*given: Any) -> Any:
+            threads[name] = threading.get_ident()
+            return work(*given)
+
+        return noted
+
+    for module, name in ((making, "begun_together"), (answering, "plan_shown")):
+        monkeypatch.setattr(module, name, noting(name, getattr(module, name)))
+    assert actions(await plan(api, daily("a"))) == {"a": "create"}
+    assert threads.keys() == {"begun_together", "plan_shown"}
+    assert threading.get_ident() not in threads.values()

@@ -104,6 +104,10 @@ def test_a_wrong_value_in_the_file_names_its_line(tmp_path: Path) -> None:
     assert refusal({}, {}, file).startswith(f"port: 'high' given in {file}:3;")
 
 
+MANY_ALIASES = "".join(f"a{n}: &a{n} [{', '.join(10 * [f'*a{n - 1}' if n else 'x'])}]\n" for n in range(8))
+"""A hundred million values in half a kilobyte."""
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -114,6 +118,8 @@ def test_a_wrong_value_in_the_file_names_its_line(tmp_path: Path) -> None:
         ("- port\n", "expected one mapping of settings"),
         ("a: 1\n---\nb: 1\n", "expected one mapping of settings"),
         ("port: {\n", "not YAML 1.2"),
+        ("store: &a [*a]\n", "{file}: its aliases refer to themselves"),
+        (MANY_ALIASES, "{file}: its aliases refer to themselves, or make more than 10,000,000 values"),
         ("api_keys: [1]\n", "api_keys: ******** given in"),
     ],
 )

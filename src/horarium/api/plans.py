@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -166,7 +167,8 @@ class PlansApi(Handlers):
         documents = await read_documents(given.jobs, given.calendars, given.channels, read_planned_job)
         labels = None if asked.prune is None else asked.prune.labels
         plan = await self._operations.planned_changes.make(documents, labels, asked.horizon_seconds)
-        return answer(plan_shown(plan, problem_of), 201, [("location", f"/api/v1/plans/{plan.id}/apply")])
+        location = [("location", f"/api/v1/plans/{plan.id}/apply")]
+        return await asyncio.to_thread(lambda: answer(plan_shown(plan, problem_of), 201, location))
 
     async def list_all(self, call: Call) -> Answer:
         query: PageQuery = call.query

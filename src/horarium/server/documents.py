@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from io import StringIO
+from math import inf
 from typing import Any
 
 from horarium.errors import CallerError
 
 TEXT_CHARS_MAX = 64 * 1024 * 1024
 """The longest text that is read, in characters."""
+
+
+VALUES_MAX = 10_000_000
+"""The most values in one text, those behind an alias counted each time that it is named."""
 
 
 class Mapped(dict[Any, Any]):
@@ -35,11 +40,14 @@ def read_yaml(text: str, source: str, error: type[CallerError]) -> list[Any]:
     if len(text) > TEXT_CHARS_MAX:
         raise error(f"{source}: {len(text):,} characters; at most {TEXT_CHARS_MAX:,} are read")
     try:
-        return [document for document in _loader().load_all(text) if document is not None]
+        documents = [document for document in _loader().load_all(text) if document is not None]
     except MarkedYAMLError as problem:
         raise error(_explain(problem, source)) from None
     except (YAMLError, ValueError, RecursionError) as problem:
         raise error(f"{source}: not YAML 1.2: {_first_line(str(problem))}") from None
+    if _weigh(documents, {}) > VALUES_MAX:
+        raise error(f"{source}: its aliases refer to themselves, or make more than {VALUES_MAX:,} values")
+    return documents
 
 
 def key_lines(text: str) -> dict[str, int]:
@@ -64,6 +72,17 @@ def write_yaml(value: Any) -> str:
     out = StringIO()
     yaml.dump(value, out)
     return out.getvalue()
+
+
+def _weigh(value: Any, known: dict[int, float]) -> float:
+    """How many values this holds; endless of one in itself. `known`: those of lists and mappings, by identity."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = inf
+        within = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_weigh(each, known) for each in within)
+    return known[id(value)]
 
 
 def _loader() -> Any:

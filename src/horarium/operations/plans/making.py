@@ -326,7 +326,8 @@ class PlanMaking:
                     changes.append(await self._job(definition, job, beside, now))
                 except CallerError as error:
                     changes.append(Change(kind="job", name=name, action="invalid", error=error))
-        beside.pairs = begun_together(beside.pairs, len(beside.steps) - len(beside.pairs), now)
+        others = len(beside.steps) - len(beside.pairs)
+        beside.pairs = await asyncio.to_thread(begun_together, beside.pairs, others, now)
         decided = {after.name: (job, after) for job, after in beside.pairs if after is not None}
         for place, change in enumerate(changes):
             if change.action == "invalid" or change.name not in decided:

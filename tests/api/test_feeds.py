@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -181,6 +182,20 @@ def test_no_text_begins_a_line_of_its_own(char: str) -> None:
     said = f"failed{char}END:VEVENT"
     text = feed_text("mine", [Event("1@horarium", NOW, said, said)], NOW).decode()
     assert [line for line in text.splitlines() if line == "END:VEVENT"] == ["END:VEVENT"]
+
+
+async def test_a_feed_is_written_beside_the_event_loop(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+
+    def noting(*given: Any) -> bytes:
+        threads.append(threading.get_ident())
+        return feed_text(*given)
+
+    monkeypatch.setattr(feeds, "feed_text", noting)
+    await api.post("/jobs", a_definition("daily", trigger=DAILY))
+    _, events = await read(api, await create(api))
+    assert (len(events), len(threads)) == (60, 1)
+    assert threads != [threading.get_ident()]
 
 
 def test_lines_are_folded_between_characters_and_texts_escaped() -> None:

@@ -18,7 +18,12 @@ from horarium.rules.overridden import moved_to
 LINE_OCTETS_MAX = 75
 """RFC 5545 section 3.1: longer lines are folded."""
 TEXT_CHARS_MAX = 500
-LINE_ENDS = dict.fromkeys(map(ord, "\n\x85\u2028\u2029"), "\\n")
+_WRITTEN = {
+    **dict.fromkeys([*range(32), 127]),
+    **dict.fromkeys(map(ord, "\n\x85\u2028\u2029"), "\\n"),
+    **{ord(char): f"\\{char}" for char in "\\;,"},
+}
+"""What becomes of single characters of a text; None: it is left out."""
 _STATUS = {State.CANCELLED: "CANCELLED", State.SKIPPED: "CANCELLED"}
 _OUTCOMES = {State.COMPLETED: "", State.RUNNING: " (running)", State.CANCELLING: " (stopping)", State.PENDING: ""}
 
@@ -93,13 +98,15 @@ def _instant(at: Instant) -> str:
 def _text(value: str) -> str:
     """RFC 5545 section 3.3.11; other control characters are in no text. What ends a line in Unicode alone is written as
     the end of one: parsers may take it for that."""
-    escaped = value.replace("\\", "\\\\").replace(";", "\\;").replace(",", "\\,")
-    lines = escaped.translate(LINE_ENDS)
-    return "".join(char for char in lines if char >= " " and char != "\x7f")
+    return value.translate(_WRITTEN)
 
 
 def _folded(line: str) -> Iterator[bytes]:
     """Parts of at most 75 octets, the blank that begins each later one included; no character is divided."""
+    whole = line.encode("utf-8", "replace")
+    if len(whole) <= LINE_OCTETS_MAX:
+        yield whole
+        return
     part, size = bytearray(), LINE_OCTETS_MAX
     for char in line:
         octets = char.encode("utf-8", "replace")

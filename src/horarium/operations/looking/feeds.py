@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
@@ -116,9 +117,7 @@ class Feeds:
         for job in jobs:
             await slices.give_way()
             events += await _ahead(job, now, holds)
-        unique = {event.uid: event for event in reversed(events)}
-        kept = sorted(unique.values(), key=lambda event: (abs(event.at - now), event.uid))[:EVENTS_MAX]
-        return feed_text(feed.name, sorted(kept, key=lambda event: (event.at, event.uid)), now)
+        return await asyncio.to_thread(_written, feed.name, events, now)
 
     async def _ended(self, feeds: Sequence[Feed]) -> list[bool]:
         """Whether the key that made each of them opens nothing any more, or is another one of that name."""
@@ -161,6 +160,13 @@ async def _ahead(job: Job, now: Instant, holds: Sequence[Hold]) -> list[Event]:
         return await evaluate(ask, LIST_STEPS)
     except TooExpensive:
         return []
+
+
+def _written(name: str, events: Sequence[Event], now: Instant) -> bytes:
+    """Those that lie the nearest, each once: of two of one identity the first."""
+    unique = {event.uid: event for event in reversed(events)}
+    kept = sorted(unique.values(), key=lambda event: (abs(event.at - now), event.uid))[:EVENTS_MAX]
+    return feed_text(name, sorted(kept, key=lambda event: (event.at, event.uid)), now)
 
 
 def _is_for(feed: Feed, reader: Principal | None) -> bool:

@@ -190,7 +190,8 @@ class Ledger:
                 f" hit until {(before.answered_at or 0) / SECOND:.2f}"
             )
             return
-        if self._had_done_it(run, owner, before, again) and all(hit.node != owner for hit in hits) and not forgot:
+        blameless = any(hit.node == owner and not _outlived(hit, before, again) for hit in hits)
+        if self._had_done_it(run, owner, before, again) and not blameless and not forgot:
             verdict.dup_start.append(
                 f"{run['id']} ({run['job']}) was performed by {owner} in attempt {before.attempt}, and again by it in"
                 f" attempt {again.attempt}: {', '.join(sorted({hit.kind for hit in hits}))} is no reason"
@@ -202,8 +203,8 @@ class Ledger:
         verdict.recovery_seconds.append((again.at - hits[0].at) / SECOND)
 
     def _had_done_it(self, run: Mapping[str, Any], owner: str | None, before: Arrival, again: Arrival) -> bool:
-        """Whether a node performed it twice that knew of its end: an outage of the store is no reason for that, unless
-        the store took the end and forgot it."""
+        """Whether a node performed it twice that knew of its end: an outage of the store is no reason for that, nor that
+        the node stood still with the end in its hands, unless the store took the end and forgot it."""
         ended = before.status is not None and before.status < 300 and before.status != 202
         if before.answered_at is not None and self._forgot(before.answered_at):
             return False
@@ -239,7 +240,9 @@ class Ledger:
                 self._refused(verdict, report)
         for run_id, reports in accepted.items():
             run, last = self._known.get(run_id), max(reports, key=lambda report: report.at)
-            if len(reports) > 1 and not all(self._forgot(report.at) for report in reports if report is not last):
+            if len(reports) > 1 and self._given_out_twice(run_id, {report.token for report in reports}):
+                verdict.forgotten["claim"] += len(reports) - 1
+            elif len(reports) > 1 and not all(self._forgot(report.at) for report in reports if report is not last):
                 verdict.dup_done.append(f"{run_id}: completed under the tokens {[r.token for r in reports]}")
             elif len(reports) > 1:
                 verdict.forgotten["outcome"] += len(reports) - 1
@@ -250,6 +253,12 @@ class Ledger:
                 verdict.lost.append(f"{run_id}: its completion was accepted, and it is {run and run['state']}")
             elif not right:
                 verdict.stale.append(f"{run_id}: accepted under {last.token}, but it holds {run['result']}")
+
+    def _given_out_twice(self, run_id: str, tokens: set[int]) -> bool:
+        """Whether all of these are one token, which the store gave out, forgot and gave out again: who had it first and
+        who has it now are the same to it, and the second report is a repeated one."""
+        under = [arrival for arrival in self._arrived[run_id] if arrival.token and {int(arrival.token)} == tokens]
+        return any(self._forgot_claim(arrival.at) for arrival in under[:-1])
 
     def _accepted(self, verdict: Verdict, report: Reported) -> None:
         """Nobody else may have had the run when the report was first sent."""
@@ -305,6 +314,14 @@ class Ledger:
 def _claim_order(arrival: Arrival) -> tuple[int, int]:
     """In which order the attempts of one run were claimed: one whose owner slept on the way may come last."""
     return int(arrival.token or arrival.attempt), arrival.at
+
+
+def _outlived(hit: Fault, before: Arrival, again: Arrival) -> bool:
+    """Whether a node merely stood still after it had the answer, and had the claim that came next: it woke up with the
+    outcome in its hands."""
+    known_at = (before.answered_at or hit.at) + WAKE_SECONDS * SECOND
+    next_claim = bool(before.token) and int(again.token) == int(before.token) + 1
+    return hit.kind in ("pause", "starved") and known_at < hit.at and next_claim
 
 
 def _token_of(run: Mapping[str, Any]) -> int | None:

@@ -66,8 +66,9 @@ class Keycloak(ServerProcess):
         super().start()
         eventually(self.token, START_SECONDS, what="Keycloak")
 
-    def _wait_for_port(self) -> None:
+    def serves(self) -> bool:
         """It is built when it is started for the first time, which takes minutes: `start` waits for it."""
+        return True
 
     def token(self) -> str:
         """The administrator's."""

@@ -66,6 +66,12 @@ class Postgres(ServerProcess):
             cwd=self.folder,
         )
 
+    def serves(self) -> bool:
+        """After a crash its port is open for as long as it brings its data up to date."""
+        return super().serves() and not subprocess.call(
+            [str(binaries() / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        )
+
     @property
     def url(self) -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"

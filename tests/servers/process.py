@@ -73,7 +73,7 @@ class ServerProcess:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it and wait until its port is open."""
+        """Start it and wait until it serves: its outage is over then, and not before."""
         log = (self.folder / "server.log").open("ab")
         self.process = subprocess.Popen(
             self._command(self.folder, self.port),
@@ -88,18 +88,24 @@ class ServerProcess:
             start_new_session=True,
         )
         log.close()
-        self._wait_for_port()
+        self._wait_until_it_serves()
 
-    def _wait_for_port(self) -> None:
+    def _wait_until_it_serves(self) -> None:
         assert self.process is not None
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 raise RuntimeError(f"{self.name} ended at once:\n{self.log()}")
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=5):
-                return
+            with contextlib.suppress(OSError):
+                if self.serves():
+                    return
             time.sleep(0.02)
-        raise RuntimeError(f"{self.name} did not open its port within {START_SECONDS:g} s:\n{self.log()}")
+        raise RuntimeError(f"{self.name} did not serve within {START_SECONDS:g} s:\n{self.log()}")
+
+    def serves(self) -> bool:
+        """Whether it takes requests, and not connections alone. May raise OSError."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5):
+            return True
 
     def log(self) -> str:
         """The end of its log."""

@@ -50,6 +50,12 @@ class Redis(ServerProcess):
         super().__init__(kind, command)
         self._sizes: deque[tuple[float, Path, int]] | None = None
 
+    def serves(self) -> bool:
+        """Its port is open for as long as it loads its data."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+            connection.sendall(b"PING\r\n")
+            return not connection.recv(100).startswith(b"-LOADING")
+
     @property
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"

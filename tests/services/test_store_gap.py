@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant
 from horarium.errors import LeaseLost, StoreUnavailable
-from horarium.model import Event, EventKind, Failed, Outcome, Run, RunPolicy, State, Succeeded
+from horarium.model import Event, EventKind, Failed, Outcome, Run, RunChange, RunPolicy, State, Succeeded
 from horarium.operations.settling.settling import Settlement
 from horarium.policies import Retry
 from horarium.ports import Claimed
@@ -20,6 +22,7 @@ from tests.services.node import Node, Work, answer
 from tests.waiting import until
 
 GAP_SECONDS = 60
+SUCCEEDED = Succeeded(b"1")
 
 
 def its_rescuer(setting: Setting, node: Node) -> Rescuer:
@@ -181,6 +184,91 @@ async def test_the_outcome_of_a_performed_run_counts_though_another_node_put_it_
     await a_rescuer(setting).step(setting.now)
     await node.collector.step(setting.now)
     assert await setting.state() is State.COMPLETED
+
+
+async def put_back_by_another(
+    setting: Setting, outcome: Outcome = SUCCEEDED, policy: RunPolicy | None = None
+) -> tuple[Node, Work]:
+    """A node that has done its work and then stood still, so that another node took it for lost."""
+    await setting.add_run(lease_seconds=30, policy=policy)
+    work = answer(outcome)
+    node = Node(setting, work)
+    await node.claim()
+    await until(lambda: node.collector.waiting > 0)
+    setting.clock.advance(GAP_SECONDS)
+    await a_rescuer(setting).step(setting.now)
+    assert await setting.state() is State.PENDING
+    return node, work
+
+
+async def test_a_node_that_claims_again_what_it_has_done_does_not_do_it_again(setting: Setting) -> None:
+    node, work = await put_back_by_another(setting)
+    await node.claim()
+    await until(lambda: node.performing.unoccupied)
+    await node.collector.step(setting.now)
+    run = await setting.run()
+    assert (run.state, run.token, run.attempt, run.result) == (State.COMPLETED, 2, 1, b"1")
+    assert work.begun == [("run", 1)]
+
+
+@pytest.mark.parametrize("call", ["settle_runs", "get_runs"])
+async def test_nor_where_the_claim_is_answered_while_the_outcome_is_written(setting: Setting, call: str) -> None:
+    node, work = await put_back_by_another(setting)
+    written, claim = getattr(setting.store, call), setting.store.claim_runs
+    claimed, settled = asyncio.Event(), asyncio.Event()
+
+    async def late(*given: Any) -> Any:
+        """The claim comes first."""
+        setattr(setting.store, call, written)
+        claiming = asyncio.ensure_future(node.claim())
+        await claimed.wait()
+        if call == "get_runs":
+            settled.set()
+            await claiming
+        return await written(*given)
+
+    async def claims(*given: Any) -> Claimed:
+        """Its answer comes after that of the write, or before it."""
+        answer = await claim(*given)
+        claimed.set()
+        await settled.wait()
+        return answer
+
+    setattr(setting.store, call, late)
+    setting.store.claim_runs = claims  # type: ignore[assignment,method-assign]
+    await node.collector.step(setting.now)
+    settled.set()
+    await until(lambda: node.dispatcher.claiming_since is None and node.performing.unoccupied)
+    await node.collector.step(setting.now)
+    run = await setting.run()
+    assert (run.state, run.token, run.result) == (State.COMPLETED, 2, b"1")
+    assert (work.begun, node.collector.looks()) == ([("run", 1)], False)
+
+
+async def test_a_failure_that_is_claimed_again_counts_once(setting: Setting) -> None:
+    retry = Retry(attempts_max=2, backoff_seconds=0)
+    node, _ = await put_back_by_another(setting, Failed("no"), RunPolicy(retry=retry))
+    await node.claim()
+    await node.collector.step(setting.now)
+    run = await setting.run()
+    assert (run.state, run.attempt, run.error) == (State.PENDING, 1, "no")
+
+
+@pytest.mark.parametrize("between", ["claimed", "timed out"])
+async def test_what_ended_otherwise_in_between_is_done_again(setting: Setting, between: str) -> None:
+    node, work = await put_back_by_another(setting)
+    run = await setting.run()
+    if between == "claimed":
+        await setting.store.claim_runs(["pull/q"], 1, "other", setting.now, setting.now, setting.steady)
+        setting.clock.advance(GAP_SECONDS)
+        await a_rescuer(setting).step(setting.now)
+    else:
+        late = replace(run.history[-1], kind=EventKind.TIMED_OUT)
+        timed_out = RunChange(replace(run, history=(*run.history[:-1], late)), run.token, run.state)
+        assert await setting.store.settle_runs([timed_out], setting.steady) == [True]
+    setting.clock.advance(3600)  # what is lost twice waits for its turn
+    await node.claim()
+    await until(lambda: len(work.begun) == 2)
 
 
 async def test_a_claim_whose_answer_is_slower_than_its_lease_spends_no_attempt(setting: Setting) -> None:

@@ -273,7 +273,7 @@ class Assembly:
             self._shared.clock,
             self._options.name,
             delivery.notify_cancel,
-            lambda run: (run.id, run.token) in performing.attempts or collector.holds(run),
+            lambda run: (run.id, run.token) in (performing.attempts.keys() | collector.claims()),
         )
 
     def _breaker(self) -> Breaker:

@@ -4,7 +4,8 @@ written; then all that has gathered goes as one batch. An idle system settles at
 Where work is done faster than outcomes are written, less of it is claimed.
 
 Nothing is dropped on an outage: outcomes are kept and written later, also after the lease. Only where another claim
-was made meanwhile the run belongs to another worker, and the outcome is void.
+was made meanwhile the run belongs to another worker, and the outcome is void. Where this process made that claim, the
+claim takes the outcome instead of the work (`takes`).
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ from __future__ import annotations
 import asyncio
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from horarium.clock import Clock, Instant
 from horarium.model import Job, Outcome, Run, RunChange, Succeeded
 from horarium.operations.settling.settling import Settlement, Settling
 from horarium.ports import BATCH_MAX, Topic
-from horarium.rules.settling import settle
+from horarium.rules.settling import after_silence, settle
 from horarium.services.loop.quiet import QuietLog
 from horarium.services.loop.service import Service, Wake
 from horarium.services.metrics.telemetry import Telemetry
+from horarium.services.performing.waiting import Waiting
 
 MANY = 100
 """Outcomes that came since the last look at them, where more are about to."""
@@ -54,9 +57,12 @@ class Collector(Service):
         self._clock = clock
         self._telemetry = telemetry
         self._ended: list[Ended] = []
+        self._void: list[Ended] = []
         self.wake = Wake()
         self.room: list[Wake] = []
         """Are set when fewer outcomes wait again than hold claims back."""
+        self.waitings: list[Waiting] = []
+        """Where the claims of this process arrive."""
         self._flushed: list[asyncio.Future[None]] = []
         self._log = QuietLog("outcomes that came too late")
 
@@ -74,29 +80,42 @@ class Collector(Service):
         """The claims whose outcomes are still to be written."""
         return frozenset((ended.run.id, ended.run.token) for ended in self._ended)
 
-    def holds(self, run: Run) -> bool:
-        """Whether the outcome of this claim is still to be written."""
-        return any(ended.run.id == run.id and ended.run.token == run.token for ended in self._ended)
-
     def add(self, run: Run, job: Job | None, outcome: Outcome) -> None:
         """Take an outcome. It is written by the next step."""
         if not self._ended:
             self.wake()
         self._ended.append(Ended(run, job, outcome))
 
+    def takes(self, run: Run) -> bool:
+        """Whether the work of this claim is done: its outcome is kept here under the claim before it, which others took
+        for lost. It is written under this one."""
+        if not after_silence(run):
+            return False
+        for kept in (self._ended, self._void):
+            for place, ended in enumerate(kept):
+                if ended.run.id == run.id and ended.run.token == run.token - 1:
+                    kept[place] = replace(ended, run=replace(ended.run, token=run.token, due_at=run.due_at))
+                    if kept is self._void:
+                        self._ended.append(kept.pop(place))
+                        self.wake()
+                    return True
+        return False
+
     def looks(self) -> bool:
-        return bool(self._ended) or self._log.waits
+        return bool(self._ended or self._void) or self._log.waits
 
     async def step(self, now: Instant) -> Instant | None:
         self._log.tell_rest(now)
+        self._give_up()
         while self._ended:
             await self._gather()
-            batch, excess = self._ended[:BATCH_MAX], self.excess
-            stale = await self._write(batch)
-            self._ended[: len(batch)] = stale
+            count, excess = min(len(self._ended), BATCH_MAX), self.excess
+            written = await self._write(self._ended[:count])
+            stale = [ended for ended, done in zip(self._ended, written, strict=False) if not done]
+            self._ended[:count] = stale
             if stale:
-                await self._write_stale(stale)
-                del self._ended[: len(stale)]
+                self._ended[: len(stale)] = await self._write_stale(stale)
+                self._give_up()
             if excess:
                 for wake in self.room:
                     wake()
@@ -120,21 +139,30 @@ class Collector(Service):
             self.wake()
             await self._flushed[-1]
 
-    async def _write(self, batch: list[Ended]) -> list[Ended]:
-        """Settle one batch, as runs and jobs were read when they were claimed. Those that have changed come back."""
+    async def _write(self, batch: list[Ended]) -> list[bool]:
+        """Settle one batch, as runs and jobs were read when they were claimed. False: the run has changed since."""
         now = self._clock.now()
         changes = [ended.change(now) for ended in batch]
-        written = await self._settling.write(
+        return await self._settling.write(
             changes, {ended.job.id: ended.job for ended in batch if ended.job is not None}, now
         )
-        return [] if all(written) else [ended for ended, done in zip(batch, written, strict=True) if not done]
 
-    async def _write_stale(self, stale: list[Ended]) -> None:
+    async def _write_stale(self, stale: list[Ended]) -> list[Ended]:
         """Settle runs that were not as expected as they now are: a cancel was asked meanwhile, or the first answer was
-        lost. A claim that is no longer ours makes the outcome void."""
+        lost. A claim that is no longer ours makes the outcome void. Those that another claim took while this was
+        asked."""
         reports = [Settlement(ended.run.id, ended.run.token, ended.outcome) for ended in stale]
-        for ended, answer in zip(stale, await self._settling.settle(reports), strict=True):
-            if not isinstance(answer, Run):
-                self._telemetry.lease_lost()
-                void = "run %s of %s: its lease was lost, so its outcome is void"
-                self._log.warning(self._clock.now(), void, ended.run.id, ended.run.job or ended.run.queue)
+        answers = await self._settling.settle(reports)
+        lost = [place for place, answer in enumerate(answers) if not isinstance(answer, Run)]
+        self._void += [stale[place] for place in lost if self._ended[place] is stale[place]]
+        return [self._ended[place] for place in lost if self._ended[place] is not stale[place]]
+
+    def _give_up(self) -> None:
+        """Void outcomes, once no claim is on its way that may still take them."""
+        if any(each.claiming_since is not None for each in self.waitings):
+            return
+        for ended in self._void:
+            self._telemetry.lease_lost()
+            void = "run %s of %s: its lease was lost, so its outcome is void"
+            self._log.warning(self._clock.now(), void, ended.run.id, ended.run.job or ended.run.queue)
+        self._void.clear()

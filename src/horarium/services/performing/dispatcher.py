@@ -137,6 +137,7 @@ class Dispatcher(Service):
         doubted: bool = False,
     ) -> None:
         """Take over claimed runs: every one is performed, held, or given back."""
+        runs = self._performing.not_done(runs)
         self._telemetry.claimed(runs, self.name)
         claimed = [Ready(run, jobs.get(run.job_id) if jobs and run.job_id is not None else None) for run in runs]
         if turns or doubted:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from horarium.clock import Clock, Instant, to_micros
 from horarium.model import Failed, Job, Outcome, Released, Run, Succeeded
@@ -109,6 +109,7 @@ class Performing:
         self._leases = leases
         self._collector = collector
         collector.room.append(self.room)
+        collector.waitings.append(self.waiting)
         self._deliveries = deliveries
         self._tasks: set[asyncio.Task[None]] = set()
         self._opening = False
@@ -130,6 +131,11 @@ class Performing:
         taken = Counter(attempt.run.queue for attempt in (*self.attempts.values(), *self.unstoppable))
         taken.update(ready.run.queue for ready in self.waiting)
         return taken
+
+    def not_done(self, claimed: Sequence[Run]) -> Sequence[Run]:
+        """Without those whose work this process has done, under a claim that others took for lost."""
+        done = {run.id for run in claimed if run.history and self._collector.takes(run)}
+        return [run for run in claimed if run.id not in done] if done else claimed
 
     # ---- places
 

@@ -203,8 +203,8 @@ class Ledger:
         verdict.recovery_seconds.append((again.at - hits[0].at) / SECOND)
 
     def _had_done_it(self, run: Mapping[str, Any], owner: str | None, before: Arrival, again: Arrival) -> bool:
-        """Whether a node performed it twice that knew of its end: an outage of the store is no reason for that, nor that
-        the node stood still with the end in its hands, unless the store took the end and forgot it."""
+        """Whether a node performed it twice that knew of its end: an outage of the store is no reason for that, nor
+        is it that the node stood still with the end in its hands, unless the store took the end and forgot it."""
         ended = before.status is not None and before.status < 300 and before.status != 202
         if before.answered_at is not None and self._forgot(before.answered_at):
             return False

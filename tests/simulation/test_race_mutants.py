@@ -46,8 +46,10 @@ async def holds_what_was_read(self: Dispatcher, now: Instant) -> None:
 async def clears_what_was_written(self: Collector, now: Instant) -> Instant | None:
     """A collector that takes all outcomes for written that are there when the write is over."""
     if self._ended:
-        stale = await self._write(list(self._ended))
-        await self._write_stale(stale)
+        batch = list(self._ended)
+        written = await self._write(batch)
+        self._ended = [ended for ended, done in zip(batch, written, strict=True) if not done]
+        await self._write_stale(list(self._ended))
         self._ended.clear()
     for flushed in self._flushed:
         if not flushed.done():

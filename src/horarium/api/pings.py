@@ -7,7 +7,8 @@ ping. A body that is too long is cut, never refused: what pings is often the end
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from horarium.access.roles import Scope
 from horarium.api.answers import Ready
@@ -19,6 +20,8 @@ from horarium.errors import NotFound
 from horarium.model import NO_HEALTH, ExternalTarget, Health, Job
 from horarium.operations.facade import Operations
 from horarium.operations.jobs.jobs import has_many_parts, say_words
+from horarium.operations.writing.gathering import Gathered
+from horarium.ports import PAGE_MAX
 from horarium.rules.pinging import Ping, Sign
 from horarium.wire.views import JobView, healthy_text, job_view
 
@@ -42,6 +45,7 @@ class Shown:
     def __init__(self, operations: Operations, public_url: str | None) -> None:
         self._pings = operations.pings
         self._health = operations.health
+        self._health_of = Gathered(operations.health, at_once=True, together=_a_page)
         self._public_url = public_url
 
     async def each(self, call: Call, jobs: Sequence[Job]) -> list[JobView]:
@@ -59,12 +63,16 @@ class Shown:
 
     async def answer(self, call: Call, job: Job, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Answer:
         """The answer that shows it. (201: it is new, so none of its runs has ended.)"""
-        (health,) = [NO_HEALTH] if status == 201 else await self._health([job])
+        health = NO_HEALTH if status == 201 else await self._health_of(job)
         if isinstance(job.target, ExternalTarget):
             return answer(await self._view(call, job, health), status, headers)
         if has_many_parts(job):
             await say_words(job)
         return answer_text(healthy_text(job, health), status, headers)
+
+
+def _a_page(jobs: Iterable[Job]) -> int:
+    return sum(1 for _ in islice(jobs, PAGE_MAX))
 
 
 class Pings(Handlers):

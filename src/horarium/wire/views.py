@@ -254,7 +254,7 @@ _MOMENTS = (*(name for name in _OF_JOB if name.endswith("_at")), "paused_until")
 _SPELT = ("target", "catch_up", "retry", "timeouts", "concurrency", "retention", "approval")
 _shown_of_job = attrgetter(*_OF_JOB)
 
-_shown: dict[str, tuple[Job, msgspec.Raw, int]] = {}
+_shown: dict[tuple[str, int], tuple[Job, msgspec.Raw, int]] = {}
 _shown_bytes = 0
 _showing = Lock()
 """Schedulers of several threads share what is kept."""
@@ -263,10 +263,10 @@ SHOWN_BYTES_MAX = 512 * 1024
 
 
 def job_text(job: Job) -> msgspec.Raw:
-    """A job as it is shown, as JSON. That of the last ones is kept, for as long as this very value is shown: what a
-    change is told as in the audit is also its answer, and jobs are read more often than they are changed."""
-    kept = _shown.get(job.id)
-    if kept is not None and kept[0] is job:
+    """A job as it is shown, as JSON. That of the last versions is kept: what a change is told as in the audit is also
+    its answer, and what the next change finds; and jobs are read more often than they are changed."""
+    kept = _shown.get((job.id, job.version))
+    if kept is not None and kept[0] == job:
         return kept[1]
     text = msgspec.Raw(msgspec.json.encode(job_view(job)))
     with _showing:
@@ -286,11 +286,12 @@ _NO_HEALTH = msgspec.json.encode(health_view(NO_HEALTH))
 def _keep_shown(job: Job, text: msgspec.Raw) -> None:
     global _shown_bytes
     weight = 2 * len(text)  # the job itself takes about as much
-    _shown_bytes -= _shown.pop(job.id, (job, text, 0))[2]
+    key = job.id, job.version
+    _shown_bytes -= _shown.pop(key, (job, text, 0))[2]
     while _shown and _shown_bytes + weight > SHOWN_BYTES_MAX:
         _shown_bytes -= _shown.pop(next(iter(_shown)))[2]
     if weight <= SHOWN_BYTES_MAX:
-        _shown[job.id] = (job, text, weight)
+        _shown[key] = (job, text, weight)
         _shown_bytes += weight
 
 

@@ -42,6 +42,8 @@ class Lane:
         self._pid = 0
         self._held: Held | None = None
         """The files of the session, once it has committed."""
+        self._failed = False
+        """Whether the last transaction failed, or its files were lost."""
         self.changes = 0
         """How many rows its transactions changed so far, give or take undone ones."""
 
@@ -111,15 +113,18 @@ class Lane:
 
     def _carry_out(self, session: Session | None, pieces: list[_Piece[Any]]) -> Session | None:
         try:
-            if self._held is not None:
-                self._held.check()
+            if self._held is not None and (session is None or self._failed):
+                self._held.check()  # before other files are opened, or more is written to files that are lost
+            self._failed = True
             session = session or self._connect()
             before = session.connection.total_changes()
             session.connection.execute(self._begin)
             _run_pieces(session, pieces)
             session.connection.execute("COMMIT")
-            self._check_files()
-            self.changes += session.connection.total_changes() - before
+            if (changed := session.connection.total_changes() - before) or self._held is None:
+                self._check_files()
+            self._failed = False
+            self.changes += changed
         except BaseException as error:
             for piece in pieces:
                 piece.fail(explain(error, self._path))
@@ -130,7 +135,8 @@ class Lane:
         return session
 
     def _check_files(self) -> None:
-        """Before anything is said of a commit. Once refused, always refused: a new connection opens others."""
+        """Before anything is said of what a commit wrote. Once refused, always refused: a new connection opens others. A
+        transaction that only read says what the files hold that this process writes to, lost or not."""
         self._held = self._held or Held(self._path)
         self._held.check()
 

@@ -233,7 +233,7 @@ async def send_letters(letter: str, session: Session, jobs: Jobs) -> dict[str, s
 @app.get("/letters/{batch}")
 async def show_letters(batch: str, jobs: Jobs) -> dict[str, Any]:
     """How far it is, once it is over or after a little."""
-    return await jobs.wait_for_batch(batch, timeout=10)
+    return (await jobs.wait_for_batch(batch, timeout=10)).to_dict()
 
 
 @app.get("/invoices/{order}")

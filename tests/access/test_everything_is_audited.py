@@ -252,7 +252,7 @@ Step = Callable[[Scheduler, str | None, str], Awaitable[Any]]
 
 async def with_batch(scheduler: Scheduler, step: Callable[[str], Awaitable[Any]]) -> Any:
     """The step, with the id of the newest batch."""
-    return await step((await scheduler.list_batches())[0]["id"])
+    return await step((await scheduler.list_batches())[0].id)
 
 
 async def with_hold(scheduler: Scheduler, call: Callable[[str], Awaitable[Any]]) -> None:

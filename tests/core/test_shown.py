@@ -48,10 +48,10 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         job_text(job)
         assert views._shown_bytes == sum(2 * len(bytes(text)) for _, text, _ in views._shown.values()) <= room
     assert 3 <= len(views._shown) <= 6
-    assert jobs[-1].id in views._shown
+    assert (jobs[-1].id, jobs[-1].version) in views._shown
     large = a_job(50, target={"type": "queue", "queue": "q", "payload": "x" * room})
     assert len(bytes(job_text(large))) > room
-    assert large.id not in views._shown
+    assert (large.id, large.version) not in views._shown
 
 
 def test_a_kept_text_is_given_again() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -95,6 +96,23 @@ async def test_a_field_of_a_job_that_can_not_be_meant(scheduler: Scheduler, fiel
         await scheduler.add_job("j", every("5m"), **{"handler": "h", **fields})
     assert caught.value.field in {*fields, *str(caught.value).split(": ")[0].split(), "target"}
     assert (await scheduler.list_jobs()).items == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"retry": 3}, 'retry: expected object, got int; give an object, such as {"attempts_max": 3}'),
+        ({"timeouts": "60s"}, 'timeouts: expected object, got str; give an object, such as {"heartbeat_seconds": 30}'),
+        ({"rate": 5}, "rate[0]: expected object, got int; give an object with max, per_seconds, key"),
+        ({"unique": True}, "unique: expected object, got bool; give an object with key"),
+        ({"priority": "high"}, "priority: must be a whole number from -1,000 to 1,000, not 'high'"),
+    ],
+)
+def test_an_option_of_a_handler_of_another_type_says_what_would_do(
+    scheduler: Scheduler, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=re.escape(words) + "$"):
+        scheduler.handler("report", **options)(lambda run: None)
 
 
 @pytest.mark.parametrize(

@@ -82,11 +82,11 @@ def test_a_batch_is_closed_at_its_end_and_cancelled_by_an_error(scheduler: SyncS
     with scheduler.batch("import") as batch:
         first = batch.enqueue("row", {"number": 1})
         assert len(batch.enqueue_many("row", [{"number": 2}, {"number": 3}])) == 2
-    assert scheduler.wait_for_batch(batch.id, PATIENCE)["completed"] == 3
+    assert scheduler.wait_for_batch(batch.id, PATIENCE).completed == 3
     assert over(scheduler, first).result == b"1"
     with pytest.raises(ZeroDivisionError), scheduler.batch() as failed:
         raise ZeroDivisionError
-    assert scheduler.get_batch(failed.id)["state"] == "finished"
+    assert scheduler.get_batch(failed.id).state == "finished"
 
 
 def test_errors_are_those_of_the_async_methods(scheduler: SyncScheduler) -> None:

@@ -391,5 +391,5 @@ async def test_the_unique_key_of_a_handler_holds_in_batches_too(scheduler: Sched
         with pytest.raises(InvalidRequest, match="unique: a run of a batch holds its key for as long as it is kept"):
             await batch.enqueue("count")
         await batch.enqueue("count", unique_key="mine")
-    assert (await scheduler.get_batch(batch.id))["total"] == 3
+    assert (await scheduler.get_batch(batch.id)).total == 3
     assert await scheduler.enqueue("greet", names[1]) == again

@@ -159,7 +159,7 @@ async def test_what_follows_from_a_batch(shop: Scheduler, said: list[Any]) -> No
         ]  # fmt: skip
         await clock.advance("5m")
         assert said[-1] == ("report", 2, 2)
-        assert (await shop.get_batch(batch.id))["total"] == 2, "what follows is not of the batch"
+        assert (await shop.get_batch(batch.id)).total == 2, "what follows is not of the batch"
 
 
 def test_without_asyncio(said: list[Any]) -> None:

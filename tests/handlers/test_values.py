@@ -104,6 +104,14 @@ async def test_values_are_the_json_of_the_rest_api(scheduler: Scheduler, rest: h
     for path, page in (("jobs", await scheduler.list_jobs()), ("runs", await scheduler.list_runs(job="nightly"))):
         assert page.to_dict() == dict(page) == (await rest.get(f"/api/v1/{path}")).json()
         assert len(page.items) == len(page.to_dict()["items"]) > 0
+    async with scheduler.batch("import") as batch:
+        await batch.enqueue("work")
+    status = await scheduler.get_batch(batch.id)
+    assert (status.name, status.state, status.total, status.unfinished) == ("import", "closed", 1, 1)
+    assert status.to_dict() == dict(status) == (await rest.get(f"/api/v1/batches/{batch.id}")).json()
+    assert [status] == await scheduler.list_batches()
+    for name in type(status).__annotations__:
+        assert isinstance(getattr(status, name), datetime) == (name in {"created_at", "closed_at"}), name
     first = await scheduler.list_jobs(limit=1)
     assert first.to_dict()["next_cursor"] == first.next_after == "nightly"
 

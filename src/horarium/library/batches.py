@@ -8,7 +8,6 @@ from functools import update_wrapper
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
-import msgspec
 from msgspec.structs import replace
 
 from horarium.delivery.handler import HandlerFunction
@@ -19,7 +18,7 @@ from horarium.library.looking import timeout_seconds
 from horarium.library.named import in_name_of_actor
 from horarium.library.one_offs import EnqueueFields, Then
 from horarium.library.tasks import Task, following
-from horarium.library.values import Run
+from horarium.library.values import BatchStatus, Run
 from horarium.model import Run as StoredRun
 from horarium.model import RunFollow
 from horarium.model.batches import Batch as StoredBatch
@@ -38,7 +37,7 @@ Actions = Action | Sequence[Action]
 
 
 class BatchMethods(Enqueuing):
-    """The batches of a scheduler, as plain data: the fields of docs/batches.md."""
+    """The batches of a scheduler."""
 
     def batch(
         self,
@@ -70,42 +69,42 @@ class BatchMethods(Enqueuing):
             return follow
         return BatchFollow(handler=self._program.handler_name(given, InvalidRequest))
 
-    async def get_batch(self, id: str) -> dict[str, Any]:
+    async def get_batch(self, id: str) -> BatchStatus:
         """The batch of that id, with its counts. Raises NotFound."""
-        return _shown(await self._operations.batches.get(id))
+        return BatchStatus(await self._operations.batches.get(id))
 
-    async def wait_for_batch(self, id: str, timeout: timedelta | float | None = None) -> dict[str, Any]:
+    async def wait_for_batch(self, id: str, timeout: timedelta | float | None = None) -> BatchStatus:
         """The batch once it has finished, or as it is after that time (seconds). Raises NotFound."""
         seconds = timeout_seconds(timeout)
         while True:
             wait = WAIT_SECONDS if seconds is None else seconds
             batch = await self._operations.batches.get(id, wait)
             if timeout is not None or batch.finished_at is not None:
-                return _shown(batch)
+                return BatchStatus(batch)
 
-    async def list_batches(self, state: str | None = None) -> list[dict[str, Any]]:
+    async def list_batches(self, state: str | None = None) -> list[BatchStatus]:
         """Batches, the newest first; with `state` (`open`, `closed`, `finished`) those alone."""
         wanted, found, after = None if state is None else converted(state, BatchState), list[StoredBatch](), None
         while True:
             page = await self._operations.batches.page(wanted, after, PAGE_MAX)
             found += page.items
             if (after := page.next_after) is None:
-                return [_shown(batch) for batch in found]
+                return [BatchStatus(batch) for batch in found]
 
     @in_name_of_actor
-    async def close_batch(self, id: str, *, actor: str | None = None) -> dict[str, Any]:
+    async def close_batch(self, id: str, *, actor: str | None = None) -> BatchStatus:
         """Let no more runs be added: it finishes once all have ended. Raises NotFound."""
-        return _shown(await self._operations.batches.close(id))
+        return BatchStatus(await self._operations.batches.close(id))
 
     @in_name_of_actor
-    async def cancel_batch(self, id: str, reason: str | None = None, *, actor: str | None = None) -> dict[str, Any]:
+    async def cancel_batch(self, id: str, reason: str | None = None, *, actor: str | None = None) -> BatchStatus:
         """Close it, and cancel its runs that have not ended. Raises NotFound."""
-        return _shown(await self._operations.batches.cancel(id, reason))
+        return BatchStatus(await self._operations.batches.cancel(id, reason))
 
     @in_name_of_actor
-    async def retry_batch(self, id: str, *, actor: str | None = None) -> dict[str, Any]:
+    async def retry_batch(self, id: str, *, actor: str | None = None) -> BatchStatus:
         """Do its failed runs again: it is to finish again. Raises NotFound."""
-        return _shown(await self._operations.batches.retry(id))
+        return BatchStatus(await self._operations.batches.retry(id))
 
     @in_name_of_actor
     async def _new_batch(
@@ -214,10 +213,3 @@ class SyncBatch:
     __exit__ = waiting(Batch.__aexit__)
     enqueue = waiting(Batch.enqueue)
     enqueue_many = waiting(Batch.enqueue_many)
-
-
-def _shown(batch: StoredBatch) -> dict[str, Any]:
-    from horarium.wire.batches import batch_view
-
-    shown: dict[str, Any] = msgspec.to_builtins(batch_view(batch))
-    return shown

@@ -1,4 +1,4 @@
-"""Values of `Scheduler`: jobs, runs and pages, as they were when they were read.
+"""Values of `Scheduler`: jobs, runs, batches and pages, as they were when they were read.
 
 Instants are aware datetimes (UTC). `to_dict()` is plain data, ready for `json.dumps`, and the same as the REST API's
 JSON: secrets are masked there, and `payload`, `progress` and `result` are values (as attributes they are JSON text).
@@ -22,9 +22,11 @@ from horarium import model, ports
 from horarium.clock import Clock, moment, to_datetime
 from horarium.errors import InvalidRequest
 from horarium.model import Cause, Disposition, Follow, JobState, Occasion, RunPolicy, State, Target, shown_state
+from horarium.model.batches import BatchFollow, BatchOccasion, BatchState
 from horarium.policies import Approval, CatchUp, Concurrency, Overlap, Rate, Retention, Retry, Timeouts
 
 if TYPE_CHECKING:
+    from horarium.wire.batches import BatchView
     from horarium.wire.overrides import MissedView, OverrideView
     from horarium.wire.views import EventView, JobView, LastRunView, RunView
 
@@ -271,6 +273,37 @@ class Run(Value):
     def __repr__(self) -> str:
         of = f"{self.job!r}" if self.job else self.queue
         return f"<Run {self.id} of {of}, {self.state}, due {self.due_at:%Y-%m-%d %H:%M:%S}Z, attempt {self.attempt}>"
+
+
+class BatchStatus(Value):
+    """How far a batch is. `total`: its runs; of these `unfinished` have not ended."""
+
+    __slots__ = ()
+
+    id: str
+    name: str | None
+    state: BatchState
+    total: int
+    completed: int
+    failed: int
+    cancelled: int
+    unfinished: int
+    on: dict[BatchOccasion, tuple[BatchFollow, ...]]
+    created_at: datetime
+    created_by: str | None
+    closed_at: datetime | None
+    finished_at: datetime | None
+
+    def _field(self, name: str) -> Any:
+        return super()._field(name) if name in self._instants else getattr(self.view(), name)
+
+    def view(self) -> BatchView:
+        from horarium.wire.batches import batch_view
+
+        return batch_view(self._stored)
+
+    def __repr__(self) -> str:
+        return f"<BatchStatus {self.id} {self.state}, {self.unfinished} of {self.total} unfinished>"
 
 
 class Page(Generic[V]):

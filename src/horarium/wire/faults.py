@@ -141,7 +141,21 @@ def _own_fault(value: Any, kind: Any, path: str, strict: bool) -> Iterator[Fault
         msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:
         text, _, place = str(error).partition(" - at `$")
-        yield Fault(_join(path, place.rstrip("`").lstrip(".")), _choices(value, kind) or _plain(text))
+        said = _choices(value, kind) or _plain(text) + _example(value, kind)
+        yield Fault(_join(path, place.rstrip("`").lstrip(".")), said)
+
+
+def _example(value: Any, kind: Any) -> str:
+    """An object that would do, where one was expected: its first default that says something, or what it must have."""
+    struct = None if isinstance(value, dict) else _struct_for(value, kind)
+    if struct is None:
+        return ""
+    fields = _fields(struct)
+    if required := [name for name, field in fields.items() if field.required]:
+        return f"; give an object with {', '.join(required)}"
+    told = ({name: each.default} for name, each in fields.items() if isinstance(each.default, int | float | str))
+    example = next(told, None)
+    return "" if example is None else f"; give an object, such as {json.dumps(example)}"
 
 
 def _plain(text: str) -> str:

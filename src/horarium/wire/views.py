@@ -263,10 +263,10 @@ SHOWN_BYTES_MAX = 512 * 1024
 
 
 def job_text(job: Job) -> msgspec.Raw:
-    """A job as it is shown, as JSON. That of the last versions is kept: what a change is told as in the audit is also
-    its answer, and what the next change finds; and jobs are read more often than they are changed."""
+    """A job as it is shown, as JSON. That of the last versions is kept, for as long as this very value is shown: what
+    a change is told as in the audit is also its answer, and jobs are read more often than they are changed."""
     kept = _shown.get((job.id, job.version))
-    if kept is not None and kept[0] == job:
+    if kept is not None and kept[0] is job:
         return kept[1]
     text = msgspec.Raw(msgspec.json.encode(job_view(job)))
     with _showing:

@@ -124,9 +124,10 @@ class Changes:
             return None
         if more:
             planned = leaving(job, planned)
+        after = replace(planned.job, version=planned.job.version + 1)
         if action is not None:
-            planned = await self._versions.kept_with(planned, job, action, now, group.kept)
-        return Step(job, replace(planned.job, version=planned.job.version + 1), planned)
+            planned = await self._versions.kept_with(planned, job, action, now, group.kept, after)
+        return Step(job, after, planned)
 
     async def planned_up_to_now(self, name: str) -> tuple[Job | None, Instant]:
         """The job, with nothing owed by now, and that instant; None: another one was quicker to plan it."""

@@ -91,11 +91,17 @@ class Versions:
         self._store = store
 
     async def kept_with(
-        self, planned: Plan, job: Job, action: str, now: Instant, known: LastKept | None = None
+        self,
+        planned: Plan,
+        job: Job,
+        action: str,
+        now: Instant,
+        known: LastKept | None = None,
+        written: Job | None = None,
     ) -> Plan:
         """The plan of a change of a job, with its audit entry and what it makes of the job's versions. `known`: what
-        changes that are written with it know of them."""
-        told = told_job(action, job, planned.job, now)
+        changes that are written with it know of them; `written`: the job with its next version."""
+        told = told_job(action, job, written or planned.job, now)
         if planned.job.deleted_at is not None:
             records = await self._ended(job, now)
         elif kept_definition(planned.job) != (before := kept_definition(job)):

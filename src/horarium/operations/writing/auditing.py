@@ -36,14 +36,16 @@ def told(action: str, object: str, now: Instant, *, before: Any = None, after: A
 
 
 def told_job(action: str, before: Job | None, after: Job | None, now: Instant) -> Records:
-    """The same for a job: as it was, and as it is to be (its version that which was read, as in a plan)."""
+    """The same for a job: as it was, and as it is to be (its version that which was read, as in a plan, or
+    the next one)."""
     job = after or before
     if who_acts() is None or job is None:
         return ()
     from horarium.wire.views import job_text  # a dozen modules, that a program which only enqueues does without
 
     if before is not None and after is not None:
-        after = None if after.deleted_at is not None else replace(after, version=before.version + 1)
+        written = after if after.version == before.version + 1 else replace(after, version=before.version + 1)
+        after = None if after.deleted_at is not None else written
     return told(
         action,
         f"job/{job.name}",

@@ -135,8 +135,8 @@ class Lane:
         return session
 
     def _check_files(self) -> None:
-        """Before anything is said of what a commit wrote. Once refused, always refused: a new connection opens others. A
-        transaction that only read says what the files hold that this process writes to, lost or not."""
+        """Before anything is said of what a commit wrote. Once refused, always refused: a new connection opens others.
+        A transaction that only read says what the files hold that this process writes to, lost or not."""
         self._held = self._held or Held(self._path)
         self._held.check()
 

@@ -168,6 +168,31 @@ async def test_each_of_many_ends_is_read_alone_and_none_waits_for_a_pause_betwee
 
 
 @pytest.mark.usefixtures("seldom")
+async def test_an_end_that_is_named_during_a_look_at_all_comes_with_the_next_read(setting: Setting) -> None:
+    class EndsMeanwhile(NotingStore):
+        async def get_runs(self, ids: Sequence[str]) -> list[Run | None]:
+            if len(ids) == module.LOOKED_AT and not self.sizes:
+                self.sizes.append(0)
+                await other.runs.cancel_run("run-0999")
+            return await super().get_runs(ids)
+
+    setting.store = store = EndsMeanwhile()
+    ids = [f"run-{number:04}" for number in range(1_000)]
+    for id in ids:
+        await setting.add_run(id)
+    told = [waiting_for(setting.operations, id) for id in ids]
+    await waits(setting.operations, 1_000)
+    other = setting.operations_on(store)
+    other.waiting._heard_awaited()
+    store.sizes.clear()
+    setting.signal.publish(ENDED)
+    assert (await told[-1]).finished
+    assert store.sizes[:4] == [0, 1, module.LOOKED_AT, module.LOOKED_AT + 1]  # the cancel's own is of one
+    setting.operations.waiting.close()
+    await asyncio.gather(*told)
+
+
+@pytest.mark.usefixtures("seldom")
 async def test_many_ends_at_once_are_one_word(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(setting.signal, "publish", said.append)

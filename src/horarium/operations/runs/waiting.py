@@ -17,7 +17,7 @@ from horarium.errors import Outage
 from horarium.model import Run
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.named import run_of_id
-from horarium.ports import BATCH_MAX, ENDED, REPEATED, Topic
+from horarium.ports import ENDED, REPEATED, Topic
 
 RUN_WAIT_SECONDS_MAX = 60.0
 """Of one request."""
@@ -27,6 +27,8 @@ LOOK_SECONDS = 1.0
 PAUSE_SECONDS_EACH, AT_ONCE = 0.0001, 10
 """Between two looks at all, for each run that is waited for, after ten without: a thousand are looked at ten times a
 second."""
+LOOKED_AT = 200
+"""Runs of one read; those that are named meanwhile come with the next."""
 NAMED_MAX = 20
 """Ends that are named, of those that are written at once; of more it is said that there are some."""
 LOOKS_LEFT_OUT_MAX = 5
@@ -149,13 +151,14 @@ class Waiting:
                     self._say([AWAITED])
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._hurried.wait(), paced_at - time() if self._some else LOOK_SECONDS)
+                heard = self._hurried.is_set()
                 self._hurried.clear()
                 asked: Collection[str] = self._named & self._waiters.keys()
                 self._named.clear()
                 before, written, now = written, self._signal.writes(), time()
                 if self._some:
                     at_all = now >= paced_at
-                elif asked:
+                elif heard:
                     at_all = now >= looked_at + LOOK_SECONDS
                 else:
                     left_out += 1
@@ -170,8 +173,9 @@ class Waiting:
             self._watching = None
 
     async def _look(self, run_ids: Sequence[str]) -> None:
-        for start in range(0, len(run_ids), BATCH_MAX):
-            asked = run_ids[start : start + BATCH_MAX]
+        for start in range(0, len(run_ids), LOOKED_AT):
+            asked = [*run_ids[start : start + LOOKED_AT], *self._named]
+            self._named.clear()
             for run_id, run in zip(asked, await self._store.get_runs(asked), strict=True):
                 if run is None or run.finished:
                     self._tell(run_id, run)

@@ -19,6 +19,8 @@ from horarium.testing.simulate.trace import Trace
 
 WRITING = 4 * SECOND
 """How long before its write a change may have been decided."""
+MOVED = "moved from "
+"""What the history of a run says last that a change of its job has taken to another queue."""
 ROOM = {Overlap.SKIP: 1, Overlap.BUFFER_ONE: 2, Overlap.BUFFER_ALL: 1_000}
 """How many unfinished runs there may be, a new one among them."""
 ENDING = (Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER)
@@ -76,8 +78,8 @@ class Overlaps:
         job = self.jobs.get(run.job_id or "")
         if job is None:
             return
-        said = run.history[-1].message if run.history else ""
-        if run.id in self.order and said.startswith("moved from "):
+        said = said_of(run)
+        if run.id in self.order and said.startswith(MOVED):
             if run.queue == EXTERNAL or said.startswith("moved from external "):
                 self._policies[run.id] = job.overlap if job.overlap in IN_TURN else Overlap.ALLOW
                 self._came_over[run.id] = None
@@ -217,8 +219,13 @@ class Overlaps:
         full = count >= ROOM.get(job.overlap, count + 1)
         return full or (job.buffer_max is not None and pending >= job.buffer_max)
 
+    def _decided(self, run: Run) -> int:
+        """Before this the decision to make this new run knew each change of others: as its row says, many that were
+        asked for together are written when the last of them is looked at."""
+        return self._trace.elapsed - max(WRITING, self._trace.wall - run.created_at)
+
     def _check_room(self, run: Run, job: Job) -> None:
-        back = self._trace.elapsed - WRITING
+        back = self._decided(run)
         others = [
             other
             for other in self._unfinished[job.id].values()
@@ -235,7 +242,7 @@ class Overlaps:
     def _check_others_end(self, run: Run, job: Job) -> None:
         """A run under a policy that ends others comes with the end of all that are there, but for those that a claim,
         or their way back from one, has changed since they were read: these are looked at after it."""
-        back = self._trace.elapsed - WRITING
+        back = self._decided(run)
         for other in self._unfinished[job.id].values() if job.overlap in ENDING else ():
             told = other.state is State.CANCELLING and job.overlap is Overlap.CANCEL_OTHER
             just_moved = self._moved_at.get(other.id, back) > back or self._trace.was_held_up
@@ -295,6 +302,11 @@ def _goes_first(claimed: Run, waiting: Run) -> bool:
     """Whether a claim of their queue takes this run before that one."""
     order = [(-run.priority, run.due_at) for run in (claimed, waiting)]
     return claimed.queue == waiting.queue and order[0] <= order[1]
+
+
+def said_of(run: Run) -> str:
+    """What its history says last."""
+    return run.history[-1].message if run.history else ""
 
 
 def _is_pending(run: Run) -> bool:

@@ -219,13 +219,8 @@ class Overlaps:
         full = count >= ROOM.get(job.overlap, count + 1)
         return full or (job.buffer_max is not None and pending >= job.buffer_max)
 
-    def _decided(self, run: Run) -> int:
-        """Before this the decision to make this new run knew each change of others: as its row says, many that were
-        asked for together are written when the last of them is looked at."""
-        return self._trace.elapsed - max(WRITING, self._trace.wall - run.created_at)
-
     def _check_room(self, run: Run, job: Job) -> None:
-        back = self._decided(run)
+        back = _decided(self._trace, run)
         others = [
             other
             for other in self._unfinished[job.id].values()
@@ -242,7 +237,7 @@ class Overlaps:
     def _check_others_end(self, run: Run, job: Job) -> None:
         """A run under a policy that ends others comes with the end of all that are there, but for those that a claim,
         or their way back from one, has changed since they were read: these are looked at after it."""
-        back = self._decided(run)
+        back = _decided(self._trace, run)
         for other in self._unfinished[job.id].values() if job.overlap in ENDING else ():
             told = other.state is State.CANCELLING and job.overlap is Overlap.CANCEL_OTHER
             just_moved = self._moved_at.get(other.id, back) > back or self._trace.was_held_up
@@ -302,6 +297,12 @@ def _goes_first(claimed: Run, waiting: Run) -> bool:
     """Whether a claim of their queue takes this run before that one."""
     order = [(-run.priority, run.due_at) for run in (claimed, waiting)]
     return claimed.queue == waiting.queue and order[0] <= order[1]
+
+
+def _decided(trace: Trace, run: Run) -> int:
+    """Before this the decision to make this new run knew each change of others: as its row says, many that were asked
+    for together are written when the last of them is looked at."""
+    return trace.elapsed - max(WRITING, trace.wall - run.created_at)
 
 
 def said_of(run: Run) -> str:

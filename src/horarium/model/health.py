@@ -60,6 +60,9 @@ def health_after(changes: Iterable[RunChange]) -> dict[str, Health]:
 
 def _of(runs: list[Run]) -> Health:
     last = max(runs, key=_order) if len(runs) > 1 else runs[0]
+    said = LastRun(last.id, last.state, last.finished_at or 0, last.error)
+    if len(runs) == 1 and last.state is _COMPLETED:
+        return Health(said, last.finished_at)
     successes = [run.finished_at or 0 for run in runs if run.state is _COMPLETED]
     success_at = max(successes, default=None)
     failures = [
@@ -67,7 +70,6 @@ def _of(runs: list[Run]) -> Health:
         for run in runs
         if run.state is _FAILED and (success_at is None or (run.finished_at or 0) > success_at)
     ]
-    said = LastRun(last.id, last.state, last.finished_at or 0, last.error)
     return Health(said, success_at, len(failures), min(failures, default=None))
 
 

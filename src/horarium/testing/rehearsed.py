@@ -13,7 +13,6 @@ from msgspec import Struct
 from horarium.clock import SECOND, Instant, to_text
 from horarium.model import UNFINISHED, Cause, Disposition, EventKind, Run, State
 from horarium.model.targets import NOTIFY_QUEUE
-from horarium.rules.compiled import after_end
 from horarium.stores.memory.ordered import Ordered
 from horarium.stores.memory.space import Space
 
@@ -79,6 +78,8 @@ class Witness(Space):
         self.told: list[dict[str, Any]] = []
         self.truncated = False
         self.cancelling: list[str] = []
+        self.from_end: set[str] = set()
+        """The ids of jobs that count from the ends of their runs."""
         self.found_runs.leases = self.found_runs.prunable = _Unindexed()
         self.found_runs.in_state = dict.fromkeys(State, self.found_runs.leases)
 
@@ -103,14 +104,13 @@ class Witness(Space):
             elif run.state is State.CANCELLING:
                 self.cancelling.append(run.id)
             return
-        job = self.jobs.get(run.job_id or "")
         super().forget_run(self.runs[run.id])
         self._note(run)
-        if job is not None and after_end(job) is not None:
-            if (before := self._last.get(job.id)) is not None:
+        if run.job_id is not None and run.job_id in self.from_end:
+            if (before := self._last.get(run.job_id)) is not None:
                 super().forget_run(before)
             super().add_run(run)
-            self._last[job.id] = run
+            self._last[run.job_id] = run
 
     def forget_run(self, run: Run) -> None:
         super().forget_run(run)
@@ -132,7 +132,7 @@ class Witness(Space):
         if counts is None:
             counts = self.of_job[run.job] = Counts(skipped={})
         late = 0 if began is None else max(0, began - due)
-        held = any(event.kind is EventKind.HELD for event in run.history)
+        held = bool(run.history) and any(event.kind is EventKind.HELD for event in run.history)
         for each in (counts, self.totals):
             _count(each, run, began is not None, late, held)
         if len(self.told) < TOLD_MAX:

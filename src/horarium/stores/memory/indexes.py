@@ -150,12 +150,18 @@ class RunIndexes:
         self.lanes = Lanes()
         self.claimed = ClaimedCounts()
 
-    def add(self, run: Run) -> None:
+    def replace(self, old: Run, new: Run) -> None:
+        """The same run, changed. Its place among the unfinished ones of its job stays for as long as it is one."""
+        stays = old.state in UNFINISHED and new.state in UNFINISHED
+        self.remove(old, stays)
+        self.add(new, stays)
+
+    def add(self, run: Run, stays: bool = False) -> None:
         self.in_state[run.state].add(run.id)
         if run.state not in UNFINISHED:
             self._add_finished(run)
             return
-        if run.job_id is not None:
+        if run.job_id is not None and not stays:
             _within(self.unfinished, run.job_id).add((run.fire_at, run.id))
         if run.state is not _PENDING:
             self.claimed.add(run)
@@ -166,12 +172,12 @@ class RunIndexes:
         if run.start_by is not None:
             self.start_limits.add((run.start_by, run.id))
 
-    def remove(self, run: Run) -> None:
+    def remove(self, run: Run, stays: bool = False) -> None:
         self.in_state[run.state].remove(run.id)
         if run.state not in UNFINISHED:
             self._remove_finished(run)
             return
-        if run.job_id is not None:
+        if run.job_id is not None and not stays:
             _without(self.unfinished, run.job_id, (run.fire_at, run.id))
         if run.state is not _PENDING:
             self.claimed.remove(run)

@@ -58,9 +58,8 @@ class Space:
 
     def put_run(self, run: Run) -> None:
         """Write a run over the one of its id."""
-        self.found_runs.remove(self.runs[run.id])
+        self.found_runs.replace(self.runs[run.id], run)
         self.runs[run.id] = run
-        self.found_runs.add(run)
 
     def forget_run(self, run: Run) -> None:
         self.found_runs.remove(run)
@@ -70,7 +69,7 @@ class Space:
     def apply_all(self, changes: Sequence[RunChange], steady: Instant) -> list[bool]:
         """Write each change if it can be, and count what ends by them."""
         answers = [self.apply(change, steady) for change in changes]
-        for job_id, health in health_after(compress(changes, answers)).items():
+        for job_id, health in health_after(compress(changes, answers)).items() if changes else ():
             self.health[job_id] = merged(self.health.get(job_id, NO_HEALTH), health)
         return answers
 
@@ -110,5 +109,6 @@ class Space:
         )
         for run in change.follow_ups:
             self.add_run(run)
-        self.beside.add(change.records)
+        if change.records:
+            self.beside.add(change.records)
         return True

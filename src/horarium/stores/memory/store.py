@@ -178,7 +178,7 @@ class MemoryStore:
 
     def _add_run(self, run: Run, along: Sequence[Record]) -> bool:
         added = self._space.add_run(run)
-        if added:
+        if added and along:
             self._space.beside.add(along)
         return added
 

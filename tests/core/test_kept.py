@@ -66,7 +66,7 @@ def forecasts() -> tuple[Any, Keep]:
     def keep(number: int) -> None:
         names = [f"job-{number}-{each}" for each in range(100)]
         bucket = Bucket(number, dict.fromkeys(names, number), dict.fromkeys(names, number + 0.5))
-        kept.keep((number, number, 60, "job"), Forecast([bucket], [], [], []), 1.0)
+        kept.keep(((number, number, 60, "job"), True, ""), Forecast([bucket], [], [], []), 1.0)
 
     return kept, keep
 

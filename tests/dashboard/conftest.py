@@ -16,3 +16,9 @@ def api() -> Api:
 @pytest.fixture
 def visitor(api: Api) -> Visitor:
     return Visitor(api)
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page of a busy machine waits for its forecast, as long as that takes."""
+    monkeypatch.setattr("horarium.dashboard.foresight.PATIENCE_SECONDS", 60.0)

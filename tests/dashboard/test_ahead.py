@@ -18,9 +18,10 @@ from horarium.access.roles import Principal
 from horarium.clock import DAY, HOUR, MINUTE, to_datetime
 from horarium.dashboard.foresight import Foresight
 from horarium.dashboard.frame import file_answer
+from horarium.errors import StoreUnavailable
 from horarium.model import Run, State, uuid7
 from horarium.operations.looking import forecasting
-from horarium.operations.looking.forecasting import Forecast
+from horarium.operations.looking.forecasting import Forecast, Forecasting
 from horarium.rules.forecasting import Bucket
 from tests.api.conftest import Api, a_definition
 from tests.dashboard.visitor import Visitor
@@ -136,8 +137,10 @@ async def test_places_say_which_hours_need_too_much(api: Api, visitor: Visitor) 
         )])  # fmt: skip
     await visitor.open("/forecast?places=1")
     assert "need more than there is" in visitor.text, visitor.text
+    assert "1 can go on, so what waits is done by 09:30" in visitor.text, "four hours of work from 05:30 on"
     await visitor.open("/forecast?places=50")
     assert "There is room in every hour" in visitor.text
+    assert "what waits" not in visitor.text
     assert "the usual ones of each job; 1 job is estimated by the others, for want of a completed run." in visitor.text
     assert "job-003 05:30 1 not known about 30.0" in visitor.text
     assert "job-002 05:30 1 1 h 30.0" in visitor.text, "how long it takes, not the part of it in this hour"
@@ -234,6 +237,14 @@ async def test_a_plan_of_wrong_definitions_says_each(api: Api, visitor: Visitor)
     assert (await visitor.open("/plans/none")).status == 404
 
 
+async def test_no_spread_is_offered_that_gains_nothing(api: Api, visitor: Visitor) -> None:
+    await many(api, 5)
+    until = to_datetime(api.clock.now() + 2 * DAY).isoformat()
+    assert (await api.post("/holds", {"scope": {"all": True}, "reason": "moving", "until": until})).status == 201
+    await visitor.open("/forecast?count=starts")
+    assert "No jitter makes the busiest minute of this hour less busy" in visitor.text, visitor.text
+
+
 async def test_a_forecast_that_took_long_is_kept_for_twenty_times_as_long(api: Api) -> None:
     asked = []
 
@@ -259,8 +270,82 @@ async def test_a_forecast_that_took_long_is_kept_for_twenty_times_as_long(api: A
     await foresight.forecast(now, now + HOUR, 60)
     assert len(asked) == 9, "few are kept"
     first, second = (now, now + HOUR, 60, "queue"), (now, now + HOUR, 60, "job")
-    assert len(await foresight.several([first, second])) == 2
+    assert len(await foresight.several([first, second]) or ()) == 2
     assert asked[9:] == [[second]], "those that are not kept, together"
+
+
+async def test_what_takes_long_is_worked_out_beside_and_is_there_for_the_next_look(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("horarium.dashboard.foresight.PATIENCE_SECONDS", 0.0)
+    go_on, asked, fault = asyncio.Event(), [], None
+
+    async def slow(what: Sequence[Any]) -> list[Forecast]:
+        asked.append(what)
+        await go_on.wait()
+        api.clock.advance(2)
+        if fault is not None:
+            raise fault
+        return [Forecast([Bucket(0, {"": 1}, {"": 1.0}) for _ in range(30_000)], [], [], []) for _ in what]
+
+    foresight, now = Foresight(slow, api.clock), api.clock.now()
+
+    async def look(by: str) -> Forecast | None:
+        return await foresight.forecast(now, now + HOUR, 60, by)
+
+    for by in ("queue", "queue", "host"):
+        assert await look(by) is None
+        await asyncio.sleep(0)
+    assert len(asked) == 1, "one at a time, once"
+    go_on.set()
+    monkeypatch.setattr("horarium.dashboard.foresight.PATIENCE_SECONDS", 60.0)
+    for by in ("queue", "host", "job", "queue", "host", "job"):
+        found = await look(by)
+        assert found is not None, by
+        assert found.buckets[0].running, by
+    assert len(asked) == 3, "as many as a page has are kept, however long they are"
+    bound = Principal(subject="a", name="a", kind="key", labels=({"team": "a"},))
+    with reading(bound):
+        await look("host")
+        await look("host")
+    assert len(asked) == 4, "those of a bound visitor too, for itself"
+    fault = StoreUnavailable("away")
+    go_on.clear()
+    monkeypatch.setattr("horarium.dashboard.foresight.PATIENCE_SECONDS", 0.0)
+    assert await look("label:a") is None
+    go_on.set()
+    monkeypatch.setattr("horarium.dashboard.foresight.PATIENCE_SECONDS", 60.0)
+    with pytest.raises(StoreUnavailable):
+        await look("label:a")
+    fault = None
+    assert await look("label:a") is not None
+
+
+async def test_pages_say_what_is_being_counted_and_fill_in(
+    api: Api, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        await api.add_job(f"night-{number}", trigger=DAILY)
+    whole = Forecasting.several
+    there = asyncio.Event()
+
+    async def late(forecasting: Forecasting, asked: Any) -> list[Forecast]:
+        await there.wait()
+        return await whole(forecasting, asked)
+
+    monkeypatch.setattr(Forecasting, "several", late)
+    monkeypatch.setattr("horarium.dashboard.views.calendar.JOBS_MAX", 2)
+    monkeypatch.setattr("horarium.dashboard.foresight.PATIENCE_SECONDS", 0.0)
+    pages = ("/forecast", "/calendar?often=1", "/calendar?span=month&often=1", "/quiet-minutes")
+    for page in pages:
+        assert (await visitor.open(page)).status == 200
+        assert "being counted" in visitor.text
+        assert '<noscript><meta http-equiv="refresh"' in visitor.page
+    there.set()
+    monkeypatch.setattr("horarium.dashboard.foresight.PATIENCE_SECONDS", 60.0)
+    for page in pages:
+        assert (await visitor.open(page)).status == 200
+        assert "being counted" not in visitor.text
 
 
 @pytest.mark.parametrize(("page", "readings"), [("calendar", 1), ("forecast", 2)])

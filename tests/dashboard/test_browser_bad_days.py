@@ -39,6 +39,22 @@ BEYOND = """() => {
   return found;
 }"""
 """What reaches beyond the right edge: but in what scrolls by itself, or says all in its title."""
+TURNED = """() => [...document.querySelectorAll(".why")].map((one) => one.lastChild).filter((text) => {
+  const place = text.nodeType === 3 ? text.data.indexOf("Last") : -1;
+  const at = (from) => {
+    const range = document.createRange();
+    range.setStart(text, from);
+    range.setEnd(text, from + 1);
+    return range.getBoundingClientRect();
+  };
+  return place >= 0 && at(place).top === at(place + 3).top && at(place).left > at(place + 3).left;
+}).length"""
+"""Words after an error that run from right to left as it does."""
+SMALL = """() => [...document.querySelectorAll(".heat td a")].map((one) => one.getBoundingClientRect())
+  .filter((box) => box.width < 24 || box.height < 24).length"""
+"""Hours of the forecast that a finger misses."""
+APART = """() => new Set([...document.querySelectorAll(".actions > .btn")].map((one) => one.offsetTop)).size"""
+"""Lines of the buttons beside the heading."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 expect.set_options(timeout=PATIENCE_MS)
@@ -239,6 +255,9 @@ async def test_no_page_scrolls_sideways_or_cuts_what_stands_on_it(browser: Brows
             for width in WIDTHS:
                 await page.set_viewport_size({"width": width, "height": 900})
                 wrong += [(path[:30], width, each) for each in await page.evaluate(BEYOND)]
+                assert path != "/" or await page.evaluate(TURNED) == 0, width
+                assert path != "/forecast" or width > 390 or await page.evaluate(SMALL) == 0, width
+                assert path not in ("/calendar", "/timeline") or await page.evaluate(APART) == 1, width
         assert wrong == [], "\n".join(map(str, wrong))
         await page.context.close()
 

@@ -276,10 +276,12 @@ def life_of(run: Run, attempts: Sequence[tuple[int, Instant, Instant, str]], now
 
 
 class LoadChart(Struct, frozen=True):
-    """What is expected over a day: the outline in a box of 1000 by 100, and what lies above the places there are."""
+    """What is expected over a day: the outline in a box of 1000 by 100, and what lies above the places there are.
+    `until`: when all that had to wait for a place is done."""
 
     area: str
     over: str
+    until: str
     places_y: float | None
     top: str
     peak: Label
@@ -307,6 +309,7 @@ def load_chart(times: Sequence[Instant], values: Sequence[float], places: int | 
     return LoadChart(
         area=outline(0),
         over="" if places is None or values[peak] <= places else outline(places),
+        until="" if places is None else _caught_up(times, values, places, zone),
         places_y=None if places is None else round(8 + 100 - 100 * places / top, 1),
         top=f"{top:,}",
         peak=Label(round(peak * width / 10, 2), 8, f"{values[peak]:,.1f} at {local(times[peak], zone):%H:%M}"),
@@ -316,3 +319,15 @@ def load_chart(times: Sequence[Instant], values: Sequence[float], places: int | 
         ),
         spoken=Spoken(at, "\n".join(words)),
     )
+
+
+def _caught_up(times: Sequence[Instant], values: Sequence[float], places: int, zone: str) -> str:
+    """The end of the step in which all is done that has waited in the worst step; "": nothing waits in it."""
+    peak, waiting = max(range(len(values)), key=lambda place: values[place]), 0.0
+    if values[peak] <= places:
+        return ""
+    for place, value in enumerate(values):
+        waiting = max(waiting + value - places, 0.0)
+        if place > peak and not waiting:
+            return f"by {local(times[place] + times[1] - times[0], zone):%H:%M}"
+    return "after this day"

@@ -1,4 +1,4 @@
-"""Forecasts as pages ask for them: one that took long to work out is shown again for a while."""
+"""Forecasts as pages ask for them: one that takes long is worked out beside, and is shown again for a while."""
 
 from __future__ import annotations
 
@@ -14,48 +14,75 @@ from horarium.operations.looking.forecasting import Asked, Forecast
 
 COUNTS_MAX = 30_000
 """Counts in the forecasts that are kept."""
+KEPT_LEAST = 3
+"""Those of one page are kept, however many counts they have: it is put together from them once the last is there."""
 SHARE = 20
 """A forecast is kept for twenty times as long as it took: all who look cost a twentieth of a core at most."""
+PATIENCE_SECONDS = 0.5
+"""How long a page waits for its forecasts before it is shown without."""
+
+Key = tuple[Asked, bool, str]
+"""What is asked, with the number of runs at one time or without, and the bounds of the reader."""
 
 
 class Foresight:
-    """The last forecasts of what everyone may see. With a few thousand jobs, they are new each second or so."""
+    """The last forecasts. With a few thousand jobs, they are new each second or so."""
 
     def __init__(self, several: Callable[[Sequence[Asked]], Awaitable[list[Forecast]]], clock: Clock) -> None:
         self._several, self._clock = several, clock
-        self._kept: OrderedDict[tuple[Asked, bool], tuple[float, Forecast]] = OrderedDict()
-        self._turn = asyncio.Lock()
+        self._kept: OrderedDict[Key, tuple[float, Forecast]] = OrderedDict()
+        self._work: tuple[list[Key], asyncio.Task[list[Forecast]]] | None = None
 
     async def forecast(
         self, since: Instant, until: Instant, seconds: int, by: str = "queue", *, running: bool = True
-    ) -> Forecast:
-        """As the operation of that name; that of a bound visitor is worked out each time. `running`: the
+    ) -> Forecast | None:
+        """As the operation of that name; None: it takes long, and is there for those who ask again. `running`: the
         number of runs at one time, too."""
-        (found,) = await self.several([(since, until, seconds, by)], running=running)
+        found = await self.several([(since, until, seconds, by)], running=running)
+        return None if found is None else found[0]
+
+    async def several(self, asked: Sequence[Asked], *, running: bool = True) -> list[Forecast] | None:
+        """The same, of several spans, for which the jobs are read once."""
+        keys = [(each, running, str(who_reads() or "")) for each in asked]
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                return await self._all_of(keys)
+        except TimeoutError:
+            return None
+
+    async def _all_of(self, keys: Sequence[Key]) -> list[Forecast]:
+        """One is worked out at a time; it goes on where nobody waits for it any more. Raises as the operation does,
+        also where that was while nobody waited."""
+        while True:
+            now = self._clock.monotonic()
+            known = {key: kept[1] for key in keys if (kept := self._kept.get(key)) is not None and now < kept[0]}
+            missing = [key for key in keys if key not in known]
+            if not missing:
+                return [known[key] for key in keys]
+            of, work = self._work or (missing, None)
+            if work is None or (work.done() and (of != missing or work.exception() is None)):
+                of, work = missing, asyncio.create_task(self._work_out(missing), name="horarium-foresight")
+                self._work = of, work
+            await asyncio.wait((work,))
+            if of == missing:
+                self._work = None
+                known.update(zip(missing, work.result(), strict=True))
+                return [known[key] for key in keys]
+
+    async def _work_out(self, keys: Sequence[Key]) -> list[Forecast]:
+        begun, found = self._clock.monotonic(), []
+        for key, one in zip(keys, await self._several([asked for asked, _, _ in keys]), strict=True):
+            found.append(one if key[1] else replace(one, buckets=[replace(each, running={}) for each in one.buckets]))
+        now = self._clock.monotonic()
+        for key, one in zip(keys, found, strict=True):
+            self.keep(key, one, now + SHARE * (now - begun))
         return found
 
-    async def several(self, asked: Sequence[Asked], *, running: bool = True) -> list[Forecast]:
-        """The same, of several spans, for which the jobs are read once."""
-        if who_reads() is not None:
-            return await self._several(asked)
-        async with self._turn:
-            begun = self._clock.monotonic()
-            kept = {each: self._kept.get((each, running), (begun, None)) for each in asked}
-            known = {each: found for each, (over_at, found) in kept.items() if found is not None and begun < over_at}
-            missing = [each for each in asked if each not in known]
-            for each, found in zip(missing, await self._several(missing) if missing else (), strict=True):
-                if not running:
-                    found = replace(found, buckets=[replace(bucket, running={}) for bucket in found.buckets])
-                known[each] = found
-                now = self._clock.monotonic()
-                self.keep(each, found, now + SHARE * (now - begun), running)
-            return [known[each] for each in asked]
-
-    def keep(self, asked: Asked, found: Forecast, over_at: float, running: bool = True) -> None:
+    def keep(self, key: Key, found: Forecast, over_at: float) -> None:
         """Show this until then, as far as there is room."""
-        self._kept[asked, running] = over_at, found
-        self._kept.move_to_end((asked, running))
-        while sum(_counts(each) for _, each in self._kept.values()) > COUNTS_MAX:
+        self._kept[key] = over_at, found
+        self._kept.move_to_end(key)
+        while len(self._kept) > KEPT_LEAST and sum(_counts(each) for _, each in self._kept.values()) > COUNTS_MAX:
             self._kept.popitem(last=False)
 
 

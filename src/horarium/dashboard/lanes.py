@@ -97,6 +97,13 @@ class Band(Struct, frozen=True):
     def has_room(self) -> bool:
         return len(self.text) * LETTER + 1 < self.width
 
+    def text_x(self, now_x: float | None) -> float:
+        """Where `text` begins: beyond the now-line, if that crosses it and there is room."""
+        length = len(self.text) * LETTER + 1
+        if now_x is None or not self.x <= now_x < self.x + length or now_x + length >= self.x + self.width:
+            return self.x
+        return now_x
+
 
 class Lane(Struct):
     """One lane. `note`: what stands below its name, `bad`: it is a fault. `threads` and `tails`: x, x, y of lines;

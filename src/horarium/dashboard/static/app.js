@@ -199,6 +199,7 @@ async function look(asked) {
       if (news) news.hidden = true;
       for (const region of regions()) {
         const fresh = page.getElementById(region.id);
+        if (!fresh && "again" in region.dataset && !document.activeElement.matches("input, select")) { reload(); return; }
         if (fresh && "empty" in region.dataset && !("empty" in fresh.dataset)) { reload(); return; }
         const log = region.querySelector("[data-log]");
         const newer = fresh && log && fresh.querySelector("#log");
@@ -283,7 +284,7 @@ function hush() {
 addEventListener("pagehide", hush);
 addEventListener("pageshow", listen);
 document.addEventListener("visibilitychange", () => { if (document.hidden) hush(); else { listen(); soon(); } });
-setInterval(() => { if (stale || held && !reading()) soon(); }, 3000);
+setInterval(() => { if (stale || held && !reading() || document.querySelector("[data-again]")) soon(); }, 3000);
 
 // ---- the log of a run that goes on: lines as they are written, in view unless one has scrolled up
 

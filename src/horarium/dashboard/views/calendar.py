@@ -116,6 +116,7 @@ class Drawn(Struct):
     often: list[str]
     sums: dict[Instant, int] = {}
     unknown_before: Instant = 0
+    counting: bool = False
     held: list[Stretch] = []
 
 
@@ -154,6 +155,8 @@ class Calendar:
                 "after": _link(span, first + step),
                 "spans": [(name, _link(name, _day(visit))) for name in SPANS],
                 "legend": (*LEGEND, HELD) if any(fire.mark is HELD for fire in drawn.fires) or drawn.held else LEGEND,
+                "counting": drawn.counting,
+                "cut": since < drawn.unknown_before,
                 "left_out": drawn.often,
                 "draw_all": bool(visit.text("often")),
                 "draw_them": f"{_link(span, _day(visit))}&often=1",
@@ -176,7 +179,9 @@ class Calendar:
             drawn.held = [part for each in holds if each.scope.all for part in stretches(each, begin, until)]
             often = {*drawn.often, *ahead.crowded}
             if ahead.truncated:
-                drawn.sums, more = await self._sums(begin, until, visit.zone, most, often)
+                summed = await self._sums(begin, until, visit.zone, most, often)
+                drawn.counting = summed is None
+                drawn.sums, more = summed or ({}, set())
                 often |= more
             drawn.fires += [
                 Fire(one.fire_at, one.job, PLANNED if one.held is None else HELD, f"/jobs/{one.job}")
@@ -189,13 +194,17 @@ class Calendar:
 
     async def _sums(
         self, begin: Instant, until: Instant, zone: str, most: int, often: set[str]
-    ) -> tuple[dict[Instant, int], set[str]]:
-        """By arithmetic: how many fires each hour has but those of jobs that fire more often than that, and these."""
+    ) -> tuple[dict[Instant, int], set[str]] | None:
+        """By arithmetic: how many fires each hour has but those of jobs that fire more often than that, and these;
+        None: that is not there yet."""
         whole = begin - begin % MINUTE
         hour = whole + (60 - local(begin, zone).minute) * MINUTE
         asks = [(min(hour - HOUR, until), min(hour, until), 60, "job")]
         asks += [(hour, until, 3600, "job")] if hour < until else []
-        found = [each.buckets for each in await self._foresight.several(asks, running=False)]
+        forecasts = await self._foresight.several(asks, running=False)
+        if forecasts is None:
+            return None
+        found = [each.buckets for each in forecasts]
         soon = [bucket for bucket in found[0] if bucket.at >= whole]
         later = [bucket for buckets in found[1:] for bucket in buckets]
         return await asyncio.to_thread(_summed, soon, most, often, later)
@@ -316,8 +325,8 @@ def _cells(days: list[date], drawn: Drawn, visit: Visit) -> list[list[Cell]]:
             cell = Cell(at, [], gap, is_now, instant > visit.now)
             cell.quarter = here.minute // 15
             cell.twice = not gap and at.utcoffset() != at.replace(fold=1).utcoffset()
-            cell.partly = not gap and instant < drawn.unknown_before
             ends = instant + HOUR
+            cell.partly = not gap and (instant < drawn.unknown_before or (drawn.counting and ends > visit.now))
             cell.held = ends > visit.now and any(one.begins_at < ends and one.ends_at > instant for one in drawn.held)
             row.append(cell)
             if not gap:

@@ -101,17 +101,20 @@ class Forecasts:
         asked = _asked(visit)
         since, until = _week(asked.first, visit.zone)
         begin = max(since, _hour_of(visit.now, visit.zone))
-        found = await self._foresight.forecast(begin, until, 3600) if begin < until else None
+        over = begin >= until
+        found = None if over else await self._foresight.forecast(begin, until, 3600)
+        counting = found is None and not over
         buckets = [] if found is None else found.buckets
         queues = sorted({queue for bucket in buckets for queue in bucket.starts if queue})
         measured = any(bucket.running for bucket in buckets)
         if not asked.count:
             asked = structs.replace(asked, count="minutes" if measured else "starts")
-        cells = _cells(asked, buckets, visit)
+        cells = _cells(asked, buckets, visit, begin if counting else until)
         ahead = [cell for row in cells for cell in row if cell.value is not None]
         worst = max(ahead, key=lambda cell: cell.value or 0, default=None)
         chosen = asked.cell or (worst.at if worst is not None and worst.value else None)
         _colour(ahead, asked, chosen)
+        hour = await self._hour(asked, chosen, visit) if chosen is not None and begin <= chosen and not counting else {}
         return Shown(
             "forecast.html",
             {
@@ -121,25 +124,31 @@ class Forecasts:
                 "cells": cells,
                 "queues": queues,
                 "measured": measured,
-                "heading": _heading(ahead, asked, worst),
-                "summary": _summary(ahead, asked, worst, frozenset() if found is None else found.estimated),
+                "heading": "The hours ahead are being counted" if counting else _heading(ahead, asked, worst),
+                "summary": "" if counting else _summary(ahead, asked, worst, found.estimated if found else frozenset()),
                 "unit": "run-minutes" if asked.count == "minutes" else "starts",
                 "most": _room(asked) or (worst.value if worst else 0) or 0,
                 "left_out": [] if found is None else found.left_out,
                 "from_today": asked.link(first=local(visit.now, visit.zone).date(), cell=None),
                 "before": asked.link(first=asked.first - timedelta(days=7), cell=None),
                 "after": asked.link(first=asked.first + timedelta(days=7), cell=None),
-                **(await self._hour(asked, chosen, visit) if chosen is not None and chosen >= begin else {}),
+                "counting": counting or hour is None,
+                **(hour or {}),
             },
         )
 
-    async def _hour(self, asked: Asked, at: Instant, visit: Visit) -> dict[str, Any]:
-        """The day of a cell as a line, and the jobs of its hour."""
+    async def _hour(self, asked: Asked, at: Instant, visit: Visit) -> dict[str, Any] | None:
+        """The day of a cell as a line, and the jobs of its hour; None: they are not there yet."""
         day = local(at, visit.zone).date()
         begin, end = midnight(day, visit.zone), midnight(day + timedelta(days=1), visit.zone)
         asks = [(begin, end, STEP // SECOND, "queue"), (at, at + HOUR, 60, "job")]
-        of_day, of_jobs = await self._foresight.several(asks)
+        if (found := await self._foresight.several(asks)) is None:
+            return None
+        of_day, of_jobs = found
         shares, others, herd = _shares(of_jobs.buckets, of_jobs.seconds)
+        together = _together(of_jobs.buckets, herd)
+        most_then = await self._most_then(of_jobs.buckets, together, herd)
+        gains = herd is not None and (most_then is None or most_then < herd.total)
         return {
             "at": at,
             "until": at + HOUR,
@@ -150,8 +159,8 @@ class Forecasts:
             "others": others + sum(share.starts for share in shares[JOBS_SHOWN:]),
             "starts": sum(bucket.total for bucket in of_jobs.buckets),
             "herd": herd,
-            "together": (together := _together(of_jobs.buckets, herd)),
-            "most_then": await self._most_then(of_jobs.buckets, together, herd),
+            "together": together if gains else [],
+            "most_then": most_then,
             "spread_minutes": SPREAD_SECONDS // 60,
             "jobs_more": max(len(shares) - JOBS_SHOWN, 0),
         }
@@ -191,6 +200,8 @@ class Forecasts:
         """Minutes of the next day in which the fewest runs start, each far from the others."""
         begin = visit.now - visit.now % MINUTE + MINUTE
         found = await self._foresight.forecast(begin, begin + DAY, 60)
+        if found is None:
+            return Shown("quiet.html", {"best": None})
         best: list[Bucket] = []
         starts = [bucket.total for bucket in found.buckets]
         busy = [sum(starts[max(place - 5, 0) : place + 6]) for place in range(len(starts))]
@@ -242,7 +253,7 @@ def _value(bucket: Bucket, asked: Asked, length: int) -> float:
     return value * length / MINUTE if asked.count == "minutes" else value
 
 
-def _cells(asked: Asked, buckets: Sequence[Bucket], visit: Visit) -> list[list[Cell]]:
+def _cells(asked: Asked, buckets: Sequence[Bucket], visit: Visit, unknown_from: Instant) -> list[list[Cell]]:
     """By day, then by hour. An hour that the clocks repeat is one cell."""
     zone = zone_of(visit.zone)
     rows = []
@@ -262,6 +273,8 @@ def _cells(asked: Asked, buckets: Sequence[Bucket], visit: Visit) -> list[list[C
                 cell.value, cell.starts = math.ceil(values[day, hour]), starts[day, hour]
             elif local(cell.at, visit.zone).hour != hour:
                 cell.kind = "gap"
+            elif cell.at >= unknown_from:
+                cell.kind = "unknown"
             row.append(cell)
         rows.append(row)
     return rows

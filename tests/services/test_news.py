@@ -8,7 +8,7 @@ import pytest
 
 from horarium.errors import StoreUnavailable
 from horarium.ports import JOBS, Stats
-from horarium.services.polling.news import CALLER_LISTENERS_MAX, News
+from horarium.services.polling.news import AWAY, CALLER_LISTENERS_MAX, News
 from horarium.stores.wakeups import LocalSignal
 
 
@@ -72,5 +72,28 @@ async def test_a_store_that_stops_answering_is_news() -> None:
     first = asyncio.ensure_future(anext(told))
     await looked.wait()
     answers = False
-    assert await first == {"jobs", "runs"}
+    assert await first == {"jobs", "runs", AWAY}
+    assert await anext(told) == {"jobs", "runs"}
+    news.close()
+
+
+async def test_a_store_that_stands_still_is_news_before_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horarium.services.polling.news.COUNT_SECONDS", 0.05)
+    goes_on, looked = asyncio.Event(), asyncio.Event()
+    goes_on.set()
+
+    async def count() -> Stats:
+        looked.set()
+        await goes_on.wait()
+        return Stats(0, 0, ())
+
+    news = News(count, LocalSignal(), lambda: 0)
+    told = news.listen()
+    first = asyncio.ensure_future(anext(told))
+    await looked.wait()
+    goes_on.clear()
+    assert await first == {"jobs", "runs", AWAY}
+    goes_on.set()
+    while await anext(told) != {"jobs", "runs"}:
+        pass
     news.close()

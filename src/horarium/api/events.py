@@ -11,7 +11,7 @@ from horarium.access.roles import LOCAL, Principal
 from horarium.api.answers import Ready
 from horarium.api.problems import TooManyWaiters
 from horarium.api.routing import AnyRequest
-from horarium.services.polling.news import News
+from horarium.services.polling.news import AWAY, News
 
 EVENT_STREAM = "text/event-stream"
 AGAIN_MILLISECONDS = 2_000
@@ -20,8 +20,10 @@ AGAIN_MILLISECONDS = 2_000
 async def _lines(news: News, caller: str, *, paced: bool) -> AsyncIterator[bytes]:
     yield f"retry: {AGAIN_MILLISECONDS}\n\n".encode()
     async for kinds in news.listen(caller):
-        if kinds:
-            data = msgspec.json.encode({"changed": sorted(kinds)})
+        if paced and AWAY in kinds:
+            yield b"event: away\ndata: {}\n\n"
+        elif kinds:
+            data = msgspec.json.encode({"changed": sorted(kinds - {AWAY})})
             yield b"event: changed\ndata: " + data + b"\n\n"
             if paced:
                 await news.rest()

@@ -242,6 +242,7 @@ function hear(word) {
     if (!unanswered) sayLive();
   }
   else if (word === "away") { linked = false; sayStale(""); }
+  else if (word === "stopped" && regions().length) { stale = true; sayStale("the store does not answer"); soon(); }
   else if (word === "who" && stream && linked) others.postMessage("here");
 }
 function tell(word) {
@@ -258,6 +259,7 @@ function open() {
     if (stream && stream.readyState === EventSource.CLOSED) setTimeout(() => { if (stream) open(); }, 3000);
   };
   stream.addEventListener("changed", () => tell("changed"));
+  stream.addEventListener("away", () => tell("stopped"));
 }
 
 function listen() {

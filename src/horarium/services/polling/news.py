@@ -20,6 +20,10 @@ from horarium.siblings import ALONE, Siblings
 LOOK_SECONDS = 1.0
 COUNTED_EVERY = 3
 """Looks between two counts of the store."""
+COUNT_SECONDS = 1.5
+"""A store that takes longer to be counted is not known to answer."""
+AWAY = "away"
+"""What pages hear first of a store that does not answer; programs hear of it as of any change."""
 SILENCE_SECONDS = 15.0
 """After this long without news a listener hears that all is well with the line."""
 SEEN = "seen"
@@ -43,6 +47,7 @@ class News:
         self._listeners: dict[asyncio.Event, set[str]] = {}
         self._callers: Counter[str] = Counter()
         self._watching: asyncio.Task[None] | None = None
+        self._counting: asyncio.Task[Stats] | None = None
         self._jobs_changed = False
         self._ended = asyncio.Event()
         self._siblings: Siblings = ALONE
@@ -113,13 +118,16 @@ class News:
                 if looks % COUNTED_EVERY == 0:
                     before, counts = counts, await self._counts()
                     if counts != before:
-                        changed |= {"jobs", "runs"}
+                        changed |= {"jobs", "runs"} if counts else {"jobs", "runs", AWAY}
                 self._tell(changed | again)
                 # A page may show a cached read of up to a look before: so each event is sent twice.
-                again = changed
+                again = changed - {AWAY}
         finally:
             stop()
             self._watching = None
+            if self._counting is not None:
+                self._counting.cancel()
+                self._counting = None
 
     def _note_jobs(self) -> None:
         self._jobs_changed = True
@@ -132,8 +140,17 @@ class News:
 
     async def _counts(self) -> Any:
         """None: the store does not answer. That is news too: who looks is told so."""
+        self._counting = self._counting or asyncio.create_task(_counted(self._count), name="horarium-news")
+        await asyncio.wait((self._counting,), timeout=COUNT_SECONDS)
+        if not self._counting.done():
+            return None
+        counting, self._counting = self._counting, None
         try:
-            stats = await self._count()
+            stats = counting.result()
         except Outage:
             return None
         return stats.jobs, stats.jobs_enabled, stats.queues
+
+
+async def _counted(count: Callable[[], Awaitable[Stats]]) -> Stats:
+    return await count()

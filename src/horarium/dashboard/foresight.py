@@ -51,8 +51,8 @@ class Foresight:
             return None
 
     async def _all_of(self, keys: Sequence[Key]) -> list[Forecast]:
-        """One is worked out at a time; it goes on where nobody waits for it any more. Raises as the operation does,
-        also where that was while nobody waited."""
+        """One is worked out at a time; it goes on after the page that asked was shown without. Raises as the operation
+        does, also where that was in between."""
         while True:
             now = self._clock.monotonic()
             known = {key: kept[1] for key in keys if (kept := self._kept.get(key)) is not None and now < kept[0]}

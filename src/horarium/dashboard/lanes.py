@@ -85,24 +85,18 @@ class Word(Struct, frozen=True):
 
 class Band(Struct, frozen=True):
     """A stretch of time over a whole lane: a hold, or (`dead`) that no worker was there. `text`: what it says of itself
-    where there is room."""
+    where there is room, and `text_x` where that begins."""
 
     x: float
     width: float
     words: str
     text: str = ""
+    text_x: float = 0.0
     kind: str = "hold"
 
     @property
     def has_room(self) -> bool:
         return len(self.text) * LETTER + 1 < self.width
-
-    def text_x(self, now_x: float | None) -> float:
-        """Where `text` begins: beyond the now-line, if that crosses it and there is room."""
-        length = len(self.text) * LETTER + 1
-        if now_x is None or not self.x <= now_x < self.x + length or now_x + length >= self.x + self.width:
-            return self.x
-        return now_x
 
 
 class Lane(Struct):

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
+from msgspec.structs import replace
+
 from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, MINUTE, Instant
 from horarium.dashboard.attention import Attention, Watching, usual_of
 from horarium.dashboard.formats import clock_text, duration, in_words, local, queue_name, relative, span, utc_text
-from horarium.dashboard.lanes import Axis, Band, Bar, Lane, Piece, lane_of
+from horarium.dashboard.lanes import LETTER, Axis, Band, Bar, Lane, Piece, lane_of
 from horarium.dashboard.marks import RUNNING, mark_of
 from horarium.dashboard.site import Answer, Page, Shown, Visit
 from horarium.dashboard.strips import ahead_of
@@ -269,7 +271,7 @@ def _at_queue(lane: Lane, axis: Axis, holds: Iterable[Hold], queue: QueueStats |
     """The lane of a queue with its holds, how many runs go on, and since when a run waits that no worker takes."""
     for hold in holds:
         if any(is_held(hold.scope, name) for name in (lane.name, f"pull/{lane.name}")):
-            lane.bands += [_band(hold, part, axis, visit.zone) for part in stretches(hold, axis.since, axis.until)]
+            lane.bands += [_band(hold, part, axis, visit) for part in stretches(hold, axis.since, axis.until)]
     lane.height += WORDS_HEIGHT * any(band.has_room for band in lane.bands)
     if queue is None:
         return
@@ -281,12 +283,15 @@ def _at_queue(lane: Lane, axis: Axis, holds: Iterable[Hold], queue: QueueStats |
     lane.label += "".join(f"; {said}" for said in (lane.note, *(band.text for band in lane.bands)) if said)
 
 
-def _band(hold: Hold, part: Stretch, axis: Axis, zone: str) -> Band:
-    x, begin, end = axis.x(part.begins_at), local(part.begins_at, zone), local(part.ends_at, zone)
+def _band(hold: Hold, part: Stretch, axis: Axis, visit: Visit) -> Band:
+    x, begin, end = axis.x(part.begins_at), local(part.begins_at, visit.zone), local(part.ends_at, visit.zone)
     inside = axis.since <= part.begins_at and part.ends_at <= axis.until and begin.date() == end.date()
     until = f"{begin:%H:%M} to {end:%H:%M}" if inside else f"until {end:%a %H:%M}"
     text = f"Hold {until if part.ends_at < FOREVER else 'until it is lifted'}"
-    return Band(x, round(axis.x(part.ends_at) - x, 2), f"{text}: {hold.reason}", text)
+    band = Band(x, round(axis.x(part.ends_at) - x, 2), f"{text}: {hold.reason}", text, x)
+    now_x, length = axis.x(visit.now), len(text) * LETTER + 1
+    beyond = x <= now_x < x + length and now_x + length < x + band.width  # the now-line crosses no words
+    return replace(band, text_x=now_x) if beyond else band
 
 
 def _verdict(queues: Sequence[QueueStats]) -> dict[str, Any]:

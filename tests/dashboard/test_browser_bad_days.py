@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,6 +21,7 @@ from horarium.library.one_offs import Wanted, one_offs
 from horarium.model.channels import UNTOLD, Untold
 from horarium.model.records import Record, RecordChange
 from horarium.node.backends import make_store
+from horarium.operations.looking.forecasting import Forecast, Forecasting
 from tests.dashboard.browsing import NARROW, PATIENCE_MS, WIDE, chromium
 from tests.dashboard.test_browser import add_job, call, complete_a_run, every_page, fail_a_run
 from tests.servers.live import LiveServer, live_server
@@ -259,6 +263,30 @@ async def test_no_page_scrolls_sideways_or_cuts_what_stands_on_it(browser: Brows
                 assert path != "/forecast" or width > 390 or await page.evaluate(SMALL) == 0, width
                 assert path not in ("/calendar", "/timeline") or await page.evaluate(APART) == 1, width
         assert wrong == [], "\n".join(map(str, wrong))
+        await page.context.close()
+
+
+async def test_a_page_that_counts_is_filled_in_by_itself(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = threading.Event()
+    whole = Forecasting.several
+
+    async def late(forecasting: Forecasting, asked: Any) -> list[Forecast]:
+        await asyncio.to_thread(counted.wait)
+        return await whole(forecasting, asked)
+
+    monkeypatch.setattr(Forecasting, "several", late)
+    monkeypatch.setattr("horarium.dashboard.foresight.PATIENCE_SECONDS", 0.0)
+    with live_server(pages=True) as server:
+        add_job(server, "ahead")
+        page = await opened(browser, server.url)
+        try:
+            await page.goto("/forecast")
+            await expect(page.get_by_role("heading", name="The hours ahead are being counted")).to_be_visible()
+        finally:
+            counted.set()
+        monkeypatch.setattr("horarium.dashboard.foresight.PATIENCE_SECONDS", 60.0)
+        await expect(page.get_by_role("heading", name="Most is to be done")).to_be_visible()
+        await expect(page.get_by_text("being counted", exact=False)).to_have_count(0)
         await page.context.close()
 
 

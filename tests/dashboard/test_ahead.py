@@ -321,6 +321,26 @@ async def test_what_takes_long_is_worked_out_beside_and_is_there_for_the_next_lo
     assert await look("label:a") is not None
 
 
+async def test_what_was_cancelled_is_worked_out_by_the_next_look(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[asyncio.Task[Any] | None] = []
+
+    async def slow(what: Sequence[Any]) -> list[Forecast]:
+        begun.append(asyncio.current_task())
+        if len(begun) == 1:
+            await asyncio.Event().wait()
+        return [Forecast([], [], [], []) for _ in what]
+
+    foresight, now = Foresight(slow, api.clock), api.clock.now()
+    monkeypatch.setattr("horarium.dashboard.foresight.PATIENCE_SECONDS", 0.0)
+    assert await foresight.forecast(now, now + HOUR, 60) is None
+    await asyncio.sleep(0)
+    assert begun[0] is not None
+    begun[0].cancel()
+    await asyncio.wait((begun[0],))
+    monkeypatch.setattr("horarium.dashboard.foresight.PATIENCE_SECONDS", 60.0)
+    assert await foresight.forecast(now, now + HOUR, 60) is not None
+
+
 async def test_pages_say_what_is_being_counted_and_fill_in(
     api: Api, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,7 +60,7 @@ class Foresight:
             if not missing:
                 return [known[key] for key in keys]
             of, work = self._work or (missing, None)
-            if work is None or (work.done() and (of != missing or work.exception() is None)):
+            if work is None or (work.done() and (of != missing or work.cancelled() or work.exception() is None)):
                 of, work = missing, asyncio.create_task(self._work_out(missing), name="horarium-foresight")
                 self._work = of, work
             await asyncio.wait((work,))

@@ -40,9 +40,11 @@ from horarium.rules.holds import (
     goes_on_in,
     hold_on,
     job_hold,
+    kept_back,
     next_begin,
     reason_of,
     stretch_at,
+    wakes_at,
 )
 from horarium.services.loop.service import Service, Wake
 from horarium.services.upkeep.applier import Applier, Work
@@ -166,7 +168,7 @@ class HoldApplier(Applier):
         return page.next_after
 
     async def _look_at_runs(self, hold: Hold, after: str | None) -> str | None:
-        """Let runs that wait, and that nothing holds any more, be due as before."""
+        """Let runs that wait, and that nothing holds any more, be due as before, and others at the end of what does."""
         where = RunFilter(job=hold.scope.job, states=frozenset({State.PENDING}))
         page = await self._store.list_runs(where, after, PAGE)
         now, known, jobs = self._clock.now(), self._reconciler.holding.known, await jobs_of(self._store, page.items)
@@ -174,7 +176,12 @@ class HoldApplier(Applier):
         for run in page.items:
             job = jobs.get(run.job_id or "")
             back = brought_back(run, now)  # also one that has left what the hold lies over: its job was changed
-            if back is not None and hold_on(known, run, job, max(now, back.due_at)) is None:
+            held = None if back is None else hold_on(known, run, job, max(now, back.due_at))
+            if held is not None and wakes_at(held, now) < run.due_at:
+                back = kept_back(run, held, now)
+            elif held is not None:
+                continue
+            if back is not None:
                 changes.append(RunChange(back, run.token, run.state))
         if changes:
             await self._settling.write(changes, jobs, now)

@@ -277,3 +277,16 @@ async def test_explain_says_of_a_job_that_counts_from_ends_that_it_is_held(setti
     told = await setting.operations.explaining.at("job", START + 10 * SECOND)
     assert told.fires
     assert f"held by {made.id}: moving; then it is caught up" in told.reason
+
+
+async def test_a_run_that_two_holds_keep_waits_for_the_other_once_one_is_lifted(setting: Setting) -> None:
+    await setting.add_job()
+    await hold(setting, HoldScope(job="job"), seconds=60)
+    longer = await hold(setting, HoldScope(job="job"))
+    made = await setting.operations.jobs.trigger_job("job")
+    setting.clock.advance(25)
+    assert (await claim(setting)).runs == ()
+    assert (await setting.run(made.id)).due_at >= START + DAY
+    await setting.operations.holds.lift(longer.id)
+    await carried(setting)
+    assert (await setting.run(made.id)).due_at == START + 60 * SECOND

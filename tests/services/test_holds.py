@@ -109,19 +109,6 @@ async def test_a_lifted_hold_brings_back_what_waited(setting: Setting) -> None:
     assert sorted(run.fire_at - START for run in claimed) == [0, 20 * SECOND], "by hand, and the latest that was missed"
 
 
-async def test_a_run_that_two_holds_keep_waits_for_the_other_once_one_is_lifted(setting: Setting) -> None:
-    await setting.add_job()
-    await hold(setting, HoldScope(job="job"), seconds=60)
-    longer = await hold(setting, HoldScope(job="job"))
-    made = await setting.operations.jobs.trigger_job("job")
-    setting.clock.advance(25)
-    assert (await claim(setting)).runs == ()
-    assert (await setting.run(made.id)).due_at >= START + DAY
-    await setting.operations.holds.lift(longer.id)
-    await carried(setting)
-    assert (await setting.run(made.id)).due_at == START + 60 * SECOND
-
-
 async def test_a_lift_in_the_middle_of_a_change_is_carried_at_once(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,8 +64,8 @@ proof: $(STAMP)
 	$(BIN)/python tools/install_servers.py --proof
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m proof $(LONG)
 	$(BIN)/python -m pytest -m proof $(LONG:%=--ignore=%)
-	for store in sqlite postgres redis valkey mongo; do $(BIN)/python -m tests.proof --store $$store --minutes 2 || exit 1; done
-	$(BIN)/python -m tests.buses --minutes 5
+	for store in sqlite postgres redis valkey mongo; do $(BIN)/python -m tests.proof --store $$store --minutes 1.2 || exit 1; done
+	$(BIN)/python -m tests.buses --minutes 3
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

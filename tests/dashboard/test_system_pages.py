@@ -59,6 +59,12 @@ async def test_a_key_that_is_shut_says_when_it_opens(api: Api, visitor: Visitor)
     await visitor.open("/rates")
     assert "1 key is shut" in visitor.text
     assert "slow 1 in 1 m 1 1 in 2 m" in visitor.text, "one waits, and a third would begin after it"
+    waits = next(run for run in (await api.get("/runs")).json["items"] if run["state"] == "pending")
+    assert (await visitor.open(f"/runs/{waits['id']}")).status == 200
+    assert "Waits for the rate limit" in visitor.text
+    assert "Error" not in visitor.text, visitor.text
+    history = (await api.get(f"/runs/{waits['id']}")).json["history"]
+    assert all("detail" not in line for line in history)
 
 
 async def test_where_no_key_is_shut_and_none_is_of_fairness_no_run_is_read(api: Api, visitor: Visitor) -> None:

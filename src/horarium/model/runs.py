@@ -18,7 +18,8 @@ from horarium.policies import LEASE_SECONDS_DEFAULT, Rate, Retention, Retry, Tim
 
 class Event(Struct, frozen=True, array_like=True):
     """One line of a run's history. `message` is for people; what decides anything is `kind`, where a line has one.
-    `detail`: of a failed attempt, the end of its traceback. `override`: by which the fire time was skipped or moved."""
+    `detail`: of a failed attempt, the end of its traceback; of a run that waits for a rate limit, the key. `override`:
+    by which the fire time was skipped or moved."""
 
     at: Instant
     state: State
@@ -26,6 +27,11 @@ class Event(Struct, frozen=True, array_like=True):
     kind: EventKind | None = None
     detail: str | None = None
     override: Override | None = None
+
+    @property
+    def trace(self) -> str | None:
+        """Of a failed attempt, the end of its traceback."""
+        return None if self.kind is EventKind.LIMITED else self.detail
 
 
 Level = tuple[str, int, bool]

@@ -273,7 +273,7 @@ class Assembly:
             self._shared.clock,
             self._options.name,
             delivery.notify_cancel,
-            lambda run: (run.id, run.token) in (performing.attempts.keys() | collector.claims()),
+            lambda run: (run.id, run.token) in performing.attempts or (run.id, run.token) in collector.claims(),
         )
 
     def _breaker(self) -> Breaker:

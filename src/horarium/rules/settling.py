@@ -133,7 +133,7 @@ def _traced(after: Run, failed: Failed, now: Instant) -> Run:
         events.append(Event(now, after.state, after.error or "", EventKind.FAILED))
     trace = clipped(failed.trace[-TRACE_CHARS_MAX:], TRACE_CHARS_MAX)
     events[-1] = replace(events[-1], detail=trace)
-    traced = [index for index, event in enumerate(events) if event.detail and event.kind != EventKind.LIMITED]
+    traced = [index for index, event in enumerate(events) if event.trace]
     for index in traced[:-TRACES_MAX]:
         events[index] = replace(events[index], detail=None)
     return replace(after, history=_clipped_history(tuple(events)))

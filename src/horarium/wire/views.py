@@ -386,7 +386,7 @@ def _begun(run: Run, created_at: datetime, started_at: Instant | None) -> list[E
 
 
 def event_view(event: Event) -> EventView:
-    return EventView(to_datetime(event.at), event.state, event.message, event.detail or UNSET)
+    return EventView(to_datetime(event.at), event.state, event.message, event.trace or UNSET)
 
 
 def claimed_view(run: Run, job: Job | None, ahead: int) -> RunView:

@@ -228,7 +228,7 @@ def _run_id(visit: Visit) -> str:
 
 def errors_of(events: Sequence[Event]) -> list[Event]:
     """Errors, the last first."""
-    return [event for event in reversed(events) if event.detail or event.kind in _WRONG or event.state is State.FAILED]
+    return [event for event in reversed(events) if event.trace or event.kind in _WRONG or event.state is State.FAILED]
 
 
 def attempts_of(run: Run, events: Sequence[Event], now: Instant) -> list[tuple[int, Instant, Instant, str]]:

@@ -102,7 +102,7 @@ def test_a_rolled_trigger_takes_at_most_ten_times_as_long(asked: Callable[[Trigg
 def took(asked: Callable[[Trigger], None], trigger: Trigger) -> float:
     """Seconds of processor time: the least of some attempts."""
     found = []
-    for _ in range(3):
+    for _ in range(9):  # of three, all may fall into one bad moment of the machine
         began = time.process_time()
         asked(trigger)
         found.append(time.process_time() - began)

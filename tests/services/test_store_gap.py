@@ -15,6 +15,7 @@ from horarium.model import Event, EventKind, Failed, Outcome, Run, RunChange, Ru
 from horarium.operations.settling.settling import Settlement
 from horarium.policies import Retry
 from horarium.ports import Claimed
+from horarium.services.leases.attempt import Stop
 from horarium.services.leases.rescuer import Rescuer
 from horarium.stores.memory import MemoryStore
 from tests.services.conftest import START, Setting, a_rescuer
@@ -295,3 +296,27 @@ async def test_a_claim_whose_answer_is_slower_than_its_lease_spends_no_attempt(s
     await until(lambda: bool(work.begun))
     run = await setting.run()
     assert (run.state, run.token, run.attempt) == (State.RUNNING, 1, 1)
+
+
+async def test_a_claim_that_the_store_forgot_and_made_again_is_no_second_attempt(setting: Setting) -> None:
+    node, work = await under_way(setting)
+    run = await setting.run()
+    node.dispatcher.take([run], {}, setting.now)
+    await asyncio.sleep(0)
+    assert work.begun == [(run.id, 1)]
+    work.go_on.set()
+    await node.settle()
+    assert await setting.state() is State.COMPLETED
+
+
+async def test_a_claim_that_is_made_again_while_its_attempt_is_ended_begins_another(setting: Setting) -> None:
+    node, work = await under_way(setting)
+    run = await setting.run()
+    (attempt,) = node.performing.attempts.values()
+    attempt.stop = Stop.LOST
+    node.dispatcher.take([run], {}, setting.now)
+    await until(lambda: len(work.begun) == 2)
+    work.go_on.set()
+    await node.settle()
+    assert await setting.state() is State.COMPLETED
+    assert not node.performing.attempts

@@ -133,9 +133,14 @@ class Performing:
         return taken
 
     def not_done(self, claimed: Sequence[Run]) -> Sequence[Run]:
-        """Without those whose work this process has done, under a claim that others took for lost."""
-        done = {run.id for run in claimed if run.history and self._collector.takes(run)}
+        """Without those whose work this process has done, under a claim that others took for lost, or does, under a
+        claim that the store has forgotten (at a loss of power) and made again."""
+        done = {run.id for run in claimed if self._is_under_way(run) or (run.history and self._collector.takes(run))}
         return [run for run in claimed if run.id not in done] if done else claimed
+
+    def _is_under_way(self, claimed: Run) -> bool:
+        attempt = self.attempts.get((claimed.id, claimed.token))
+        return attempt is not None and attempt.stop is None
 
     # ---- places
 
@@ -220,7 +225,8 @@ class Performing:
             outcome = Failed(f"{type(error).__name__}: {error}")
         finally:
             attempt.over()
-            del self.attempts[claim]
+            if self.attempts.get(claim) is attempt:  # else the claim was made again while this one was ended
+                del self.attempts[claim]
             self.pace.count += 1
             if len(self.waiting.line) <= self.pace.ahead // 2:
                 self.room.set()

@@ -276,7 +276,7 @@ def life_of(run: Run, attempts: Sequence[tuple[int, Instant, Instant, str]], now
 
 
 class LoadChart(Struct, frozen=True):
-    """What is expected over a day: the outline in a box of 1000 by 100, and what lies above the places there are.
+    """The load expected over a day: its outline in a box of 1000 by 100, and the part above the slots.
     `until`: when all that had to wait for a place is done."""
 
     area: str

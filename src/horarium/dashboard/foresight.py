@@ -22,7 +22,7 @@ PATIENCE_SECONDS = 0.5
 """How long a page waits for its forecasts before it is shown without."""
 
 Key = tuple[Asked, bool, str]
-"""What is asked, with the number of runs at one time or without, and the bounds of the reader."""
+"""A question, whether the answer has the number of runs at one time, and the bounds of the reader."""
 
 
 class Foresight:

@@ -57,7 +57,7 @@ def states_of(given: State | str | Sequence[State | str]) -> frozenset[State]:
 
 
 def timeout_seconds(timeout: timedelta | float | None) -> float | None:
-    """How long to wait. Raises InvalidRequest for what is no time."""
+    """A timeout in seconds. Raises InvalidRequest for any other value."""
     seconds = None if timeout is None else delay_seconds(timeout, "timeout")
     if seconds is not None and isnan(seconds):
         raise InvalidRequest("timeout: nan is no time", field="timeout")

@@ -96,8 +96,8 @@ def _instant(at: Instant) -> str:
 
 
 def _text(value: str) -> str:
-    """RFC 5545 section 3.3.11; other control characters are in no text. What ends a line in Unicode alone is written as
-    the end of one: parsers may take it for that."""
+    """RFC 5545 section 3.3.11; other control characters are in no text. Line separators of Unicode alone are written
+    as line ends: parsers may take them for that."""
     return value.translate(_WRITTEN)
 
 

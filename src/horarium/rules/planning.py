@@ -263,7 +263,7 @@ def _settle(over: missed.Settled, unfinished: Sequence[Run], now: Instant) -> Pl
 
 
 def _limit(job: Job, owed: list[Owed], until: Instant) -> tuple[list[Owed], Instant]:
-    """What one plan and `fires_max` have room for, and where the cursor stops: before what is left."""
+    """The runs for which one plan and `fires_max` have room, and where the cursor stops: before the others."""
     room = CATCH_UP_RUNS_MAX if job.fires_max is None else job.fires_max - job.fires_count
     room = max(0, min(CATCH_UP_RUNS_MAX, room))
     if len(owed) <= room and len(owed) < CATCH_UP_RUNS_MAX:

@@ -44,7 +44,7 @@ ROLES = ("planner", "rescuer")
 WORKER = "rehearsed"
 FOLLOWS = "rehearsed"
 AHEAD_SECONDS = 900.0
-"""How far ahead is planned where the service is never down: what is planned is the same, at less cost. More runs
+"""The look-ahead where the service is never down: the plan is the same, at less cost. More runs
 that wait make each write slower, fewer of them make more plans."""
 GARBAGE_AFTER = 200_000
 """New objects between two looks for unreachable cycles, of which there are few."""

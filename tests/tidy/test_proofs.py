@@ -63,6 +63,10 @@ def commits_since(commit: str) -> int:
     return int(told.stdout) if told.returncode == 0 else 0
 
 
+def test_the_page_says_when_all_proofs_were_run() -> None:
+    proved(PAGE)
+
+
 @pytest.mark.slow
 def test_all_proofs_were_run_not_long_ago() -> None:
     commit = proved(PAGE)

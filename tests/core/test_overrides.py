@@ -145,7 +145,7 @@ def test_each_fire_time_comes_to_one_end(story: tuple[Job, list[tuple[Instant, i
             continue
         if word == -1:
             if before is not None:
-                planned = lift(job, fire, [], now)
+                planned = lift(job, fire, None, [], now)
                 take(planned.runs)
                 job, expected[fire] = planned.job, fire
         elif word is None or word > now:
@@ -191,7 +191,7 @@ def test_what_goes_back_to_its_rule_after_a_pause_has_passed_it_was_skipped_for_
         job = pause(job, [], FIRES[0], "moving").job
         edited = edit(job, replace(job, trigger={**job.trigger, "every_seconds": 7}), [], FIRES[2])
         assert skipped(edited) == [(Disposition.SKIPPED_PAUSED, FIRES[2], 1)]
-        planned = lift(edited.job, FIRES[1], [], FIRES[2] + 1)
+        planned = lift(edited.job, FIRES[1], None, [], FIRES[2] + 1)
         assert skipped(planned) == [(Disposition.SKIPPED_PAUSED, FIRES[1], 1)]
         assert planned.job.overrides == ()
 
@@ -200,7 +200,7 @@ def test_a_job_past_its_last_run_owes_none_for_what_goes_back_to_its_rule() -> N
     job = override(a_job(fires_max=1), Override(fire_at=FIRES[0], to=FIRES[3]), None, NOW).job
     job = plan(job, [], FIRES[1]).job
     assert job.fires_count == 1
-    assert lift(job, FIRES[0], [], FIRES[1] + 1).runs == ()
+    assert lift(job, FIRES[0], None, [], FIRES[1] + 1).runs == ()
 
 
 def test_the_cursor_stops_before_what_a_moved_run_leaves_no_room_for() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 
 import pytest
+from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant, to_datetime
-from horarium.errors import AlreadyBegun, InvalidRequest, NoSuchFire
-from horarium.model import Disposition, Job, Run, State
+from horarium.errors import AlreadyBegun, InvalidRequest, NoSuchFire, StoreUnavailable
+from horarium.model import Disposition, Job, Run, RunChange, State
 from horarium.model.overrides import OVERRIDES_MAX
 from horarium.operations.looking.upcoming import upcoming
 from horarium.policies import CatchUp, CatchUpPolicy, Overlap
@@ -117,21 +118,68 @@ async def test_an_instant_that_is_no_fire_time_is_told_with_its_neighbours(setti
         await setting.operations.overriding.move(job.name, at(20), at(-5))
 
 
-async def test_a_claim_that_is_quicker_by_a_moment_wins(setting: Setting) -> None:
-    job = await setting.add_job(every=10)
-    await a_planner(setting).step(setting.now)
+@pytest.mark.parametrize("overlap", [Overlap.ALLOW, Overlap.SKIP, Overlap.TERMINATE_OTHER])
+@pytest.mark.parametrize("to", [None, 15])
+async def test_a_claim_that_is_quicker_by_a_moment_wins(setting: Setting, overlap: Overlap, to: int | None) -> None:
+    """The run goes on, which takes its own place, and counts once."""
+    job = await setting.add_job(every=10, overlap=overlap, fires_max=3)
+    await step_to(a_planner(setting), setting, 10)
+    planned = await stored(setting, job)
     commit = setting.store.commit_plans
 
     async def claimed_first(plans: object, steady: int) -> list[bool]:
-        await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, START + 10 * SECOND, setting.steady)
+        await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, START + 20 * SECOND, setting.steady)
         return await commit(plans, steady)  # type: ignore[arg-type]
 
     setting.store.commit_plans = claimed_first  # type: ignore[method-assign]
+    overriding = setting.operations.overriding
     with pytest.raises(AlreadyBegun, match="is running"):
-        await setting.operations.overriding.skip(job.name, at(10))
+        await (overriding.skip(job.name, at(10)) if to is None else overriding.move(job.name, at(10), at(to)))
     setting.store.commit_plans = commit  # type: ignore[method-assign]
-    assert (await stored(setting, job)).overrides == ()
-    assert [run.state for run in await runs(setting)] == [State.RUNNING, State.PENDING, State.PENDING]
+    after = await stored(setting, job)
+    assert (after.overrides, after.fires_count, after.next_fire_at) == ((), planned.fires_count, planned.next_fire_at)
+    assert {run.fire_at: run.state for run in await runs(setting)}[START + 10 * SECOND] is State.RUNNING
+
+
+async def test_a_run_that_was_moved_is_there_before_the_answer(setting: Setting) -> None:
+    job = await setting.add_job(every=10)
+    commit = setting.store.commit_plans
+
+    async def planned_next(plans: object, steady: int) -> list[bool]:
+        done = await commit(plans, steady)  # type: ignore[arg-type]
+        setting.store.commit_plans = commit  # type: ignore[method-assign]
+        await step_to(a_planner(setting, 1.0), setting, 5)
+        return done
+
+    setting.store.commit_plans = planned_next  # type: ignore[method-assign]
+    moved = await setting.operations.overriding.move(job.name, at(10), at(5))
+    assert [(run.fire_at, run.due_at) for run in await runs(setting)] == [(moved.fire_at, moved.to)]
+
+
+async def test_no_run_ends_for_one_that_was_claimed_before_it_was_moved(setting: Setting) -> None:
+    """The store was away when that was to be taken back."""
+    job = await setting.add_job(every=10, overlap=Overlap.TERMINATE_OTHER)
+    planner = a_planner(setting)
+    await step_to(planner, setting, 10)
+    commit, calls = setting.store.commit_plans, 0
+
+    async def claimed_first(plans: object, steady: int) -> list[bool]:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise StoreUnavailable("away")
+        await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, START + 20 * SECOND, setting.steady)
+        return await commit(plans, steady)  # type: ignore[arg-type]
+
+    setting.store.commit_plans = claimed_first  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailable):
+        await setting.operations.overriding.move(job.name, at(10), at(25))
+    setting.store.commit_plans = commit  # type: ignore[method-assign]
+    (claimed,) = await runs(setting)
+    done = replace(claimed, state=State.COMPLETED, finished_at=setting.now)
+    await setting.store.settle_runs([RunChange(done, claimed.token, claimed.state)], setting.steady)
+    await step_to(planner, setting, 28)
+    assert [run.state for run in await runs(setting)] == [State.COMPLETED, State.PENDING]
 
 
 async def test_a_run_that_waits_for_a_worker_can_be_skipped_late(setting: Setting) -> None:

@@ -44,12 +44,16 @@ def override(job: Job, wanted: Override, run: Run | None, now: Instant) -> Plan:
     return Plan(changed, withdrawals=withdrawn, records=looked_at(changed, now))
 
 
-def lift(job: Job, fire_at: Instant, unfinished: Sequence[Run], now: Instant) -> Plan:
+def lift(job: Job, fire_at: Instant, run: Run | None, unfinished: Sequence[Run], now: Instant) -> Plan:
     """The fire time is as its rule has it again. One that the cursor has passed is owed at once; in a pause, it was
-    skipped for that."""
+    skipped for that. `run`: its own, if a claim of that was quicker than the override: it counts again, and no other
+    ends for it."""
     back = replace(job, overrides=tuple(each for each in job.overrides if each.fire_at != fire_at))
     before = of_fire(job, fire_at)
     token = 0 if before is None else before.token
+    if run is not None:
+        changed = timed(replace(back, fires_count=job.fires_count + (run.cause is not Cause.BACKFILL)))
+        return Plan(changed, records=looked_at(changed, now))
     if fire_at > job.planned_until or not job.enabled or exhausted(job):
         changed = timed(back)
         passed = fire_at <= min(now, job.planned_until) and not exhausted(job)

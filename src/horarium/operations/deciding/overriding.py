@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from horarium.access.acting import who_acts
 from horarium.clock import INSTANT_MAX, Instant, to_datetime, to_instant, to_text
 from horarium.errors import AlreadyBegun, InvalidRequest, NoSuchFire
-from horarium.model import Job, Plan, Run, State
+from horarium.model import Job, Plan, Run
 from horarium.model import run_id as run_id_of
 from horarium.model.overrides import OVERRIDES_MAX, REASON_CHARS_MAX, Override
 from horarium.operations.bounds.evaluating import evaluate
@@ -58,17 +58,18 @@ class Overriding:
             raise InvalidRequest(f"reason: at most {REASON_CHARS_MAX:,} characters are kept", field="reason")
         origin = who_acts()
         wanted = Override(fire_at=fire_at, to=to, by="" if origin is None else origin.principal.name, reason=reason)
+        run: Run | None = None
 
         async def decide(seen: Seen) -> Plan | None:
-            nonlocal wanted
+            nonlocal wanted, run
             job, before = seen.job, of_fire(seen.job, fire_at)
             await self._require_fire(job, fire_at)
+            run = await self._run(job, fire_at)
             if before is not None and replace(before, at=0, token=0) == replace(wanted, at=0):
                 wanted = before
                 return None
             if before is None and len(job.overrides) >= OVERRIDES_MAX:
                 raise InvalidRequest(f"{OVERRIDES_MAX} fire times of job {name!r} are skipped or moved; edit its rule")
-            run = await self._run(job, fire_at)
             if has_begun(run, before):
                 raise _begun(job, fire_at, run)
             if run is None and before is None and fire_at <= seen.now:
@@ -78,31 +79,32 @@ class Overriding:
 
         action = "job.skip" if to is None else "job.move"
         job = await self._changes.change(name, decide, always(Reach.NONE), action)
-        run = await self._run(job, fire_at)
-        if run is not None and run.state is not State.SKIPPED:
-            if of_fire(job, fire_at) is not None:
-                await self._lift(name, fire_at)
-            raise _begun(job, fire_at, run)
-        return wanted
+        there = await self._run(job, fire_at)
+        if run is None or there is None or there.created_at != run.created_at:
+            return wanted
+        await self._lift(name, fire_at, there)
+        raise _begun(job, fire_at, there)
 
     async def lift(self, name: str, fire_at: datetime) -> Job:
         """The fire time is as its rule has it again; one that has come meanwhile is due at once. Raises NotFound,
         NoSuchFire where it is neither skipped nor moved, AlreadyBegun."""
         return await self._lift(name, to_instant(fire_at))
 
-    async def _lift(self, name: str, fire_at: Instant) -> Job:
+    async def _lift(self, name: str, fire_at: Instant, quicker: Run | None = None) -> Job:
+        """`quicker`: its run, claimed while the override was written, which a plan may have dealt with since."""
+
         async def decide(seen: Seen) -> Plan | None:
             job, before = seen.job, of_fire(seen.job, fire_at)
-            if before is None:
+            run = quicker or await self._run(job, fire_at)
+            if before is None and quicker is None:
                 await self._require_fire(job, fire_at)
-                run = await self._run(job, fire_at)
                 if run is not None and (run.finished or has_begun(run, None)):
                     raise _begun(job, fire_at, run)
                 text = f"the fire time {to_text(fire_at)} of job {name!r} is neither skipped nor moved"
                 raise _no_such_fire(text, await _around(job, fire_at))
-            if before.done:
-                raise _begun(job, fire_at, await self._run(job, fire_at))
-            return await evaluate(lambda: lift(job, fire_at, seen.unfinished, seen.now), PLAN_STEPS)
+            if before is not None and before.done:
+                raise _begun(job, fire_at, run)
+            return await evaluate(lambda: lift(job, fire_at, run, seen.unfinished, seen.now), PLAN_STEPS)
 
         async def reach(job: Job) -> Reach:
             return Reach.COUNTED if needs_unfinished(job) and fire_at <= job.planned_until else Reach.NONE

@@ -16,6 +16,7 @@ from horarium.model import Cause, Disposition, Job, Plan, Run, State
 from horarium.model import run_id as run_id_of
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.ports import BATCH_MAX, PAGE_MAX, RunFilter, Store
+from horarium.rules.overridden import run_moved_to
 from horarium.rules.planning import needs_unfinished
 from horarium.rules.windows import fires_in_window
 from horarium.triggers.budget import LIST_STEPS
@@ -102,11 +103,12 @@ def _firsts(job: Job, planned: Plan) -> list[str]:
 
 def _counted(job: Job, planned: Plan) -> list[str]:
     """The ids of its runs that end or keep back others, or that `fires_max` counts, where the cursor may lie before
-    such fire times."""
+    such fire times, or a claim may have been quicker than an override."""
     if not needs_unfinished(job) and job.fires_max is None:
         return []
     stood = job.held_until is not None or _is_edited_since(job)
-    return [run.id for run in planned.runs if run.state is State.PENDING and (stood or run.cause is Cause.CATCH_UP)]
+    made = [run for run in planned.runs if run.state is State.PENDING]
+    return [run.id for run in made if stood or run.cause is Cause.CATCH_UP or run_moved_to(run) is not None]
 
 
 def _may_meet(run: Run) -> bool:

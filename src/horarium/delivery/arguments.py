@@ -62,10 +62,10 @@ def json_of(value: Any, name: str) -> bytes:
     """As JSON text. Raises ValueError for what JSON can't hold."""
     try:
         text = msgspec.json.encode(value, enc_hook=plain_of)
-        text.decode()
+        characters = text.decode()
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(f"can't be written as JSON: {error}") from None
-    if b"null" in text and (where := unwritable(value, name)) is not None:
+    if "null" in characters and (where := unwritable(value, name)) is not None:
         raise ValueError(f"can't be written as JSON: {where} is not a finite number")
     return text
 

@@ -118,7 +118,7 @@ class Enqueuing(Noded):
             raise InvalidRequest(f"args: {len(args)} runs given, 1 to {most} go into a statement", field="args")
         store, runs = self._transactional(), self._one_offs(name, args, how, unique_key)
         with acting(origin_of(actor, self.actor)):
-            along = told_runs(runs, self._runtime.clock.now())
+            along = told_runs(runs)
         return store.add_runs_sql(runs, placeholders, along) if along else store.add_runs_sql(runs, placeholders)
 
     async def _placed(self, runs: list[StoredRun], connection: Any) -> list[StoredRun]:
@@ -134,7 +134,7 @@ class Enqueuing(Noded):
         parts = (runs[start : start + BATCH_MAX] for start in range(0, len(runs), BATCH_MAX))
         added: list[bool] = []
         for part in parts:
-            along = told_runs(part, self._runtime.clock.now())
+            along = told_runs(part)
             added += await (
                 store.add_runs_in(connection, part, along) if along else store.add_runs_in(connection, part)
             )

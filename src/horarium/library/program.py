@@ -224,6 +224,6 @@ class Program:
     def check_args(self, name: str, payloads: Sequence[bytes | None]) -> None:
         """Raises WrongArguments if a handler that is registered here can't be called with one of these."""
         handler = self._handlers.get(name)
-        if handler is not None and not handler.arguments.free:
+        if handler is not None:
             for payload in payloads:
                 handler.arguments.of(payload, {})

@@ -29,10 +29,9 @@ def uuid7(instant: Instant, entropy: bytes) -> str:
 def uuid7s(instant: Instant, entropy: bytes, count: int) -> list[str]:
     """Version 7 UUIDs that ascend (RFC 9562, 6.2, method 2): the first is random, each next one lies 2**42 further on.
     A batch so made is appended to an index, not scattered over it. `count`: up to 2**31."""
-    millis = max(instant // (1000 * MICROSECOND), 0) & 0xFFFF_FFFF_FFFF
-    tail = int.from_bytes(entropy[:10], "big") & ((1 << 73) - 1)
-    first, low = tail >> 40, tail & ((1 << 40) - 1)  # the low bits are the same in all
-    form = f"{millis >> 16:08x}-{millis & 0xFFFF:04x}-7%03x-%04x-%02x{low:010x}"
+    head = f"{max(instant // (1000 * MICROSECOND), 0) & 0xFFFF_FFFF_FFFF:012x}"
+    first = int.from_bytes(entropy[:5], "big") & ((1 << 33) - 1)
+    form = f"{head[:8]}-{head[8:]}-7%03x-%04x-%02x{entropy[5:10].hex()}"  # the low bits are the same in all
     return [
         form % (high >> 22 & 0xFFF, 0b10 << 14 | high >> 8 & 0x3FFF, high & 0xFF)
         for high in range(first, first + (count << 2), 1 << 2)

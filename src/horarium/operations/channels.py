@@ -122,6 +122,6 @@ class ChannelOperations:
         event = Told(TEST, None, None, None, to_text(now), f"This is a test of the channel {name}.")
         key = f"{uuid7(now, self._entropy(10))}/test/notify:{name}"
         run = replace(notify_run(name, event, key, now, _ONCE), priority=100)
-        await self._store.add_runs([run], told_runs([run], now, {run.id: f"channel.test channel/{name}"}))
+        await self._store.add_runs([run], told_runs([run], {run.id: f"channel.test channel/{name}"}))
         announce_runs(self._signal, [run])
         return run

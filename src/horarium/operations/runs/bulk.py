@@ -187,7 +187,7 @@ class Bulk:
         pairs = [(run, new) for run, new in zip(reversed(runs), again, strict=True) if batch_of(run) is not None]
         members = {new.id for _, new in pairs}
         again = [run for run in again if run.id not in members]
-        added = sum(await self._store.add_runs(again, told_runs(again, now, told))) if again else 0
+        added = sum(await self._store.add_runs(again, told_runs(again, told))) if again else 0
         added += sum(await self._batching.again(pairs, told)) if pairs else 0
         announce_runs(self._signal, again)
         left[RETRIED_BEFORE] += len(runs) - added

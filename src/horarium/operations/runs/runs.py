@@ -95,7 +95,7 @@ class RunOperations:
         return added
 
     async def _add_batch(self, runs: Sequence[Run], asked: Mapping[str, str]) -> list[bool]:
-        added = await self._store.add_runs(runs, told_runs(runs, self._clock.now(), asked))
+        added = await self._store.add_runs(runs, told_runs(runs, asked))
         announce_runs(self._signal, compress(runs, added))
         return added
 

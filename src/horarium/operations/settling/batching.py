@@ -129,6 +129,6 @@ class Batching:
             new = [member(again, batch_id, page_of(run)) for run, again in taken]
             now = self._clock.now()
             after = reopened(batch, [run.state for run, _ in taken])
-            if await self.write(after, stored, now, runs=new, pages=changes, along=told_runs(new, now, asked)):
+            if await self.write(after, stored, now, runs=new, pages=changes, along=told_runs(new, asked)):
                 return answer
         raise contended(f"batch {batch_id}")

@@ -61,13 +61,15 @@ def told_cancel(run: Run, cancelled: Run, reason: str, now: Instant) -> Records:
     return told("run.cancel", f"run/{run.id}", now, before={"state": run.state}, after=after)
 
 
-def told_runs(runs: Iterable[Run], now: Instant, asked: Mapping[str, str] = NOT_SAID) -> Mapping[str, Records]:
+def told_runs(runs: Iterable[Run], asked: Mapping[str, str] = NOT_SAID) -> Mapping[str, Records]:
     """Entries to go along with one-off runs that are added, by their ids. `asked`: as in `told_asked`, by id too; left
     out: that the run was made."""
     origin = who_acts()
     if origin is None:
         return {}
-    return {run.id: told_asked(origin, asked.get(run.id, f"run.create run/{run.id}"), run, now) for run in runs}
+    return {
+        run.id: told_asked(origin, asked.get(run.id, f"run.create run/{run.id}"), run, run.created_at) for run in runs
+    }
 
 
 def told_asked(origin: Origin | None, asked: str, run: Run, now: Instant) -> Records:

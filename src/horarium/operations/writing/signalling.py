@@ -11,12 +11,12 @@ from horarium.rules.reconciling import asks_to_stop
 
 JOINS, JOIN_ENDS = Topic("joins"), Topic("join-ends")
 """A job that follows from runs of others was defined or edited; runs have ended from which some follow."""
+_PENDING = State.PENDING
 
 
 def announce_runs(signal: Signal, runs: Iterable[Run]) -> None:
     """There is something to claim."""
-    pending = State.PENDING
-    for queue in sorted({run.queue for run in runs if run.state is pending}):
+    for queue in sorted({run.queue for run in runs if run.state is _PENDING}):
         signal.publish(queue_topic(queue))
 
 

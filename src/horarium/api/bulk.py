@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-from msgspec import UNSET, structs
+from msgspec import UNSET
 
 from horarium.access.roles import Scope
 from horarium.api import examples
@@ -53,7 +53,7 @@ class BulkRuns(Handlers):
     async def add(self, call: Call) -> Answer:
         added = await self._operations.one_offs.add_run(call.body, idempotency_key(call.request))
         location = [("location", f"/api/v1/runs/{added.run.id}")]
-        view = AddedRunView(**structs.asdict(run_view(added.run)), outcome=added.outcome)
+        view = run_view(added.run, AddedRunView, outcome=added.outcome)
         return answer(view, 201 if added.new else 200, location)
 
     async def add_many(self, call: Call) -> Answer:

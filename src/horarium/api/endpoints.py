@@ -166,7 +166,7 @@ def route(endpoint: Endpoint, check: Check, refused: Note, prefix: str = "", gua
             reader = caller if endpoint.method == "GET" and caller is not None and caller.bound else None
             if not changes and reader is None and trace is None:
                 return await endpoint.handle(call)
-            with acting(call.origin if changes else None), reading(reader), asked_under(trace):
+            with acting(call.origin) if changes else reading(reader), asked_under(trace):
                 return await endpoint.handle(call)
         except Forbidden as refusal:
             refused(request, refusal, None)

@@ -76,21 +76,20 @@ class Runtime:
         self._buses: dict[str, Bus] = {
             name: make_bus(bus) if isinstance(bus, str) else bus for name, bus in (options.buses or {}).items()
         }
-        self.entropy = entropy
-        self._shared = self._make_shared()
+        self._shared = self._make_shared(entropy)
         self._assembly: Assembly | None = None
         self._loops: Loops | None = None
         self._starting = asyncio.Lock()
         self._hurried = asyncio.Event()
 
-    def _make_shared(self) -> Shared:
+    def _make_shared(self, entropy: Callable[[int], bytes]) -> Shared:
         pruner = Pruner(self.store, self.telemetry, self.clock, self.options.audit_retention_seconds)
         self.telemetry.spans = make_spans()
         operations = Operations(
             self.store,
             self.clock,
             self.signal,
-            self.entropy,
+            entropy,
             _TargetCheck(self),
             settled=_Settled(self.telemetry, pruner, self.clock, self.failures),
             cancel_asked=self._cancel_asked,
@@ -117,6 +116,10 @@ class Runtime:
     @property
     def operations(self) -> Operations:
         return self._shared.operations
+
+    @property
+    def entropy(self) -> Callable[[int], bytes]:
+        return self.operations.context.entropy
 
     @property
     def news(self) -> News:

@@ -12,6 +12,8 @@ from horarium.policies import Debounce, OnConflict, Unique, Until
 
 def rule_of(unique_key: str | None, unique: Unique | None, debounce: Debounce | None) -> Unique | Debounce | None:
     """The one rule that a caller gave; `unique_key` alone is none. Raises InvalidRequest for several."""
+    if unique is None and debounce is None:
+        return None
     named = {"unique_key": unique_key, "unique": unique, "debounce": debounce}
     given = [name for name, value in named.items() if value is not None]
     if len(given) > 1:

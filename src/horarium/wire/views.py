@@ -334,12 +334,13 @@ _DEFAULT_POLICIES = (DEFAULT_CATCH_UP, DEFAULT_RETRY, DEFAULT_TIMEOUTS, DEFAULT_
 _DEFAULTS_IN_FULL = {id(each): _FULL[type(each)](*msgspec.structs.astuple(each)) for each in _DEFAULT_POLICIES}
 
 
-def run_view(run: Run) -> RunView:
+def run_view(run: Run, kind: type[RunView] = RunView, **beside: Any) -> RunView:
+    """The view of a run, or one of a `kind` that has fields `beside`."""
     pending = run.state is _PENDING
     waits = not pending and awaits_worker(run)
     started_at, payload = None if waits else run.started_at, run.payload
     created_at = to_datetime(run.created_at)
-    return RunView(
+    return kind(
         id=run.id,
         job=run.job,
         queue=run.queue,
@@ -367,6 +368,7 @@ def run_view(run: Run) -> RunView:
         waits_for=(waits_for(run) if run.rates else None) or UNSET,
         fair=run.fair or UNSET,
         batch=UNSET if run.policy is None else batch_of(run) or UNSET,
+        **beside,
     )
 
 

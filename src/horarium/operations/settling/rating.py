@@ -67,6 +67,8 @@ class Rating:
     async def lined_up(self, runs: Sequence[Run]) -> list[Run]:
         """New runs, each due at its place in the line of its rate limits where there is one, else at the turn of its
         fairness key. Where that can't be done now, they are given one once they are claimed, or due."""
+        if not any(run.rates or run.fair is not None for run in runs):
+            return list(runs)
         now = self._clock.now()
         due = [run for run in runs if run.rates and run.state is State.PENDING and run.due_at <= now]
         placed: dict[str, Run] = {}

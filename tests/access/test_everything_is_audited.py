@@ -12,22 +12,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
 from horarium import Scheduler, every
 from horarium.access.audit import AuditFilter, page
 from horarium.access.roles import Scope
 from horarium.access.sessions import ENTROPY_BYTES, ID_CHARS, Sessions, digest_of
-from horarium.clock import to_datetime
+from horarium.clock import to_datetime, to_text
 from horarium.delivery.signing import new_secret
 from horarium.errors import InvalidRequest
 from horarium.model import State
+from horarium.model.channels import CHANNEL as CHANNEL_RECORD
+from horarium.model.channels import UNTOLD, EmailChannel, Told, Untold
 from horarium.model.plans import PLAN
-from horarium.model.records import RecordFilter
+from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.node.backends import make_store
 from horarium.operations.plans.making import PlanMaking
 from horarium.ports import RunFilter, Store
+from horarium.rules.following import notify_run
 from horarium.testing.clock import ManualClock
 from horarium.testing.values import NOW
 from tests.api.conftest import Api, a_definition
@@ -152,6 +157,7 @@ API = [
     Case("POST /runs/retry", "run.retry", "run/{run}", {"ids": ["{run}"]}),
     Case("PUT /channels/{name}", "channel.create", "channel/a", CHANNEL),
     Case("POST /channels/{name}/test", "channel.test", "channel/a"),
+    Case("POST /channels/{name}/send-by", "channel.send_by", "channel/a", {"by": "b"}),
     Case("DELETE /channels/{name}", "channel.delete", "channel/a", before=True, after=False),
     Case("PUT /calendars/{name}", "calendar.create", "calendar/a", CALENDAR),
     Case("DELETE /calendars/{name}", "calendar.delete", "calendar/a", before=True, after=False),
@@ -185,6 +191,7 @@ API = [
 async def test_each_change_through_the_api_leaves_one_entry(opened: Store) -> None:
     api, store = Api([KEY], store=opened), opened
     await Sessions(store, api.clock, ones).begin("key", "0")
+    await untold(store, "a", other="b")
     seen: set[str] = set()
     for case in API:
         api.clock.advance(61 if "acknowledge" in case.what else 1)
@@ -197,6 +204,17 @@ async def test_each_change_through_the_api_leaves_one_entry(opened: Store) -> No
         reply = await api.send(method, path, body, headers=ADMIN)
         assert reply.status < 300, (case.what, reply.body)
         await check(store, seen, case, ("api-key", "key"), run)
+
+
+async def untold(store: Store, channel: str, other: str) -> None:
+    """A channel that did not take a message, and another one."""
+    told = Told("failed", "nightly", None, None, to_text(NOW), "nightly failed: no such table")
+    note = replace(notify_run(channel, told, "note", NOW), state=State.FAILED, finished_at=NOW)
+    await store.add_runs([note])
+    body = msgspec.json.encode(Untold(note.id, NOW, NOW, "connection refused"))
+    mail = msgspec.json.encode(EmailChannel(to=("ops@example.org",)))
+    records = Record(name=UNTOLD + channel, body=body), Record(name=CHANNEL_RECORD + other, body=mail)
+    assert await store.put_records([RecordChange(record) for record in records]) == [True, True]
 
 
 PLANS_MADE: list[str] = []

@@ -23,10 +23,10 @@ READING_PAGES = {
     "POST /preview-job", "POST /sign-out", "POST /failures", "POST /acknowledge", "POST /acknowledge/undo",
     "POST /access/end", "POST /bulk-jobs/chosen", "POST /bulk-runs/chosen", "POST /approvals/{id}/missed",
     "POST /jobs/{name}/backfill", "POST /batches/{id}/close", "POST /batches/{id}/cancel", "POST /batches/{id}/retry",
-    "POST /plans/{id}/discard",
+    "POST /plans/{id}/discard", "POST /channels/{name}/send-by",
 }  # fmt: skip
-"""Or (failures, acknowledged causes, ended sessions, discarded plans, what was missed, backfills, batches) seen in
-`tests.dashboard`."""
+"""Or (failures, acknowledged causes, ended sessions, discarded plans, what was missed, backfills, batches, messages
+sent by another channel) seen in `tests.dashboard`."""
 
 FORM = {**NEW, "name": "b", "kind": "cron", "rule": "0 3 * * *", "target": "queue", "queue": "work"}
 PLANNED = msgspec.json.encode(a_definition("planned", **RULE)).decode()

@@ -203,6 +203,7 @@ def bodies(what: str, name: str, run: str, by: str) -> list[Any]:
         "PUT /rates/{key}": [{"max": 5, "per_seconds": 1}], "PUT /queues/{queue}": [{"fair_weights": {"a": 2}}],
         "PUT /channels/{name}": [{"type": "webhook", "url": "https://example.org/"}],
         "DELETE /channels/{name}": [None], "POST /channels/{name}/test": [None],
+        "POST /channels/{name}/send-by": [{"by": "mail"}],
         "POST /attention/acknowledge": [{"cause": f"failing/{name}", "reason": "x"}],
         "POST /jobs/{name}/history": [{"system": "x", "runs": [PAST]}],
     }  # fmt: skip

@@ -60,6 +60,7 @@ API = {
         "GET /keys", "POST /keys", "DELETE /keys/{name}", "GET /sessions",
         "DELETE /sessions/{session}", "GET /audit", "GET /channels", "GET /channels/{name}",
         "PUT /channels/{name}", "DELETE /channels/{name}", "POST /channels/{name}/test",
+        "POST /channels/{name}/send-by",
     ),
     None: ("GET /me",),
 }  # fmt: skip
@@ -91,6 +92,7 @@ PAGES = {
         "POST /runs/{id}/retry", "POST /runs/{id}/cancel", "GET /bulk-runs", "POST /bulk-runs",
     ),
     Scope.ADMIN: ("GET /audit", "GET /channels", "POST /channels/{name}/test", "POST /channels",
+                  "POST /channels/{name}/send-by",
                   "POST /channels/{name}/delete", "GET /access", "POST /access",
                   "POST /access/revoke", "POST /access/end"),
     None: ("POST /sign-out",),

@@ -12,10 +12,14 @@ from horarium.api import questions
 from horarium.clock import DAY, HOUR, MINUTE, to_text
 from horarium.dashboard.formats import day_text
 from horarium.model import Health, LastRun, Run, State, uuid7
-from horarium.model.channels import UNTOLD, Untold
+from horarium.model.channels import UNTOLD, Letter, Told, Untold
 from horarium.model.holds import Hold, HoldScope, Probing
 from horarium.model.records import Record, RecordChange
 from horarium.operations.settling.holding import PREFIX as HOLD
+from horarium.ports import RunFilter
+from horarium.rules.following import notify_run
+from horarium.testing.values import NOW
+from tests.access.test_everything_is_audited import untold
 from tests.api.conftest import Api
 from tests.dashboard.test_pages import a_failed_run
 from tests.dashboard.visitor import Visitor
@@ -161,6 +165,32 @@ async def test_a_channel_that_could_not_be_told_comes_first(api: Api, visitor: V
     api.clock.advance(2)
     await visitor.open("/")
     assert "No failure is known of mail " in visitor.text, "by which they may be sent meanwhile"
+    assert "Send by another channel" in visitor.text
+    await visitor.open("/channels")
+    assert "pager takes no message since" in visitor.text
+    assert "0 events kept for it. connection refused" in visitor.text
+    assert "Send 0" not in visitor.text
+
+
+async def test_what_a_channel_did_not_take_is_sent_by_another_in_one_message(api: Api, visitor: Visitor) -> None:
+    await untold(api.store, "pager", other="mail")
+    late = Told("failed", "hourly", None, None, to_text(NOW + MINUTE), "hourly failed")
+    await api.store.add_runs([notify_run("pager", late, "later", NOW + MINUTE)])
+    await visitor.open("/channels")
+    assert "2 events kept for it. connection refused" in visitor.text
+    assert "Send 2 events by it" in visitor.text
+    for by, status in (("pager", 422), ("nobody", 422), ("mail", 303), ("mail", 303)):
+        assert (await visitor.post("/channels/pager/send-by", by=by)).status == status
+        await visitor.open("/channels")
+    runs = (await api.store.list_runs(RunFilter(queue="notify"), None, 10)).items
+    (sent,) = (run for run in runs if run.progress is not None)
+    letter = msgspec.json.decode(sent.progress or b"", type=Letter)
+    told = [(event.job, event.count) for event in letter.events]
+    assert (letter.id, letter.channel, told) == (sent.id, "mail", [("nightly", 1), ("hourly", 1)])
+    assert (len(runs), sent.concurrency_key, letter.members) == (3, "notify/mail", ())
+    again = await api.post("/channels/pager/send-by", {"by": "mail"})
+    assert (again.status, again.json["id"]) == (202, sent.id), "the same events, by the same channel"
+    assert (await api.post("/channels/mail/send-by", {"by": "pager"})).status == 422, "there is no such channel"
 
 
 async def test_a_queue_with_more_runs_than_are_looked_at_is_not_well(

@@ -170,7 +170,7 @@ async def test_lanes_of_queues_show_holds_with_their_words_and_since_when_no_wor
     ):
         assert said in visitor.text, (said, visitor.text)
     assert visitor.page.count('class="dead"') == 1
-    assert visitor.page.count('class="bandt holdt"') == 1, "words have no room in a narrow band"
+    assert visitor.page.count('class="bandt holdt') == 1, "words have no room in a narrow band"
     assert "no worker; a run waits since 08:00" in visitor.page.partition('class="gantt" height')[2]
 
 
@@ -190,6 +190,11 @@ def test_overlapping_bars_lie_in_rows_and_those_without_a_place_are_counted() ->
     short = lane_of("lane", [Bar("lane", "a", "a", (Piece("done", 0, SECOND // 1000),))], axis)
     assert short.bars[0].pieces[0].width >= 0.25, "seen, however short"
     assert lane_of("lane", [Bar("lane", "", "one-off", (Piece("done", 0, SECOND),))], axis).words == []
+    for minutes, kind in ((12, "in on-done"), (8, "in on-done far"), (1, "out far"), (0, "out")):
+        free = [Bar("lane", "after", "after", (Piece("done", 10 * MINUTE, HOUR),))] if minutes else []
+        name, done = "twelve-chars", Piece("done", 0, minutes * MINUTE or SECOND)
+        words = lane_of("lane", [Bar("lane", name, name, (done,)), *(free if minutes < 10 else [])], axis).words
+        assert next(word.kind for word in words if word.text == name) == kind, "left out where the lane is narrow"
 
 
 async def test_holds_are_added_shown_everywhere_and_lifted(api: Api, visitor: Visitor) -> None:

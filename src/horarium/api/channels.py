@@ -58,6 +58,12 @@ EXAMPLES = (
 )
 
 
+class OtherChannel(Struct, forbid_unknown_fields=True):
+    """The channel that tells instead."""
+
+    by: str
+
+
 class ChannelsApi(Handlers):
     async def put(self, call: Call) -> Answer:
         name = new_name(call.request)
@@ -83,6 +89,11 @@ class ChannelsApi(Handlers):
 
     async def test(self, call: Call) -> Answer:
         return answer(run_view(await self._operations.channels.test(job_name(call.request, "channel"))), 202)
+
+    async def send_by(self, call: Call) -> Answer:
+        body: OtherChannel = call.body
+        run = await self._operations.channels.send_by(job_name(call.request, "channel"), body.by)
+        return answer(run_view(run), 202)
 
     def endpoints(self) -> list[Endpoint]:
         return [
@@ -112,6 +123,13 @@ class ChannelsApi(Handlers):
                 method="POST", path="/channels/{name}/test", name="testChannel", tag="channels", handle=self.test,
                 scope=Scope.ADMIN, summary="Send a test message",
                 description="The answer is the run that sends it, in one attempt; it says how that ended.",
+                answers={202: (RunView, "The run that sends the message")}, problems=("not_found",),
+            ),
+            Endpoint(
+                method="POST", path="/channels/{name}/send-by", name="sendByOtherChannel", tag="channels",
+                handle=self.send_by, scope=Scope.ADMIN, summary="Send by another channel what this one did not take",
+                description="All its events in one message. They stay kept for this channel too.",
+                body=OtherChannel, read=BodyReader(OtherChannel), examples=(Example("mail", {"by": "mail-ops"}),),
                 answers={202: (RunView, "The run that sends the message")}, problems=("not_found",),
             ),
         ]  # fmt: skip

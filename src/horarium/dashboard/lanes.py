@@ -16,8 +16,9 @@ ROW, PAD, BAR = 22, 8, 16
 THIN = 0.25
 LINE, NOTE_LETTERS = 18, 19
 """The height of a line below the name of a lane, and how many letters it has."""
-LETTER = 0.72
-"""The width of a letter, in percent of a lane on a wide screen."""
+LETTER, NARROWER = 0.76, 1.7
+"""The width of a letter, in percent of a lane on a wide screen; and how many times that on a screen of half the width,
+where words that have less room are left out (`far`)."""
 WORST = ("fail", "late", "lost", "run", "done", "exp", "unk")
 _begin = itemgetter(0)
 
@@ -96,7 +97,11 @@ class Band(Struct, frozen=True):
 
     @property
     def has_room(self) -> bool:
-        return len(self.text) * LETTER + 1 < self.width
+        return room_for(self.text) < self.width
+
+    @property
+    def is_far(self) -> bool:
+        return room_for(self.text) * NARROWER >= self.width
 
 
 class Lane(Struct):
@@ -194,13 +199,16 @@ def _draw(lane: Lane, bar: Bar, y: int, axis: Axis, free: float) -> None:
             widest = max(widest, (width, x, piece.kind))
         end_x, before = max(end_x, x + width), piece
     lane.bars.append(Row(bar, y, drawn))
-    length = len(bar.name) * LETTER
-    if not bar.name:
-        return
-    if widest[0] > length + 1:
-        lane.words.append(Word(widest[1], y + 12, bar.name, f"in on-{widest[2]}"))
-    elif end_x + length + 1 < free:
-        lane.words.append(Word(round(end_x, 2), y + 12, bar.name, "out"))
+    wanted, beside = room_for(bar.name), free - end_x
+    if bar.name and wanted < max(widest[0], beside):
+        inside = wanted < widest[0]
+        x, room, kind = (widest[1], widest[0], f"in on-{widest[2]}") if inside else (round(end_x, 2), beside, "out")
+        lane.words.append(Word(x, y + 12, bar.name, kind + " far" * (room <= wanted * NARROWER)))
+
+
+def room_for(text: str) -> float:
+    """How much of a lane these words take on a wide screen, in percent."""
+    return len(text) * LETTER + 1
 
 
 def _label(name: str, bars: Sequence[Bar], lane: Lane) -> str:

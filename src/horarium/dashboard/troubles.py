@@ -177,6 +177,7 @@ def undelivered(channel: str, untold: Untold, now: Instant, others: Sequence[str
         mark=LATE,
         link=f"/runs/{untold.run_id}",
         button="Open run",
+        retry=(f"/channels#untold-{channel}", "Send by another channel") if others else None,
         causes=(of_untold(channel, untold),),
     )
 

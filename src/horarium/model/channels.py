@@ -91,6 +91,13 @@ class Told(Struct, frozen=True):
     url: str | UnsetType = UNSET
 
 
+class Note(Struct, frozen=True):
+    """The payload of a run of the queue `notify`: one event for one channel."""
+
+    channel: str
+    event: Told
+
+
 class Untold(Struct, frozen=True):
     """The message that a channel did not take: of the record `untold/CHANNEL`, until it takes one. `since`: when it was
     tried first; `at`: last."""

@@ -13,19 +13,20 @@ import msgspec
 from msgspec.structs import replace
 
 from horarium.clock import Instant, to_text
-from horarium.errors import NotFound
-from horarium.model import Run, RunPolicy, uuid7
-from horarium.model.channels import CHANNEL, UNTOLD, AnyChannel, Told, Untold
+from horarium.errors import InvalidRequest, NotFound
+from horarium.model import Run, RunPolicy, State, uuid7
+from horarium.model.channels import CHANNEL, UNTOLD, AnyChannel, Letter, Note, Told, Untold
 from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.model.targets import NOTIFY_QUEUE
 from horarium.operations.bounds.listing import pages_of
 from horarium.operations.writing.auditing import told, told_runs
 from horarium.operations.writing.contention import RACES_MAX, contended
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce_runs
 from horarium.policies import Retry
-from horarium.ports import PAGE_MAX, Page
+from horarium.ports import PAGE_MAX, Page, RunFilter
 from horarium.rules.following import notify_run
-from horarium.rules.grouping import TEST
+from horarium.rules.grouping import TEST, Item, group
 from horarium.wire.channels import keep_channel_secrets, shown_channel
 
 ChannelCheck = Callable[[AnyChannel], None]
@@ -33,8 +34,12 @@ ChannelCheck = Callable[[AnyChannel], None]
 take long (a library is imported), so it is called in a thread."""
 
 decode_channel = msgspec.json.Decoder(AnyChannel).decode
+decode_note = msgspec.json.Decoder(Note).decode
+decode_letter = msgspec.json.Decoder(Letter).decode
 _decode_untold = msgspec.json.Decoder(Untold).decode
 _ONCE = RunPolicy(retry=Retry(attempts_max=1))
+LOOKED_AT_MAX = 5_000
+"""Waiting notifications that one look goes through."""
 
 
 def channel_change(name: str, channel: AnyChannel, stored: Record | None, now: Instant) -> RecordChange:
@@ -123,5 +128,44 @@ class ChannelOperations:
         key = f"{uuid7(now, self._entropy(10))}/test/notify:{name}"
         run = replace(notify_run(name, event, key, now, _ONCE), priority=100)
         await self._store.add_runs([run], told_runs([run], {run.id: f"channel.test channel/{name}"}))
+        announce_runs(self._signal, [run])
+        return run
+
+    async def kept(self, name: str) -> list[Item]:
+        """The events that a channel has not taken, the oldest first: those of the message that it did not take, and
+        those of notifications that wait behind it. None where it takes messages."""
+        if (untold := (await self.untold(0)).get(name)) is None:
+            return []
+        where = RunFilter(queue=NOTIFY_QUEUE, states=frozenset({State.PENDING}))
+        runs = {run.id: run for run in await self._store.get_runs([untold.run_id]) if run is not None}
+        async for page in pages_of(lambda after: self._store.list_runs(where, after, PAGE_MAX)):
+            runs |= {run.id: run for run in page}
+            if len(runs) >= LOOKED_AT_MAX:
+                break
+        found, spoken = list[Item](), set[str]()
+        for run in runs.values():
+            note = decode_note(run.payload or b"")
+            if note.channel != name or note.event.event == TEST:
+                continue
+            letter = None if run.progress is None else decode_letter(run.progress)
+            found += [Item(run.id, run.created_at, told) for told in (letter.events if letter else [note.event])]
+            spoken.update(letter.members if letter else ())
+        return sorted((item for item in found if item.id not in spoken), key=lambda item: (item.told.at, item.id))
+
+    async def send_by(self, name: str, other: str) -> Run:
+        """A run that sends in one message, by another channel, the events that this one has not taken; they stay kept
+        for this one. Asked again for the same events, it is the same run. Raises NotFound, InvalidRequest."""
+        if other == name or (channel := await self.find(other)) is None:
+            raise InvalidRequest(f"by: there is no other channel named {other[:200]!r}", field="by")
+        if not (items := await self.kept(name)):
+            raise NotFound(f"channel {name} has taken all its messages")
+        now, last = self._clock.now(), items[-1]
+        run = notify_run(other, last.told, f"{last.id}/{len(items)}/notify:{other}", now)
+        letter = group(last, items[:-1], {}, replace(channel, group_seconds=0), other, now)
+        assert isinstance(letter, Letter)  # nothing keeps them quiet
+        run = replace(run, progress=msgspec.json.encode(replace(letter, id=run.id, members=())))
+        told = told_runs([run], now, {run.id: f"channel.send_by channel/{name}"})
+        if await self._store.add_runs([run], told) == [False]:
+            return await self._store.get_run_by_key(run.unique_key or "") or run
         announce_runs(self._signal, [run])
         return run

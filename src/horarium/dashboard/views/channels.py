@@ -18,6 +18,7 @@ from horarium.model.channels import AnyChannel, AppriseChannel, EmailChannel
 from horarium.model.targets import NOTIFY_QUEUE
 from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX, RunFilter
+from horarium.rules.error_lines import error_line
 from horarium.wire.channels import shown_channel
 
 TYPES = (("webhook", "Webhook, signed"), ("email", "Email"), ("apprise", "A service of the library apprise"))
@@ -41,6 +42,10 @@ class Channels:
                 path="/channels/{name}/test", name="channel-test", handle=self.test, method="POST", scope=scope,
                 place=place,
             ),
+            Page(
+                path="/channels/{name}/send-by", name="channel-send-by", handle=self.send_by, method="POST",
+                scope=scope, place=place,
+            ),
         ]  # fmt: skip
 
     async def show(self, visit: Visit) -> Answer:
@@ -51,6 +56,8 @@ class Channels:
     async def _page(self, visit: Visit, form: dict[str, str], problem: str) -> Answer:
         page = await self._operations.channels.page(None, PAGE_MAX)
         lasts = await self._lasts()
+        untold = await self._operations.channels.untold(0)
+        kept = {name: sum(item.told.count for item in await self._operations.channels.kept(name)) for name in untold}
         rows = []
         for name, channel in page.items:
             shown = shown_channel(name, channel)
@@ -65,7 +72,11 @@ class Channels:
                     "mark": None if last is None else mark_of(last, visit.now),
                 }
             )
-        values = {"rows": rows, "form": form, "types": TYPES, "problem": problem, "editing": form["was"]}
+        well = [name for name, _ in page.items if name not in untold]
+        values = {
+            "rows": rows, "untold": untold, "kept": kept, "well": well, "error_line": error_line, "form": form,
+            "types": TYPES, "problem": problem, "editing": form["was"],
+        }  # fmt: skip
         return Shown("channels.html", values, 422 if problem else 200)
 
     async def put(self, visit: Visit) -> Answer:
@@ -96,6 +107,10 @@ class Channels:
     async def test(self, visit: Visit) -> Answer:
         run = await self._operations.channels.test(visit.path_name)
         return Went(f"/runs/{run.id}", f"A test goes out on {visit.path_name}; this run says what became of it.")
+
+    async def send_by(self, visit: Visit) -> Answer:
+        run = await self._operations.channels.send_by(visit.path_name, by := visit.text("by"))
+        return Went(f"/runs/{run.id}", f"Sent by {by} instead: this run says what became of it.")
 
 
 def _form_of(name: str, channel: AnyChannel) -> dict[str, str]:

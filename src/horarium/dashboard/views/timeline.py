@@ -13,7 +13,7 @@ from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, MINUTE, Instant
 from horarium.dashboard.attention import Attention, Watching, usual_of
 from horarium.dashboard.formats import clock_text, duration, in_words, local, queue_name, relative, span, utc_text
-from horarium.dashboard.lanes import LETTER, Axis, Band, Bar, Lane, Piece, lane_of
+from horarium.dashboard.lanes import Axis, Band, Bar, Lane, Piece, lane_of, room_for
 from horarium.dashboard.marks import RUNNING, mark_of
 from horarium.dashboard.site import Answer, Page, Shown, Visit
 from horarium.dashboard.strips import ahead_of
@@ -289,7 +289,7 @@ def _band(hold: Hold, part: Stretch, axis: Axis, visit: Visit) -> Band:
     until = f"{begin:%H:%M} to {end:%H:%M}" if inside else f"until {end:%a %H:%M}"
     text = f"Hold {until if part.ends_at < FOREVER else 'until it is lifted'}"
     band = Band(x, round(axis.x(part.ends_at) - x, 2), f"{text}: {hold.reason}", text, x)
-    now_x, length = axis.x(visit.now), len(text) * LETTER + 1
+    now_x, length = axis.x(visit.now), room_for(text)
     beyond = x <= now_x < x + length and now_x + length < x + band.width  # the now-line crosses no words
     return replace(band, text_x=now_x) if beyond else band
 

@@ -171,20 +171,24 @@ class StartCounts:
         if never_starts(job):
             return None
         over = [each for hold, some in self._holds if covers_job(hold.scope, job) for each in some]
+        plain = not over and is_plain(job, self.span)
         try:
+            if plain and (interval := interval_of(job, self.span)) is not None:
+                return self._interval(job, interval)
             with limited(LIST_STEPS):
-                if over:
-                    return self._held(job, over)
-                return self._plain(job) if is_plain(job, self.span) else self._own(job)
+                return self._held(job, over) if over else self._plain(job) if plain else self._own(job)
         except TooExpensive:
             self.left_out.append(job.name)
             return None
 
+    def _interval(self, job: Job, interval: Every) -> Hashable | None:
+        if interval.first >= self.span.until - self.span.since:
+            return None
+        if interval.jitter and self._is_exact(job):
+            return self._moved(job, interval.punctual, interval_crossing(interval, self.span))
+        return interval
+
     def _plain(self, job: Job) -> Hashable:
-        if (interval := interval_of(job, self.span)) is not None:
-            if interval.jitter and self._is_exact(job):
-                return self._moved(job, interval.punctual, interval_crossing(interval, self.span))
-            return interval
         spec, jitter = msgspec.json.encode(drawn(job.trigger, job.name)), to_micros(job.jitter_seconds)
         rule = self._rule(spec)
         if not rule.shared:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from horarium.clock import Clock, Instant, to_micros
@@ -32,30 +32,21 @@ from horarium.model import (
     Succeeded,
     prune_instant,
 )
-from horarium.model.channels import UNTOLD, AnyChannel, Letter, Told, Untold
+from horarium.model.channels import UNTOLD, AnyChannel, Letter, Note, Told, Untold
 from horarium.model.records import Record, RecordChange
 from horarium.model.targets import NOTIFY_QUEUE
-from horarium.operations.channels import ChannelOperations
+from horarium.operations.channels import LOOKED_AT_MAX, ChannelOperations, decode_letter, decode_note
 from horarium.operations.runs.logs import Logs
 from horarium.policies import Retention
 from horarium.ports import BATCH_MAX, PAGE_MAX, Assignment, Control, RunFilter, Store
 from horarium.rules.following import OUTPUT_CHARS_MAX
 from horarium.rules.grouping import FAILURES, TEST, TROUBLES, WAITS_MAX, Item, group, happened_at, kind_of, still_told
 
-LOOKED_AT_MAX = 5_000
-"""Waiting notifications that one look goes through."""
 TOLD = "told/"
 """The record of a channel that notes its past messages."""
 
 
 WAITS = "waits for more of the same"
-
-
-class Note(Struct, frozen=True):
-    """The payload of a run of this queue."""
-
-    channel: str
-    event: Told
 
 
 class Sends(Protocol):
@@ -65,8 +56,6 @@ class Sends(Protocol):
         """Send one message. Every failure is an outcome."""
 
 
-_decode_note = msgspec.json.Decoder(Note).decode
-_decode_letter = msgspec.json.Decoder(Letter).decode
 _decode_untold = msgspec.json.Decoder(Untold).decode
 _decode_told = msgspec.json.Decoder(dict[str, Instant]).decode
 
@@ -86,7 +75,7 @@ class NotifyDelivery:
         """See `ports.Delivery`."""
         run = assignment.run
         try:
-            note = _decode_note(run.payload or b"")
+            note = decode_note(run.payload or b"")
         except msgspec.DecodeError as error:
             return Failed(f"not a notification: {error}", retryable=False)
         try:
@@ -118,7 +107,7 @@ class NotifyDelivery:
     async def _letter(self, run: Run, note: Note, channel: AnyChannel, control: Control) -> Letter | Outcome:
         """What this run is to say, kept with it; or that it has nothing to say, or not yet."""
         if run.progress is not None:
-            return _decode_letter(run.progress)
+            return decode_letter(run.progress)
         now = self._clock.now()
         kind = kind_of(note.event)
         key = note.channel, kind, channel.group_seconds, channel.quiet_seconds
@@ -157,8 +146,8 @@ class NotifyDelivery:
                 if other.id == run.id or other.concurrency_key != run.concurrency_key:
                     continue
                 if other.progress is not None:
-                    letters.append((other, _decode_letter(other.progress)))
-                elif (told := _decode_note(other.payload or b"").event).event != TEST:
+                    letters.append((other, decode_letter(other.progress)))
+                elif (told := decode_note(other.payload or b"").event).event != TEST:
                     items.append(Item(other.id, other.created_at, told))
             looked += len(page.items)
             if (after := page.next_after) is None:

@@ -201,9 +201,8 @@ def bodies(what: str, name: str, run: str, by: str) -> list[Any]:
         "PATCH /holds/{id}": [{"reason": "x"}],
         "DELETE /holds/{id}": [None],
         "PUT /rates/{key}": [{"max": 5, "per_seconds": 1}], "PUT /queues/{queue}": [{"fair_weights": {"a": 2}}],
-        "PUT /channels/{name}": [{"type": "webhook", "url": "https://example.org/"}],
-        "DELETE /channels/{name}": [None], "POST /channels/{name}/test": [None],
-        "POST /channels/{name}/send-by": [{"by": "mail"}],
+        "PUT /channels/{name}": [{"type": "webhook", "url": "https://example.org/"}], "DELETE /channels/{name}": [None],
+        "POST /channels/{name}/test": [None], "POST /channels/{name}/send-by": [{"by": "m"}],
         "POST /attention/acknowledge": [{"cause": f"failing/{name}", "reason": "x"}],
         "POST /jobs/{name}/history": [{"system": "x", "runs": [PAST]}],
     }  # fmt: skip

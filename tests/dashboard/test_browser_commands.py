@@ -38,6 +38,7 @@ async def test_one_key_opens_the_palette_and_a_verb_does_it(page: Page, server: 
     await page.get_by_label("Reason").fill("moving")
     await page.get_by_role("button", name="Pause 1 job").click()
     await expect(page.get_by_text("1 job paused.")).to_be_visible()
+    await expect(page.locator("#main")).to_be_focused()  # the next tab stop is on the page that says what was done
     assert call(server, "GET", "/jobs/pal-two")["pause_reason"] == "moving"
     await page.keyboard.press("Control+k")
     await page.keyboard.type(run)

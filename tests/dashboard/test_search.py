@@ -29,8 +29,9 @@ async def test_what_has_a_page_is_found_and_a_verb_offers_to_do_it(api: Api, vis
         await visitor.open(f"/search?q={text}")
         assert "/jobs/backup-db" in links(visitor), text
         assert "/bulk-jobs?action=pause&chosen=backup-db" in links(visitor), text
-    await visitor.open("/search?q=timel")
-    assert links(visitor)[0] == "/timeline"
+    for words, page in (("timel", "/timeline"), ("deleted", "/deleted-jobs")):
+        await visitor.open(f"/search?q={words}")
+        assert links(visitor)[0] == page
     await visitor.open("/search?q=pause+backup*")
     assert links(visitor)[:3] == ["/bulk-jobs?action=pause&q=backup", "/bulk-jobs?action=pause&chosen=backup-db",
                                   "/bulk-jobs?action=pause&chosen=backup-files"]  # fmt: skip

@@ -99,10 +99,6 @@ class Band(Struct, frozen=True):
     def has_room(self) -> bool:
         return room_for(self.text) < self.width
 
-    @property
-    def is_far(self) -> bool:
-        return room_for(self.text) * NARROWER >= self.width
-
 
 class Lane(Struct):
     """One lane. `note`: what stands below its name, `bad`: it is a fault. `threads` and `tails`: x, x, y of lines;
@@ -203,7 +199,12 @@ def _draw(lane: Lane, bar: Bar, y: int, axis: Axis, free: float) -> None:
     if bar.name and wanted < max(widest[0], beside):
         inside = wanted < widest[0]
         x, room, kind = (widest[1], widest[0], f"in on-{widest[2]}") if inside else (round(end_x, 2), beside, "out")
-        lane.words.append(Word(x, y + 12, bar.name, kind + " far" * (room <= wanted * NARROWER)))
+        lane.words.append(word_in(room, x, y + 12, bar.name, kind))
+
+
+def word_in(room: float, x: float, y: int, text: str, kind: str) -> Word:
+    """A text with so much room, in percent."""
+    return Word(x, y, text, kind + " far" * (room <= room_for(text) * NARROWER))
 
 
 def room_for(text: str) -> float:

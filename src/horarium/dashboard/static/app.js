@@ -680,6 +680,7 @@ document.addEventListener("keydown", (event) => {
 
 const said = document.querySelector("#said .toast");
 if (said) {
+  document.getElementById("main").focus({ preventScroll: true }); // the next tab stop is on the page, not in its frame
   const leave = () => { if (said.matches(":hover, :focus-within")) setTimeout(leave, 2000); else said.remove(); };
   setTimeout(leave, 8000);
 }

@@ -43,6 +43,7 @@ ACTIONS = (
     ("Pause jobs that fail", "/bulk-jobs?action=pause&show=failing", Scope.RUNS_WRITE),
     ("Hold everything", "/holds?scope=all", Scope.RUNS_WRITE),
     ("Make a plan", "/plans", Scope.JOBS_READ),
+    ("Bring back a deleted job", "/deleted-jobs", Scope.JOBS_READ),
 )
 
 

@@ -13,7 +13,7 @@ from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, MINUTE, Instant
 from horarium.dashboard.attention import Attention, Watching, usual_of
 from horarium.dashboard.formats import clock_text, duration, in_words, local, queue_name, relative, span, utc_text
-from horarium.dashboard.lanes import Axis, Band, Bar, Lane, Piece, lane_of, room_for
+from horarium.dashboard.lanes import Axis, Band, Bar, Lane, Piece, lane_of, room_for, word_in
 from horarium.dashboard.marks import RUNNING, mark_of
 from horarium.dashboard.site import Answer, Page, Shown, Visit
 from horarium.dashboard.strips import ahead_of
@@ -272,7 +272,9 @@ def _at_queue(lane: Lane, axis: Axis, holds: Iterable[Hold], queue: QueueStats |
     for hold in holds:
         if any(is_held(hold.scope, name) for name in (lane.name, f"pull/{lane.name}")):
             lane.bands += [_band(hold, part, axis, visit) for part in stretches(hold, axis.since, axis.until)]
-    lane.height += WORDS_HEIGHT * any(band.has_room for band in lane.bands)
+    said = [band for band in lane.bands if band.has_room]
+    lane.height += WORDS_HEIGHT * bool(said)
+    lane.words += (word_in(band.width, band.text_x, lane.height - 6, band.text, "bandt holdt") for band in said)
     if queue is None:
         return
     if queue.unserved:

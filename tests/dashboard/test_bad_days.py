@@ -7,6 +7,7 @@ from html import unescape
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from horarium.api import questions
 from horarium.clock import DAY, HOUR, MINUTE, to_text
@@ -191,6 +192,12 @@ async def test_what_a_channel_did_not_take_is_sent_by_another_in_one_message(api
     again = await api.post("/channels/pager/send-by", {"by": "mail"})
     assert (again.status, again.json["id"]) == (202, sent.id), "the same events, by the same channel"
     assert (await api.post("/channels/mail/send-by", {"by": "pager"})).status == 422, "there is no such channel"
+    many = [notify_run("pager", replace(late, job=f"job-{number}"), f"{number}", NOW) for number in range(60)]
+    await api.store.add_runs(many)
+    assert (await api.post("/channels/pager/send-by", {"by": "mail"})).status == 202
+    runs = (await api.store.list_runs(RunFilter(queue="notify"), None, 100)).items
+    letters = [msgspec.json.decode(run.progress, type=Letter) for run in runs if run.progress is not None]
+    assert sorted(len(letter.events) for letter in letters) == [2, 12, 50], "all of them, in two messages"
 
 
 async def test_a_queue_with_more_runs_than_are_looked_at_is_not_well(

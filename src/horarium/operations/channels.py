@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import compress
 
 import msgspec
 from msgspec.structs import replace
@@ -26,7 +27,7 @@ from horarium.operations.writing.signalling import announce_runs
 from horarium.policies import Retry
 from horarium.ports import PAGE_MAX, Page, RunFilter
 from horarium.rules.following import notify_run
-from horarium.rules.grouping import TEST, Item, group
+from horarium.rules.grouping import TEST, Item, group, kind_of
 from horarium.wire.channels import keep_channel_secrets, shown_channel
 
 ChannelCheck = Callable[[AnyChannel], None]
@@ -153,19 +154,24 @@ class ChannelOperations:
         return sorted((item for item in found if item.id not in spoken), key=lambda item: (item.told.at, item.id))
 
     async def send_by(self, name: str, other: str) -> Run:
-        """A run that sends in one message, by another channel, the events that this one has not taken; they stay kept
-        for this one. Asked again for the same events, it is the same run. Raises NotFound, InvalidRequest."""
+        """Send by another channel the events that this one has not taken; they stay kept for this one. The run of the
+        message, or of the first where different events are too many for one; asked again for the same events, it is
+        the same run. Raises NotFound, InvalidRequest."""
         if other == name or (channel := await self.find(other)) is None:
             raise InvalidRequest(f"by: there is no other channel named {other[:200]!r}", field="by")
         if not (items := await self.kept(name)):
             raise NotFound(f"channel {name} has taken all its messages")
-        now, last = self._clock.now(), items[-1]
-        run = notify_run(other, last.told, f"{last.id}/{len(items)}/notify:{other}", now)
-        letter = group(last, items[:-1], {}, replace(channel, group_seconds=0), other, now)
-        assert isinstance(letter, Letter)  # nothing keeps them quiet
-        run = replace(run, progress=msgspec.json.encode(replace(letter, id=run.id, members=())))
-        told = told_runs([run], now, {run.id: f"channel.send_by channel/{name}"})
-        if await self._store.add_runs([run], told) == [False]:
-            return await self._store.get_run_by_key(run.unique_key or "") or run
-        announce_runs(self._signal, [run])
-        return run
+        now, at_once, runs = self._clock.now(), replace(channel, group_seconds=0), list[Run]()
+        while items:
+            last = items[-1]
+            run = notify_run(other, last.told, f"{last.id}/{len(items)}/notify:{other}", now)
+            letter = group(last, items[:-1], {}, at_once, other, now)
+            assert isinstance(letter, Letter)  # nothing keeps them quiet
+            letter = replace(letter, id=run.id, members=())
+            runs.append(replace(run, progress=msgspec.json.encode(letter)))
+            said = {kind_of(event) for event in letter.events}
+            items = [item for item in items if item.kind not in said]
+        told = told_runs(runs[:1], {runs[0].id: f"channel.send_by channel/{name}"})
+        added = await self._store.add_runs(runs, told)
+        announce_runs(self._signal, compress(runs, added))
+        return runs[0] if added[0] else await self._store.get_run_by_key(runs[0].unique_key or "") or runs[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,21 @@ async def test_json_and_yaml_say_the_same(api: Api) -> None:
     reply = await api.get("//docs/openapi.yml")
     assert reply.headers["content-type"] == "application/yaml"
     assert YAML(typ="safe").load(reply.body) == await document(api)
+
+
+async def test_the_document_is_made_beside_the_event_loop() -> None:
+    threads: list[int] = []
+
+    def build() -> dict[str, Any]:
+        threads.append(threading.get_ident())
+        return {"openapi": "3.1.0"}
+
+    asked: Any = None
+    routes = {route.path: route for route in Docs(build).routes()}
+    for path in ("/docs/openapi.json", "/docs/openapi.yml", "/docs/openapi.json"):
+        assert b"3.1.0" in (await routes[path].handle(asked)).body
+    assert len(threads) == 2
+    assert threading.get_ident() not in threads
 
 
 async def test_every_reference_in_the_document_leads_somewhere(api: Api) -> None:

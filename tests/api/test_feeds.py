@@ -43,6 +43,28 @@ async def test_a_feed_shows_what_ran_and_what_will(api: Api) -> None:
     assert len({str(event["UID"]) for event in events}) == 60
 
 
+async def test_a_feed_that_is_as_the_program_has_it_is_not_sent_again(api: Api) -> None:
+    await api.post("/jobs", a_definition("daily", trigger=DAILY))
+    path = await create(api)
+
+    async def ask(known: str) -> Reply:
+        return await api.send("GET", f"//{path}", headers={"if-none-match": known})
+
+    tag = (await read(api, path))[0].headers["etag"]
+    api.clock.advance(600)
+    strong = tag.removeprefix("W/")
+    for known in (tag, strong, f'"a,b", {strong} ,W/"c"', "*"):
+        reply = await ask(known)
+        assert (reply.status, reply.body, reply.headers["etag"]) == (304, b"", tag), known
+        assert not {"content-type", "content-length"} & reply.headers.keys()
+    for known in ("", "none", strong.strip('"'), '"c"', f'W/"{strong}"'):
+        assert (await ask(known)).status == 200, known
+    await api.send("PATCH", "/jobs/daily", {"title": "another"})
+    changed = await ask(tag)
+    assert (changed.status, changed.headers["etag"] == tag) == (200, False)
+    assert b"SUMMARY:another" in changed.body
+
+
 async def test_events_keep_their_wall_time_over_a_change_of_the_clock(api: Api) -> None:
     trigger = {"type": "cron", "expression": "0 9 * * *", "timezone": "America/New_York"}
     await api.post("/jobs", a_definition("daily", trigger=trigger))

@@ -71,6 +71,8 @@ async def test_json_nests_64_levels_and_no_deeper(api: Api) -> None:
     assert (await api.post("/jobs/job/trigger", fits)).status == 201
     reply = await api.post("/jobs/job/trigger", b'{"payload": ' + nested(JSON_DEPTH_MAX) + b"}")
     assert (reply.status, reply.code) == (400, "malformed_body")
+    with pytest.raises(MalformedBody, match="nests deeper"):
+        check_text(b'["]","\\"]}","","\\\\",' * (JSON_DEPTH_MAX + 1), nul=False)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ class Asked:
         self.ended: list[str] = []
         self.answers = asyncio.Event()
 
-    def ask(self, caller: str, receive: Any = never) -> asyncio.Task[str]:
+    def ask(self, caller: str, receive: Any = never, alone: str | None = None) -> asyncio.Task[str]:
         async def question() -> str:
             self.under_way.append(caller)
             try:
@@ -46,7 +46,7 @@ class Asked:
                 self.under_way.remove(caller)
                 self.ended.append(caller)
 
-        return asyncio.ensure_future(self.questions.ask(caller, receive, question))
+        return asyncio.ensure_future(self.questions.ask(caller, receive, question, alone))
 
 
 async def settled() -> None:
@@ -81,6 +81,18 @@ async def test_who_has_none_under_way_does_not_wait_for_the_long_ones_of_others(
     assert len(asked.under_way) == CALLERS_AT_ONCE
     asked.answers.set()
     await asyncio.gather(*greedy, other, *many)
+
+
+async def test_of_a_kind_that_takes_much_memory_one_is_answered_at_a_time() -> None:
+    asked = Asked()
+    many = [asked.ask(f"planner {number}", alone="plans") for number in range(3)]
+    many.append(asked.ask("reader", alone="feeds"))
+    await settled()
+    assert asked.under_way == ["planner 0", "reader"]
+    many.pop(1).cancel()
+    asked.answers.set()
+    await asyncio.gather(*many)
+    assert asked.ended == ["planner 0", "reader", "planner 2"]
 
 
 async def test_more_than_may_wait_are_refused_and_the_others_answered() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from starlette.responses import Response
 
-NO_CONTENT = 204
+NO_CONTENT, NOT_MODIFIED = 204, 304
 JSON = "application/json"
 CONTENT_SECURITY_POLICY = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
@@ -30,7 +30,7 @@ class Ready(Response):
     ) -> None:
         self.body, self.status_code, self.background = body, status, None
         self.raw_headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
-        if status != NO_CONTENT:
+        if status not in (NO_CONTENT, NOT_MODIFIED):
             if media_type.startswith("text/") and "charset" not in media_type:
                 media_type += "; charset=utf-8"
             self.raw_headers += [(b"content-type", media_type.encode()), (b"content-length", b"%d" % len(body))]

@@ -6,6 +6,7 @@ page says so, and what to do.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import cached_property
 from io import StringIO
@@ -66,19 +67,16 @@ MISSING = """<!doctype html>
 
 
 class Docs:
-    """Serves the document as JSON and YAML, and the page. `build` is called once, when first asked."""
+    """Serves the document as JSON and YAML, and the page. Each is made when it is first asked for, in a thread: it
+    takes up to seconds."""
 
     def __init__(self, build: Callable[[], dict[str, Any]], assets: Path = ASSETS) -> None:
         self._build = build
         self._assets = assets
 
     @cached_property
-    def document(self) -> dict[str, Any]:
-        return self._build()
-
-    @cached_property
     def as_json(self) -> bytes:
-        return msgspec.json.format(msgspec.json.encode(self.document), indent=2)
+        return msgspec.json.format(msgspec.json.encode(self._build()), indent=2)
 
     @cached_property
     def as_yaml(self) -> bytes:
@@ -91,7 +89,7 @@ class Docs:
         writer.sort_base_mapping_type_on_output = False
         writer.width = 120
         writer.representer.ignore_aliases = lambda *_: True
-        writer.dump(self.document, text)
+        writer.dump(self._build(), text)
         return text.getvalue().encode()
 
     def page(self) -> bytes:
@@ -111,10 +109,10 @@ class Docs:
         """`home`: `/` leads here."""
 
         async def openapi_json(request: AnyRequest) -> Response:
-            return Ready(self.as_json)
+            return Ready(await asyncio.to_thread(lambda: self.as_json))
 
         async def openapi_yaml(request: AnyRequest) -> Response:
-            return Ready(self.as_yaml, media_type="application/yaml")
+            return Ready(await asyncio.to_thread(lambda: self.as_yaml), media_type="application/yaml")
 
         async def swagger_ui(request: AnyRequest) -> Response:
             if request.scope.get("raw_path", b"").endswith(b"/"):

@@ -113,6 +113,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     """A list that leaves out what its caller may not see, so that callers that are bound to queues may ask for it."""
     costly: bool = False
     """Its cost depends on how much is stored."""
+    alone: bool = False
+    """Costly, and takes much memory, from its body on: one is answered at a time."""
     open: bool = False
     """Documented as answered without an API key (it is outside of /api)."""
 
@@ -176,5 +178,5 @@ def route(endpoint: Endpoint, check: Check, refused: Note, prefix: str = "", gua
     path, name = prefix + endpoint.path, endpoint.name
     return Route(
         path=path, methods=methods, name=name, handle=handle, scope=endpoint.scope, guard=guard, costly=endpoint.costly,
-        judges=endpoint.without is not None,
+        alone=endpoint.alone, judges=endpoint.without is not None,
     )  # fmt: skip

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
 from horarium.access.roles import Scope
-from horarium.api.answers import Ready
+from horarium.api.answers import NOT_MODIFIED, Ready
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, answer, no_content
-from horarium.api.reading import BodyReader, is_name, own_url, read_cursor, write_cursor
+from horarium.api.reading import BodyReader, header, is_name, own_url, read_cursor, write_cursor
 from horarium.api.schemas import PageQuery
 from horarium.clock import to_datetime
 from horarium.errors import NotFound
@@ -23,6 +24,7 @@ KEY_CHARS_MAX = 100
 ENDING = ".ics"
 CALENDAR_TYPE = "text/calendar"
 NAMES_MAX = 200
+_TAG = re.compile(r'"([^"]*)"')
 
 
 class FeedRequest(Struct, forbid_unknown_fields=True):
@@ -89,12 +91,16 @@ class FeedsApi:
         return no_content()
 
     async def show(self, call: Call) -> Answer:
-        asked: str = call.request.path_params["name"]
-        key = asked.removesuffix(ENDING)
-        if key == asked or len(key) > KEY_CHARS_MAX:
+        name: str = call.request.path_params["name"]
+        key = name.removesuffix(ENDING)
+        if key == name or len(key) > KEY_CHARS_MAX:
             raise NotFound("there is no feed at this address")
-        text = await self._feeds.text(key)
-        headers = [("cache-control", "private, max-age=300")]
+        asked = header(call.request.scope, b"if-none-match") or ""
+        known = _TAG.findall(asked)
+        tag, text = await self._feeds.text(key, known)
+        headers = [("cache-control", "private, max-age=300"), ("etag", f'W/"{tag}"')]
+        if tag in known or asked.strip() == "*":
+            return Ready(status=NOT_MODIFIED, headers=headers)
         return Ready(text, media_type=f"{CALENDAR_TYPE}; charset=utf-8", headers=headers)
 
     def endpoints(self) -> list[Endpoint]:
@@ -124,10 +130,12 @@ class FeedsApi:
         """The address itself, outside of /api/v1: its key is its proof."""
         return Endpoint(
             method="GET", path="/feed/{name}", name="showFeed", tag="feeds", handle=self.show, open=True, costly=True,
-            media_type=CALENDAR_TYPE, summary="A feed as iCalendar (RFC 5545)",
+            alone=True, media_type=CALENDAR_TYPE, summary="A feed as iCalendar (RFC 5545)",
             description="`name` is the key of the feed, followed by `.ics`. Runs of the last 30 days with their "
-            "outcome, and fire times of the next 60 days: 100 of each job, 5,000 in all.",
-            answers={200: (str, "The calendar")}, problems=("not_found",),
+            "outcome, and fire times of the next 60 days: 100 of each job, 5,000 in all, those that lie the nearest. "
+            "Its `ETag` stays while its events do.",
+            answers={200: (str, "The calendar"), 304: (None, "It is as the caller has it (`If-None-Match`)")},
+            problems=("not_found",),
         )  # fmt: skip
 
 

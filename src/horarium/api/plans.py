@@ -6,7 +6,8 @@ import asyncio
 from datetime import datetime
 from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from horarium.access.roles import Principal, Scope
 from horarium.api import examples
@@ -31,8 +32,8 @@ from horarium.operations.plans.applying import Applied
 from horarium.operations.plans.documents import read_documents
 from horarium.operations.plans.fires import FireDifferences
 from horarium.operations.plans.foreseen import Foreseen
-from horarium.operations.plans.making import HORIZON_SECONDS, HORIZON_SECONDS_MAX, Action
-from horarium.operations.plans.shown import forecast_text, listed_shown, plan_shown
+from horarium.operations.plans.making import HORIZON_SECONDS, HORIZON_SECONDS_MAX, Action, Change
+from horarium.operations.plans.shown import change_shown, forecast_text, listed_shown, plan_shown
 from horarium.rules.calendars import FireChange
 from horarium.rules.differing import FieldChange
 
@@ -166,9 +167,9 @@ class PlansApi(Handlers):
         given = asked.documents
         documents = await read_documents(given.jobs, given.calendars, given.channels, read_planned_job)
         labels = None if asked.prune is None else asked.prune.labels
-        plan = await self._operations.planned_changes.make(documents, labels, asked.horizon_seconds)
+        plan = await self._operations.planned_changes.make(documents, labels, asked.horizon_seconds, say=_change_text)
         location = [("location", f"/api/v1/plans/{plan.id}/apply")]
-        return await asyncio.to_thread(lambda: answer(plan_shown(plan, problem_of), 201, location))
+        return await asyncio.to_thread(lambda: answer(plan_shown(plan), 201, location))
 
     async def list_all(self, call: Call) -> Answer:
         query: PageQuery = call.query
@@ -203,7 +204,7 @@ class PlansApi(Handlers):
         return [
             Endpoint(
                 method="POST", path="/plans", name="makePlan", tag="plans", handle=self.make, scope=Scope.JOBS_READ,
-                costly=True, summary="Say what definitions would change, before they are stored",
+                costly=True, alone=True, summary="Say what definitions would change, before they are stored",
                 description="Each definition is judged for itself: an `invalid` one carries its problem, and a plan "
                 "with one can't be applied. Fire times are compared within `horizon_seconds`. With `prune`, jobs with "
                 "these labels that are not among the documents would be deleted. The plan is kept for seven days.",
@@ -239,6 +240,11 @@ class PlansApi(Handlers):
                 answers={200: (ForecastView, "The forecast")},
             ),
         ]  # fmt: skip
+
+
+def _change_text(change: Change) -> Raw:
+    """As JSON: as plain data, all changes of a large plan take ten times as much memory."""
+    return Raw(msgspec.json.encode(change_shown(change, problem_of)))
 
 
 def read_planned_job(fields: dict[str, Any]) -> Any:

@@ -9,9 +9,9 @@ number of steps for rules, and ends as soon as its client hangs up.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import TypeVar
 
 from starlette.types import Message, Receive
@@ -37,11 +37,15 @@ class Questions:
     def __init__(self) -> None:
         self._asking: Counter[str] = Counter()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def ask(self, caller: str, receive: Receive, question: Callable[[], Awaitable[T]]) -> T:
+    async def ask(
+        self, caller: str, receive: Receive, question: Callable[[], Awaitable[T]], alone: str | None = None
+    ) -> T:
         """The answer to a question of this caller. `receive`: the messages of its ASGI request, as `Messages.watch`
-        has them. Raises Overloaded, ClientGone, and what the question raises."""
-        asked = asyncio.ensure_future(self._in_turn(caller, question))
+        has them. `alone`: of its kind, of which one is answered at a time. Raises Overloaded, ClientGone, and what the
+        question raises."""
+        asked = asyncio.ensure_future(self._in_turn(caller, question, alone))
         gone = asyncio.ensure_future(_gone(receive))
         try:
             await asyncio.wait((asked, gone), timeout=QUESTION_SECONDS, return_when=asyncio.FIRST_COMPLETED)
@@ -56,8 +60,8 @@ class Questions:
                 asked.cancel()
                 await asyncio.wait((asked,))
 
-    async def _in_turn(self, caller: str, question: Callable[[], Awaitable[T]]) -> T:
-        async with self._place(caller):
+    async def _in_turn(self, caller: str, question: Callable[[], Awaitable[T]], alone: str | None) -> T:
+        async with self._place(caller), nullcontext() if alone is None else self._turns[alone]:
             with limited(QUESTION_STEPS):
                 return await question()
 

@@ -44,9 +44,8 @@ PATCH_TYPES = ("application/json", "application/merge-patch+json")
 READ_ONLY = frozenset(JobView.__struct_fields__) - frozenset(JobDefinition.__struct_fields__)
 """Fields of a job that the server sets. In a job that was read, edited and sent back they are ignored."""
 
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-"""A JSON text; one that never ends goes to the end of the body, so that no body takes more than one pass."""
-_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_NEITHER = bytes(set(range(256)) - set(b'[]{}"'))
+"""All but brackets and quotes."""
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,199}", re.ASCII)
 _KEY = re.compile(rf"[\x21-\x7e]{{1,{KEY_CHARS_MAX}}}")
@@ -172,8 +171,9 @@ def check_text(body: bytes, *, nul: bool) -> None:
 
 def _nests_deeper(body: bytes, depth: int) -> bool:
     """Whether brackets (outside of texts) nest deeper; asked where there are more of them than that. Each round takes
-    away the innermost pairs."""
-    brackets = _STRING.sub(b"", body).translate(None, _NOT_BRACKETS)
+    away the innermost pairs. A text lies behind an odd number of quotes, which stays so where two of a row go."""
+    plain = body.replace(rb"\\", b"").replace(rb"\"", b"").translate(None, _NEITHER)
+    brackets = b"".join(plain.replace(b'""', b"").split(b'"')[::2])
     for _ in range(depth):
         shorter = brackets.replace(b"{}", b"").replace(b"[]", b"")
         if len(shorter) == len(brackets):

@@ -33,8 +33,8 @@ _SLASHES = re.compile("//+")
 class Route(Struct, frozen=True, kw_only=True):
     """What answers to some methods at a path such as `/jobs/{name}`. `guard`: judges callers, by name and scope of the
     route; `page`: the page of the dashboard that it serves; `costly`: its cost depends on how much is stored;
-    `judges`: its handler says who lacks the scope and may go on; `refused`: its answer where its question is
-    refused, if not a problem."""
+    `alone`: costly, and takes much memory, so that one is answered at a time; `judges`: its handler says who lacks the
+    scope and may go on; `refused`: its answer where its question is refused, if not a problem."""
 
     path: str
     methods: Sequence[str]
@@ -44,6 +44,7 @@ class Route(Struct, frozen=True, kw_only=True):
     guard: ScopeGuard | None = None
     page: Any = None
     costly: bool = False
+    alone: bool = False
     judges: bool = False
     refused: Callable[[AnyRequest, Overloaded], Response] | None = None
 
@@ -164,7 +165,8 @@ class Application:
 
     async def _ask(self, route: Route, request: AnyRequest, receive: Receive) -> Response:
         try:
-            return await self._questions.ask(_caller(request), receive, lambda: route.handle(request))
+            alone = route.name if route.alone else None
+            return await self._questions.ask(_caller(request), receive, lambda: route.handle(request), alone)
         except Overloaded as error:
             if route.refused is None:
                 raise

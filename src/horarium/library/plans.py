@@ -32,14 +32,15 @@ class PlanMethods(Part):
         Jobs with the labels `prune` that are not among them would be deleted. Only the plan itself is written. Raises
         InvalidRequest."""
         from horarium.operations.plans.documents import read_documents
-        from horarium.operations.plans.shown import plan_shown
+        from horarium.operations.plans.shown import change_shown, plan_shown
         from horarium.wire.definitions import read_definition
 
         if unknown := sorted(documents.keys() - KINDS):
             raise InvalidRequest(f"documents: unknown: {', '.join(unknown)}; known are {', '.join(sorted(KINDS))}")
         jobs, calendars, channels = (documents.get(kind, ()) for kind in ("jobs", "calendars", "channels"))
         read = await read_documents(jobs, calendars, channels, read_definition)
-        return plan_shown(await self._operations.planned_changes.make(read, prune, horizon_seconds))
+        making = self._operations.planned_changes.make(read, prune, horizon_seconds, say=change_shown)
+        return plan_shown(await making)
 
     async def list_plans(self) -> list[dict[str, Any]]:
         """Plans of the last seven days, the newest first, each by its `ref`, which opens nothing: counts of changes, by

@@ -37,10 +37,10 @@ class FireChanges(NamedTuple):
     removed: list[Instant]
     moved: list[tuple[Instant, Instant]]
 
-    def texts(self) -> tuple[list[str], list[str], list[Moved]]:
-        """The same as people read it."""
-        moved = [Moved(to_text(before), to_text(after)) for before, after in self.moved]
-        return [*map(to_text, self.added)], [*map(to_text, self.removed)], moved
+    def texts(self, most: int | None = None) -> tuple[list[str], list[str], list[Moved]]:
+        """The same as people read it; of each kind the first."""
+        moved = [Moved(to_text(before), to_text(after)) for before, after in self.moved[:most]]
+        return [*map(to_text, self.added[:most])], [*map(to_text, self.removed[:most])], moved
 
 
 def fires_compared(before: Sequence[Instant], after: Sequence[Instant], near: int = NEAR) -> FireChanges:

@@ -44,6 +44,9 @@ STORE_WAIT_SECONDS = 60.0
 """How long a starting server waits for a store that does not answer yet."""
 TURN_SECONDS = 0.0005
 """How long a thread keeps the interpreter at most while another one waits for it."""
+FULL_PASS_AFTER = 30
+"""Passes over younger objects before garbage is looked for among all, three times as many as usual: an answer in the
+making is looked through each time, up to a tenth of a second for a large one, and no thread goes on meanwhile."""
 OPEN_FILES = 20_000
 """Enough for as many waiting workers as the API takes, and for the rest."""
 
@@ -236,6 +239,7 @@ def _keep_what_stays() -> None:
     for tens of milliseconds each time."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*gc.get_threshold()[:2], FULL_PASS_AFTER)
     gc.enable()
     give_back()
 

@@ -193,7 +193,9 @@ class Forecasts:
         ]
         if not definitions:
             raise InvalidRequest("at: no jobs begin together in that hour, or they have a jitter already", field="at")
-        plan = await self._operations.planned_changes.make(Documents([(each.name, each) for each in definitions]))
+        plan = await self._operations.planned_changes.make(
+            Documents([(each.name, each) for each in definitions]), say=lambda change: change.kind
+        )
         return Went(f"/plans/{plan.id}", f"{counted(len(plan.changes), 'change')} planned. Nothing is written yet.")
 
     async def quiet_minutes(self, visit: Visit) -> Answer:

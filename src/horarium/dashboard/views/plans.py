@@ -100,7 +100,7 @@ class Plans:
         try:
             given = _documents(text)
             documents = await read_documents(*given, read_planned_job)
-            plan = await self._operations.planned_changes.make(documents, labels or None)
+            plan = await self._operations.planned_changes.make(documents, labels or None, say=lambda change: change)
         except InvalidRequest as error:
             return await self._form(visit, text, visit.text("labels"), error.message)
         if any(change.action == "invalid" for change in plan.changes):
@@ -122,7 +122,7 @@ class Plans:
         values.update(by=looked.by, approved_by=looked.approved_by)
         return Shown("plan.html", values)
 
-    async def _since(self, plan: Plan, stale: Sequence[str]) -> list[tuple[str, Version | None]]:
+    async def _since(self, plan: Plan[Change], stale: Sequence[str]) -> list[tuple[str, Version | None]]:
         """Definitions that have changed since the plan was made; of a job, with its last version."""
         jobs = {change.name for change in plan.changes if change.kind == "job"}
         found: dict[str, Version] = {}
@@ -181,7 +181,7 @@ def _documents(text: str) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
     return parts[0], parts[1], parts[2]
 
 
-def _shown(plan: Plan, stale: Sequence[str], visit: Visit) -> dict[str, Any]:
+def _shown(plan: Plan[Change], stale: Sequence[str], visit: Visit) -> dict[str, Any]:
     order = {"invalid": 0, "update": 1, "create": 2, "delete": 3, "unchanged": 4}
     counts: Counter[str] = Counter(change.action for change in plan.changes)
     differing = sorted(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
+from heapq import nsmallest
 
 import msgspec
 from msgspec.structs import replace
@@ -42,6 +43,7 @@ JOBS_MAX = 1_000
 FIRES_EACH = 100
 """Fire times of one job: of one that fires more often, the next ones."""
 RUNS_EACH = 20
+TAG_DIGITS = 32
 
 Listed = tuple[Feed, bool]
 """A feed, and whether it has ended with the key that made it."""
@@ -100,8 +102,9 @@ class Feeds:
                 return
         raise contended(f"feed {name}")
 
-    async def text(self, key: str) -> bytes:
-        """The feed of this key as iCalendar: past runs of 30 days with their outcome, and 60 days ahead. Raises
+    async def text(self, key: str, known: Collection[str] = ()) -> tuple[str, bytes]:
+        """The feed of this key as iCalendar: past runs of 30 days with their outcome, and 60 days ahead; before it a
+        tag (32 hexadecimal digits) that stays while its events do. No text where the tag is one of those known. Raises
         NotFound."""
         where = RecordFilter(FEED, labels={KEY_LABEL: _digest(key)})
         found = (await self._store.list_records(where, None, 1)).items
@@ -112,12 +115,18 @@ class Feeds:
             raise _no_feed()
         with reading(_reader_of(feed)):
             jobs = await self._jobs(feed)
-        events = await self._behind(jobs, now)
-        slices, holds = Slices(), await self._holding.look(PLANNED_SECONDS)
-        for job in jobs:
-            await slices.give_way()
-            events += await _ahead(job, now, holds)
-        return await asyncio.to_thread(_written, feed.name, events, now)
+        holds = await self._holding.look(PLANNED_SECONDS)
+        slices, events, until = Slices(), list[Event](), now + AHEAD
+        for start in range(0, len(jobs), PAGE_MAX):
+            page = jobs[start : start + PAGE_MAX]
+            behind = await self._behind(page, now)
+            for job in page:
+                await slices.give_way()
+                events += _once([*behind[job.id], *await _ahead(job, now, until, holds)])
+                if len(events) > 2 * EVENTS_MAX:
+                    events = await asyncio.to_thread(_nearest, events, now)
+                    until = min(until, now + abs(events[-1].at - now))  # later ones are none of the nearest
+        return await asyncio.to_thread(_written, feed.name, events, now, known)
 
     async def _ended(self, feeds: Sequence[Feed]) -> list[bool]:
         """Whether the key that made each of them opens nothing any more, or is another one of that name."""
@@ -138,22 +147,23 @@ class Feeds:
                     break
         return found[:JOBS_MAX]
 
-    async def _behind(self, jobs: Sequence[Job], now: Instant) -> list[Event]:
-        by_id = {job.id: job for job in jobs}
-        if not by_id:
-            return []
+    async def _behind(self, jobs: Sequence[Job], now: Instant) -> dict[str, list[Event]]:
+        """The events of these jobs, by id, that have a run."""
         runs = await self._store.last_runs([job.name for job in jobs], now - BEHIND, now + 1, RUNS_EACH)
         early = [run_id(job.id, each.fire_at) for job in jobs for each in job.overrides if each.done]
         made = await self._store.get_runs(early) if early else []
-        found = (*(run for some in runs.values() for run in some), *(run for run in made if run is not None))
-        return [event_of(by_id[run.job_id], run) for run in found if run.job_id in by_id]
+        by_id, events = {job.id: job for job in jobs}, {job.id: list[Event]() for job in jobs}
+        for run in (*(run for some in runs.values() for run in some), *(run for run in made if run is not None)):
+            if run.job_id in by_id:
+                events[run.job_id].append(event_of(by_id[run.job_id], run))
+        return events
 
 
-async def _ahead(job: Job, now: Instant, holds: Sequence[Hold]) -> list[Event]:
+async def _ahead(job: Job, now: Instant, until: Instant, holds: Sequence[Hold]) -> list[Event]:
     over = [hold for hold in holds if covers_job(hold.scope, job)]
 
     def ask() -> list[Event]:
-        words, fires = words_of(job), job_fires(job, now, FIRES_EACH, now + AHEAD)
+        words, fires = words_of(job), job_fires(job, now, FIRES_EACH, until)
         return [event_ahead(job, fire, words, hold_at(over, job, fire)) for fire in fires]
 
     try:
@@ -162,11 +172,21 @@ async def _ahead(job: Job, now: Instant, holds: Sequence[Hold]) -> list[Event]:
         return []
 
 
-def _written(name: str, events: Sequence[Event], now: Instant) -> bytes:
-    """Those that lie the nearest, each once: of two of one identity the first."""
-    unique = {event.uid: event for event in reversed(events)}
-    kept = sorted(unique.values(), key=lambda event: (abs(event.at - now), event.uid))[:EVENTS_MAX]
-    return feed_text(name, sorted(kept, key=lambda event: (event.at, event.uid)), now)
+def _once(events: Sequence[Event]) -> Collection[Event]:
+    """Of two of one identity the first."""
+    return {event.uid: event for event in reversed(events)}.values()
+
+
+def _nearest(events: Iterable[Event], now: Instant) -> list[Event]:
+    """Those that lie the nearest, in that order."""
+    return nsmallest(EVENTS_MAX, events, key=lambda event: (abs(event.at - now), event.uid))
+
+
+def _written(name: str, events: Sequence[Event], now: Instant, known: Collection[str]) -> tuple[str, bytes]:
+    """The tag and the text of these events, the nearest of them."""
+    kept = sorted(_nearest(events, now), key=lambda event: (event.at, event.uid))
+    tag = sha256(msgspec.json.encode((name, kept))).hexdigest()[:TAG_DIGITS]
+    return tag, b"" if tag in known else feed_text(name, kept, now)
 
 
 def _is_for(feed: Feed, reader: Principal | None) -> bool:

@@ -138,6 +138,8 @@ class StartCounts:
         self.kept = 0
         self.left_out: list[str] = []
         self.jobs: list[Weighed] = []
+        self.weights: Counter[Hashable] = Counter()
+        """How many jobs of each pattern are counted alone."""
         self._once: dict[Any, Any] = {}
         self.moved: dict[Hashable, Hashable] = {}
         """Patterns that are changes of another: most jobs with a jitter have one of their own."""
@@ -155,15 +157,18 @@ class StartCounts:
         event loop, where they end with the frame that asked for them."""
         while self.jobs:
             del self.jobs[-FREED_AT_ONCE:]
-        for kept in (self._once, self.moved, self.patterns):
+        for kept in (self._once, self.moved, self.patterns, self.weights):
             while kept:
                 kept.popitem()
 
-    def weigh(self, jobs: Sequence[Job], by: str) -> None:
+    def weigh(self, jobs: Sequence[Job], by: str | None) -> None:
         """Take those of these jobs of which something lies ahead, with their patterns. Equal labels and patterns are
-        kept once."""
+        kept once. `by`: None: the jobs are counted alone."""
         once = self._once.setdefault
         keyed = ((job, key) for job in jobs if (key := self.key(job)) is not None)
+        if by is None:
+            self.weights.update(key for _, key in keyed)
+            return
         self.jobs += (Weighed(job.name, once(label := label_of(job, by), label), once(key, key)) for job, key in keyed)
 
     def key(self, job: Job) -> Hashable | None:
@@ -281,7 +286,7 @@ class StartCounts:
 
 @asynccontextmanager
 async def weighed(
-    store: Store, asked: Sequence[tuple[Span, str]], holds: Sequence[Hold]
+    store: Store, asked: Sequence[tuple[Span, str | None]], holds: Sequence[Hold]
 ) -> AsyncIterator[list[StartCounts]]:
     """Every job of the store that who reads may see and of which something lies ahead, read once, with its pattern in
     each of these spans, and the label by which it is told there."""

@@ -55,9 +55,9 @@ def fire_differences(before: Job | None, after: Job | None, now: Instant, until:
         first = lists[1][0]
         new = [first]  # the next one is told, however far beyond the old ones
         old += [fire for fire in job_fires(before, first - 1, 1) if fire == first]
-    added, removed, moved = fires_compared(old, new, NEAR).texts()
-    cut = end < until or max(len(added), len(removed), len(moved)) > FIRES_SHOWN
-    return FireDifferences(added[:FIRES_SHOWN], removed[:FIRES_SHOWN], moved[:FIRES_SHOWN], cut)
+    changes = fires_compared(old, new, NEAR)
+    cut = end < until or any(len(some) > FIRES_SHOWN for some in changes)
+    return FireDifferences(*changes.texts(FIRES_SHOWN), cut)
 
 
 def _fires_alike(before: Job, after: Job) -> bool:

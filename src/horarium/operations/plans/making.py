@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -54,6 +54,8 @@ from horarium.wire.calendars import shown_calendar
 from horarium.wire.channels import shown_channel
 from horarium.wire.definitions import JobDefinition, definition_of, kept_definition
 
+T = TypeVar("T")
+
 Action = Literal["create", "update", "delete", "unchanged", "invalid"]
 HORIZON_SECONDS = 14 * 86_400
 HORIZON_SECONDS_MAX = 400 * 86_400
@@ -94,11 +96,12 @@ class Peak(Struct, frozen=True):
     starts: int
 
 
-class Plan(Struct, frozen=True, kw_only=True):
-    """What documents would change. `fires_at_once`: jobs that fire within a minute of being applied."""
+class Plan(Struct, Generic[T], frozen=True, kw_only=True):
+    """What documents would change. `changes`: each as it was asked for. `fires_at_once`: jobs that fire within a minute
+    of being applied."""
 
     id: str
-    changes: list[Change]
+    changes: list[T]
     fires_at_once: list[str]
     before: Peak | None
     after: Peak | None
@@ -110,7 +113,7 @@ class Looked(Struct, frozen=True):
     """A stored plan as it is now, without unchanged objects. `stale`: objects that others have changed since.
     `by`: who made it; `approved_by`: who lets callers apply it that may not write jobs."""
 
-    plan: Plan
+    plan: Plan[Change]
     stale: list[str]
     by: str
     approved_by: str
@@ -118,13 +121,14 @@ class Looked(Struct, frozen=True):
 
 class Beside(Struct):
     """Intermediate results: the steps of the plan, jobs before and after, calendars that are to come.
-    `owner`: the labels of those whose plan it is, if it prunes."""
+    `owner`: the labels of those whose plan it is, if it prunes. `counts`: changes by action."""
 
     steps: list[Step] = []
     pairs: list[Pair] = []
     contents: dict[str, Content] = {}
     calendars: dict[str, Calendar] = {}
     owner: Mapping[str, str] = {}
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
 
 
 def digest_of_job(job: Job, document: JobDefinition | None) -> str:
@@ -174,9 +178,12 @@ class PlanMaking:
         documents: Documents,
         prune: Mapping[str, str] | None = None,
         horizon_seconds: int = HORIZON_SECONDS,
-    ) -> Plan:
+        *,
+        say: Callable[[Change], T],
+    ) -> Plan[T]:
         """What these documents would change; with `prune`, jobs with these labels that are not among them would be
-        deleted. Each that is wrong is told for itself. Raises InvalidRequest, Forbidden."""
+        deleted. Each that is wrong is told for itself. `say`: as what each change is kept. Raises InvalidRequest,
+        Forbidden."""
         _check_caller(documents)
         if prune is not None and not prune:
             raise InvalidRequest("prune: name the labels that all jobs of these documents have", field="prune.labels")
@@ -187,7 +194,7 @@ class PlanMaking:
         with apart(FORECAST_STEPS):
             gone = [] if prune is None else await self._pruned(prune, {name for name, _ in documents.jobs})
             plan_id = f"{uuid7(now, self._entropy(10))}-{self._entropy(KEY_BYTES).hex()}"
-            plan = await self._worked_out(plan_id, documents, gone, beside, now, until)
+            plan = await self._worked_out(plan_id, documents, gone, beside, now, until, say)
         await self._keep(plan, beside, now)
         return plan
 
@@ -206,7 +213,7 @@ class PlanMaking:
         jobs_alone = len(jobs) == len(gone) and not documents.calendars and not documents.channels
         await require_theirs(self._store, plan_id, [each for _, each in documents.jobs], steps, jobs_alone)
         with apart(FORECAST_STEPS):
-            plan = await self._worked_out(plan_id, documents, jobs, beside, now, until)
+            plan = await self._worked_out(plan_id, documents, jobs, beside, now, until, lambda change: change)
         read = {(step.kind, step.name): step.before for step in steps}
         stale = [step.name for step in beside.steps if read.get((step.kind, step.name)) != step.before]
         return Looked(replace(plan, expires_at=stored.expires_at), stale, stored.by, stored.approved_by)
@@ -220,13 +227,25 @@ class PlanMaking:
         await self._store.put_records([RecordChange(record, record.version, deleted=True, records=line)])
 
     async def _worked_out(
-        self, plan_id: str, documents: Documents, gone: Sequence[Job], beside: Beside, now: Instant, until: Instant
-    ) -> Plan:
+        self,
+        plan_id: str,
+        documents: Documents,
+        gone: Sequence[Job],
+        beside: Beside,
+        now: Instant,
+        until: Instant,
+        say: Callable[[Change], T],
+    ) -> Plan[T]:
         """`gone`: jobs that are to be deleted."""
-        changes = [await self._calendar(name, each, beside) for name, each in documents.calendars]
-        changes += [await self._channel(name, each, beside) for name, each in documents.channels]
-        changes += await self._of_jobs(documents.jobs, beside, now, until)
-        changes += [await self._deleted(job, beside, now, until) for job in gone]
+
+        def tell(change: Change) -> T:
+            beside.counts[change.action] += 1
+            return say(change)
+
+        changes = [tell(await self._calendar(name, each, beside)) for name, each in documents.calendars]
+        changes += [tell(await self._channel(name, each, beside)) for name, each in documents.channels]
+        changes += await self._of_jobs(documents.jobs, beside, now, until, tell)
+        changes += [tell(await self._deleted(job, beside, now, until)) for job in gone]
         before, after = await self._peaks(beside, now)
         at_once = [
             job.name
@@ -247,10 +266,10 @@ class PlanMaking:
             expires_at=now + LIFE,
         )
 
-    async def _keep(self, plan: Plan, beside: Beside, now: Instant) -> None:
+    async def _keep(self, plan: Plan[Any], beside: Beside, now: Instant) -> None:
         """Store it, and forget the oldest ones. One with an error can't be applied, so its steps are not kept."""
-        counts: Counter[str] = Counter(change.action for change in plan.changes)
-        wrong = counts["invalid"]
+        counts = beside.counts
+        wrong = counts.get("invalid", 0)
         name, _, key = plan.id.rpartition("-")
         steps = b"" if wrong else sealed(tuple(beside.steps), key)
         origin = who_acts()
@@ -308,8 +327,13 @@ class PlanMaking:
     # ---- jobs
 
     async def _of_jobs(
-        self, given: Sequence[tuple[str, JobDefinition | CallerError]], beside: Beside, now: Instant, until: Instant
-    ) -> list[Change]:
+        self,
+        given: Sequence[tuple[str, JobDefinition | CallerError]],
+        beside: Beside,
+        now: Instant,
+        until: Instant,
+        tell: Callable[[Change], T],
+    ) -> list[T]:
         changes: list[Change] = []
         slices, names = Slices(), set[str]()
         for start in range(0, len(given), BATCH_MAX):
@@ -329,16 +353,17 @@ class PlanMaking:
         others = len(beside.steps) - len(beside.pairs)
         beside.pairs = await asyncio.to_thread(begun_together, beside.pairs, others, now)
         decided = {after.name: (job, after) for job, after in beside.pairs if after is not None}
-        for place, change in enumerate(changes):
-            if change.action == "invalid" or change.name not in decided:
-                continue
-            await slices.give_way()
-            try:
-                fires = await evaluate(partial(fire_differences, *decided[change.name], now, until), LIST_STEPS)
-                changes[place] = replace(change, fires=fires)
-            except CallerError as error:
-                changes[place] = Change(kind="job", name=change.name, action="invalid", error=error)
-        return changes
+        said: list[T] = []
+        for change in changes:
+            if change.action != "invalid" and change.name in decided:
+                await slices.give_way()
+                try:
+                    fires = await evaluate(partial(fire_differences, *decided[change.name], now, until), LIST_STEPS)
+                    change = replace(change, fires=fires)
+                except CallerError as error:
+                    change = Change(kind="job", name=change.name, action="invalid", error=error)
+            said.append(tell(change))
+        return said
 
     async def _job(self, definition: JobDefinition, job: Job | None, beside: Beside, now: Instant) -> Change:
         name = definition.name
@@ -379,19 +404,18 @@ class PlanMaking:
         first = now - now % MINUTE + MINUTE
         holds = await self._holding.look(PLANNED_SECONDS)
         with reading(bound_caller()):
-            async with weighed(self._store, [(Span(first, first + PEAK_HORIZON, MINUTE), "queue")], holds) as (counts,):
+            async with weighed(self._store, [(Span(first, first + PEAK_HORIZON, MINUTE), None)], holds) as (counts,):
                 return await asyncio.to_thread(_compared, counts, beside.pairs)
 
 
 def _compared(counts: StartCounts, pairs: Sequence[Pair]) -> tuple[Peak | None, Peak | None]:
     """The busiest minute, as it is and after these changes."""
-    weights: Counter[Hashable] = Counter(job.key for job in counts.jobs)
-    before = counts.total(weights)
+    before = counts.total(counts.weights)
     for job, wanted in pairs:
         for each, step in ((job, -1), (wanted, 1)):
             if each is not None and (key := counts.key(each)) is not None:
-                weights[key] += step
-    after = counts.total(weights) if pairs else before
+                counts.weights[key] += step
+    after = counts.total(counts.weights) if pairs else before
     return _peak(before, counts.span.since), _peak(after, counts.span.since)
 
 

@@ -23,11 +23,11 @@ def error_shown(error: HorariumError) -> dict[str, Any]:
     return shown if error.field is None else {**shown, "field": error.field}
 
 
-def plan_shown(plan: Plan, problem: Callable[[HorariumError], Any] = error_shown) -> dict[str, Any]:
-    """A plan; `problem` says the error of a definition."""
+def plan_shown(plan: Plan[Any]) -> dict[str, Any]:
+    """A plan whose changes are as `change_shown` has them, or as JSON of that."""
     return {
         "id": plan.id,
-        "changes": [_change(change, problem) for change in plan.changes],
+        "changes": plan.changes,
         "fires_at_once": plan.fires_at_once,
         "peak": {"before": _peak(plan.before), "after": _peak(plan.after)},
         "warnings": msgspec.to_builtins(plan.warnings),
@@ -35,7 +35,8 @@ def plan_shown(plan: Plan, problem: Callable[[HorariumError], Any] = error_shown
     }
 
 
-def _change(change: Change, problem: Callable[[HorariumError], Any]) -> dict[str, Any]:
+def change_shown(change: Change, problem: Callable[[HorariumError], Any] = error_shown) -> dict[str, Any]:
+    """`problem` says the error of a definition."""
     shown: dict[str, Any] = {"kind": change.kind, "name": change.name, "action": change.action}
     shown |= {"fields": msgspec.to_builtins(change.fields), "fires": msgspec.to_builtins(change.fires or NO_FIRES)}
     if change.jobs:
@@ -58,7 +59,7 @@ def forecast_shown(forecast: Forecast) -> dict[str, Any]:
 
 
 def forecast_text(forecast: Forecast) -> bytes:
-    """The same as JSON, one bucket after another: all of them as plain data take ten times as much memory."""
+    """The same as JSON, made one bucket after another: all of them as plain data take ten times as much memory."""
     text = bytearray(b'{"buckets":[')
     for bucket in forecast.buckets:
         text += msgspec.json.encode(_bucket(bucket))

@@ -20,9 +20,9 @@ from horarium.testing.simulate import Violation, simulate
 
 pytestmark = pytest.mark.slow
 
-SEEDS = range(40)
+SEEDS_MAX, LIKELY = 40, (2, 4, 12, 38)
 FOUND_MIN = 4
-"""In how many of these worlds it must be seen: one in ten."""
+"""In how many of these worlds it must be seen: one in ten. The likely ones are tried first."""
 
 
 async def holds_what_was_read(self: Dispatcher, now: Instant) -> None:
@@ -67,11 +67,11 @@ def test_what_came_in_during_a_wait_and_was_forgotten_is_seen(
 ) -> None:
     monkeypatch.setattr(owner, name, mutant)
     found = 0
-    for seed in SEEDS:
+    for seed in sorted(range(SEEDS_MAX), key=lambda seed: seed not in LIKELY):
         found += _is_seen(seed)
         if found == FOUND_MIN:
             return
-    pytest.fail(f"seen in {found} of {len(SEEDS)} worlds")
+    pytest.fail(f"seen in {found} of {SEEDS_MAX} worlds")
 
 
 def _is_seen(seed: int) -> bool:

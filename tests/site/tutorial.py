@@ -27,10 +27,12 @@ from pathlib import Path
 from threading import Timer
 
 from tests.blackbox.outside import environment
-from tests.waiting import PATIENCE, eventually
+from tests.waiting import PATIENCE, eventually, let_pass
 
 MARKED = re.compile(r"^<!-- (?P<kind>file|run|prints)(?:: (?P<what>\S+))? -->\n```\w*\n(?P<text>.*?)^```$", re.M | re.S)
 END = "-- end of the block --"
+AGAIN_SECONDS = 1.0
+"""Before a command is tried again: each starts a process, and some wait for the end of a lease."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,10 @@ class Reader:
 
     def _does(self, text: str, block: Block) -> bool:
         said, status = self._run(text)
-        return status == 0 and shown(self._here(block.prints), said)
+        does = status == 0 and shown(self._here(block.prints), said)
+        if not does:
+            let_pass(AGAIN_SECONDS)
+        return does
 
     def _here(self, text: str) -> str:
         for address, real in self._places.items():

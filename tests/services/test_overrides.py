@@ -182,6 +182,14 @@ async def test_no_run_ends_for_one_that_was_claimed_before_it_was_moved(setting:
     assert [run.state for run in await runs(setting)] == [State.COMPLETED, State.PENDING]
 
 
+async def test_a_run_is_skipped_in_the_instant_at_which_it_was_made(setting: Setting) -> None:
+    job = await setting.add_job(every=10, overlap=Overlap.SKIP)
+    await step_to(a_planner(setting), setting, 10)
+    await setting.operations.overriding.skip(job.name, at(10))
+    assert [run.disposition for run in await runs(setting)] == [Disposition.SKIPPED_OVERRIDE]
+    assert (await stored(setting, job)).fires_count == 0
+
+
 async def test_a_run_that_waits_for_a_worker_can_be_skipped_late(setting: Setting) -> None:
     job = await setting.add_job(every=10, overlap=Overlap.BUFFER_ALL)
     planner = a_planner(setting)

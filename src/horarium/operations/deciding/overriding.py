@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from horarium.access.acting import who_acts
 from horarium.clock import INSTANT_MAX, Instant, to_datetime, to_instant, to_text
 from horarium.errors import AlreadyBegun, InvalidRequest, NoSuchFire
-from horarium.model import Job, Plan, Run
+from horarium.model import Job, Plan, Run, State
 from horarium.model import run_id as run_id_of
 from horarium.model.overrides import OVERRIDES_MAX, REASON_CHARS_MAX, Override
 from horarium.operations.bounds.evaluating import evaluate
@@ -80,7 +80,7 @@ class Overriding:
         action = "job.skip" if to is None else "job.move"
         job = await self._changes.change(name, decide, always(Reach.NONE), action)
         there = await self._run(job, fire_at)
-        if run is None or there is None or there.created_at != run.created_at:
+        if run is None or there is None or there.state is State.SKIPPED or there.created_at != run.created_at:
             return wanted
         await self._lift(name, fire_at, there)
         raise _begun(job, fire_at, there)
@@ -109,7 +109,7 @@ class Overriding:
         async def reach(job: Job) -> Reach:
             return Reach.COUNTED if needs_unfinished(job) and fire_at <= job.planned_until else Reach.NONE
 
-        return await self._changes.change(name, decide, reach, "job.unskip")
+        return await self._changes.change(name, decide, reach, "job.unskip", plan_owed=quicker is None)
 
     async def _run(self, job: Job, fire_at: Instant) -> Run | None:
         (run,) = await self._store.get_runs([run_id_of(job.id, fire_at)])

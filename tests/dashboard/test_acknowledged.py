@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from horarium.access.audit import AuditFilter
@@ -39,14 +41,18 @@ async def test_a_failing_job_is_noted_until_its_error_is_another_or_it_comes_bac
     assert "One thing needs attention" in await overview(api, visitor)
     assert "Acknowledge" in visitor.text
     assert await acknowledge(visitor, "failing/bank", reason="") == 422
+    await a_failed_run(api, "bank", "HTTP 503, request 11")
+    api.clock.advance(2)
     assert await acknowledge(visitor, "failing/bank", length="x") == 422
+    await visitor.open("/acknowledge?cause=failing/bank")
+    assert re.search(r"bank failed 2 in a row, since [0-9]+:[0-9]+(:[0-9]+)? \?", visitor.text), visitor.text
     assert await acknowledge(visitor, "failing/well") == 404, "nothing is wrong with it"
     assert await acknowledge(visitor, "failing/bank", reason="ticket <7>") == 303
     text = await overview(api, visitor)
     assert "Nothing new needs attention" in text
     assert "All is well" not in text
     assert "1 of 2 jobs is well" in text, "the count is true"
-    assert "Acknowledged: 1, not counted above bank failed once, by local until" in text
+    assert re.search("Acknowledged: 1, not counted above bank failed 2 in a row, since [^,]+, by local until", text)
     assert "ticket <7>" in text
     await visitor.open("/jobs")
     assert "Failing 1" in visitor.text

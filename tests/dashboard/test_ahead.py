@@ -159,7 +159,7 @@ async def test_jobs_that_begin_together_are_spread_by_a_plan(api: Api, visitor: 
     plan = reply.headers["location"]
     await visitor.open(plan)
     assert "Five changes, nothing fires at once" in visitor.text, visitor.text
-    assert "jitter_seconds" in visitor.text
+    assert "jitter_seconds default → 30 m" in visitor.text
     reply = await visitor.post(f"{plan}/apply")
     assert reply.status == 303
     assert (await api.get("/jobs/job-003")).json["jitter_seconds"] == 1800

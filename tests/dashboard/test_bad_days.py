@@ -179,7 +179,7 @@ async def test_what_a_channel_did_not_take_is_sent_by_another_in_one_message(api
     await api.store.add_runs([notify_run("pager", late, "later", NOW + MINUTE)])
     await visitor.open("/channels")
     assert "2 events kept for it. connection refused" in visitor.text
-    assert "Send 2 events by it" in visitor.text
+    assert "Send 2 events" in visitor.text
     for by, status in (("pager", 422), ("nobody", 422), ("mail", 303), ("mail", 303)):
         assert (await visitor.post("/channels/pager/send-by", by=by)).status == status
         await visitor.open("/channels")

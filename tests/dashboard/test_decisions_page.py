@@ -11,6 +11,8 @@ from tests.api.conftest import Api, a_definition
 from tests.api.test_approvals import ADMIN, keyed
 from tests.dashboard.visitor import Visitor
 
+ISO = re.compile(r"decision until [0-9]+-[0-9]+-[0-9]+T")
+
 
 async def signed_in(api: Api, headers: dict[str, str]) -> Visitor:
     visitor = Visitor(api)
@@ -58,6 +60,10 @@ async def test_a_question_says_who_asks_until_when_and_what_differs() -> None:
     assert "ann, that is you" in mine.text
     assert "You may decide none" in mine.text
     assert f'action="/approvals/{second}/approve"' not in mine.page, "four eyes"
+    for page in ("/jobs/payouts", "/runs", f"/runs/{second}"):
+        await mine.open(page)
+        assert "for a decision until" in mine.text
+        assert ISO.search(mine.text) is None, "times are those of a clock"
     stranger = await signed_in(api, other)
     await stranger.open("/approvals")
     assert "payouts" not in stranger.page

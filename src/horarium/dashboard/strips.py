@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from horarium.clock import DAY, INSTANT_MAX, Instant
-from horarium.dashboard.formats import clock_text, day_text, local, relative
+from horarium.dashboard.formats import clock_text, day_text, local, localized, relative
 from horarium.dashboard.marks import HELD, PLANNED, WONT, Mark, mark_of, summed_up, why
 from horarium.errors import TooExpensive
 from horarium.model import Job, Run
@@ -19,6 +19,7 @@ from horarium.rules.holds import FOREVER, hold_at
 from horarium.rules.planning import job_fires
 from horarium.rules.windows import fires_in_window
 from horarium.triggers.budget import FIRE_STEPS, FIRST_STEPS, limited
+from horarium.triggers.words import counted
 
 AHEAD_SMALL = 4
 PITCH = 13
@@ -86,7 +87,7 @@ def small(job: Job | None, runs: Sequence[Run], now: Instant, holds: Sequence[Ho
         ahead = [WONT] * AHEAD_SMALL
     blank = (10 - len(past)) * PITCH
     now_x = 10 * PITCH + 3
-    label = f"Last {len(past)} fires: {summed_up(past)}" if past else "No fire yet"
+    label = f"Last {counted(len(past), 'fire')}: {summed_up(past)}" if past else "No fire yet"
     if held := ahead.count(HELD):
         label += f"; held: {held} of the next {len(ahead)}"
     return Small(
@@ -128,7 +129,7 @@ def _past(run: Run, now: Instant, zone: str, place: int) -> Place:
     then = local(run.fire_at, zone)
     date = _date(then, run.fire_at, now) if place % 7 == 3 else ""
     title = day_text(run.fire_at, zone)
-    return Place(mark, title, why(run, now), f"/runs/{run.id}", place >= 9, date, at=run.fire_at)
+    return Place(mark, title, localized(why(run, now), zone), f"/runs/{run.id}", place >= 9, date, at=run.fire_at)
 
 
 def _next(job: Job, fire: Instant, now: Instant, zone: str, place: int, held: str) -> Place:

@@ -14,8 +14,8 @@ from msgspec import Struct
 from horarium.access.roles import Scope
 from horarium.api.plans import read_planned_job
 from horarium.api.reading import decode_any
-from horarium.clock import DAY, Instant, to_instant
-from horarium.dashboard.formats import day_text, in_words, local, span
+from horarium.clock import DAY, Instant, to_instant, to_micros
+from horarium.dashboard.formats import day_text, duration, in_words, local, span
 from horarium.dashboard.marks import Mark
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.views.calendar import midnight
@@ -41,6 +41,8 @@ MENDED = (
 )
 """How warnings begin, and where they lead."""
 FIELDS_SHOWN = 12
+DEFAULTED = ("catch_up", "jitter_seconds", "overlap", "priority", "retention", "retry", "timeouts")
+"""Fields that have a value where a definition leaves them out."""
 APPLIED_IN_ONE_MAX = 20
 """Calls of one request, each of which makes up to 1,000 changes."""
 AXIS_DAYS = 14
@@ -293,13 +295,18 @@ def _words(trigger: dict[str, Any]) -> str:
     return said if "timezone" in trigger else said.removesuffix(", UTC")
 
 
-def _field(field: FieldChange) -> tuple[str, str, str]:
-    return field.field, _text(field.before), _text(field.after)
+def _field(field: FieldChange) -> tuple[str, str, str, str]:
+    """Its name, what it was and will be, and the word for what is left out."""
+    absent = "default" if field.field.partition(".")[0] in DEFAULTED else "none"
+    was, will = (_text(value, seconds=field.field.endswith("_seconds")) for value in (field.before, field.after))
+    return field.field, was, will, absent
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, *, seconds: bool) -> str:
     if value is None:
         return ""
+    if seconds and isinstance(value, int | float):
+        return duration(to_micros(value))
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import pytest
 
-from horarium.cli.after import after_of
+from horarium.cli.job_define import after_of
 from horarium.triggers import after, parse_trigger
 
 

@@ -14,7 +14,7 @@ from horarium.model import Job, QueueTarget, Run, State
 from horarium.operations.facade import Operations
 from horarium.ports import Store
 from horarium.rules.planning import next_fire
-from horarium.services.leases.own import NOTHING, Own
+from horarium.services.leases.leases import NOTHING, Own
 from horarium.services.leases.rescuer import Rescuer
 from horarium.services.loop.steady import SETTLED_SECONDS, SteadyScale
 from horarium.services.metrics.telemetry import Telemetry

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from horarium.model import Outcome, Run, RunChange, State, Succeeded
 from horarium.ports import Assignment, Control, Delivery
-from horarium.services.leases.leases import Leases
-from horarium.services.leases.own import Own
+from horarium.services.leases.leases import Leases, Own
 from horarium.services.loop.service import Wake
 from horarium.services.performing.dispatcher import Dispatcher
 from horarium.services.performing.keeper import Keeper

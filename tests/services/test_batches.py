@@ -20,7 +20,7 @@ from horarium.operations.facade import Operations
 from horarium.operations.settling.batching import Batching
 from horarium.operations.settling.settling import Settlement
 from horarium.ports import RunFilter, Store
-from horarium.services.alerts.batches import BatchCounter
+from horarium.services.alerts.joins import BatchCounter
 from horarium.stores.memory import MemoryStore
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing import ManualClock

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from horarium.clock import DAY, SECOND, SystemClock
-from horarium.services.leases.grace import LEFT_SECONDS_MAX, STILL_SECONDS
-from horarium.services.leases.rescuer import Rescuer
+from horarium.services.leases.rescuer import LEFT_SECONDS_MAX, STILL_SECONDS, Rescuer
 from horarium.services.loop.steady import AGE_MAX, NAME, SETTLED_SECONDS, Reading, SteadyScale
 from horarium.stores.memory import MemoryStore
 from horarium.testing import ManualClock

@@ -17,7 +17,7 @@ OF_TUPLES = frozenset({"_replace", "_fields", "_make", "_asdict"})
 """Documented, underscore or not."""
 KNOWN = {
     # The event loop of the parent in a forked child: asyncio has no way to leave it without touching the parent's.
-    "library/forks.py": {"_csock", "_internal_fds", "_make_self_pipe", "_ssock"},
+    "library/home.py": {"_csock", "_internal_fds", "_make_self_pipe", "_ssock"},
     # Answers and messages that leave in one write: the client sends each by itself, for three times the CPU.
     "buses/nats.py": {"_conn", "_send_command"},
     "buses/nats_publisher.py": {"_flush_pending", "_send_command"},

@@ -47,7 +47,7 @@ from horarium.api.versions import JobVersions
 from horarium.api.work import Work
 from horarium.model.version import release
 from horarium.operations.facade import Operations
-from horarium.operations.writing.contention import Entropy
+from horarium.operations.writing.context import Entropy
 from horarium.services.polling.claims import Claims
 from horarium.services.polling.news import News
 from horarium.siblings import ALONE, Siblings

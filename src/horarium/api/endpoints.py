@@ -18,7 +18,6 @@ from horarium.access.acting import acting, reading
 from horarium.access.audit import AGENT_MARK, Origin
 from horarium.access.roles import Principal, Scope
 from horarium.api.answers import JSON, NO_CONTENT, Ready
-from horarium.api.budgets import spend_runs
 from horarium.api.limits import BODY_BYTES_MAX
 from horarium.api.reading import JSON_TYPES, header, peer_of, read_body, read_query
 from horarium.api.refused import Part
@@ -26,6 +25,23 @@ from horarium.api.routing import AnyRequest, Route, ScopeGuard
 from horarium.errors import Forbidden
 from horarium.operations.facade import Operations
 from horarium.operations.writing.tracing import asked_under
+
+ONE = frozenset({"addRun", "triggerJob", "retryRun"})
+SEVERAL = frozenset({"backfillJob", "retryRuns"})
+"""How many these make is known only when they are made, unless they name each."""
+
+
+async def spend_runs(name: str, body: Any, spend: Callable[[int], Awaitable[None]]) -> None:
+    """Count the runs that a call of this endpoint asks for. Raises OverBudget, or Forbidden where they can't be
+    counted."""
+    listed = getattr(body, "runs", None) or getattr(body, "ids", None)
+    if name in ONE:
+        await spend(1)
+    elif isinstance(listed, list) and name != "cancelRuns":
+        await spend(len(listed))
+    elif name in SEVERAL:
+        raise Forbidden("a key with a budget asks for runs one by one, or in a list", [Scope.RUNS_WRITE])
+
 
 Answer = Response
 REQUEST_ID_BYTES = 16

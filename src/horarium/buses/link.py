@@ -11,14 +11,72 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from horarium.buses.inbox import Inbox, Interest
-from horarium.buses.standing import Proof, Standing
 from horarium.errors import BusUnavailable
 from horarium.ports import Report, Unconfirmed
+
+PATIENCE_SECONDS = 2.0
+"""How long a publish waits for a connection."""
+
+
+class Standing:
+    """Whether the broker can be reached. `problem`: its fault, if it has one."""
+
+    def __init__(self, kind: str) -> None:
+        self.problem: str | None = None
+        self._kind = kind
+        self._up = asyncio.Event()
+
+    @property
+    def is_up(self) -> bool:
+        return self._up.is_set()
+
+    def went_up(self) -> None:
+        log.info("%s: connected", self._kind)
+        self.problem = None
+        self._up.set()
+
+    def went_down(self, reason: str, *, wanted: bool = False) -> None:
+        """`wanted`: this side closed the connection; there is nothing to warn of."""
+        if self.problem is None and not wanted:
+            log.warning("%s: %s; connecting again", self._kind, reason)
+        self.problem = f"{self._kind}: {reason}"
+        self._up.clear()
+
+    async def wait_up(self) -> None:
+        """Wait a moment for the connection. Raises BusUnavailable."""
+        if self._up.is_set():
+            return
+        try:
+            await asyncio.wait_for(self._up.wait(), PATIENCE_SECONDS)
+        except TimeoutError:
+            raise BusUnavailable(self.problem or f"{self._kind}: not connected") from None
+
+
+class Proof:
+    """The debt of a broker that left a message unconfirmed: to confirm one, before others are sent to it."""
+
+    def __init__(self, kind: str) -> None:
+        self.is_owed = False
+        self._kind = kind
+        self._under_way = False
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Around sending one message; given if that raises nothing. Raises BusUnavailable for a second one."""
+        if self._under_way:
+            raise BusUnavailable(f"{self._kind}: waiting for the broker to confirm a message again")
+        self._under_way = True
+        try:
+            yield
+            self.is_owed = False
+        finally:
+            self._under_way = False
+
 
 KINDS = ("status", "heartbeat")
 """The type of reports; `action` is that of messages to workers."""

@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-from horarium.cli.after import AFTER_OPTIONS, after_of
 from horarium.cli.documents import read_definitions
 from horarium.cli.fields import (
     CATCH_UPS,
@@ -20,6 +19,8 @@ from horarium.cli.fields import (
     JSON,
     OVERLAPS,
     TARGET_FLAGS,
+    TRIGGER_FLAGS,
+    duration_seconds,
     flag_of,
     policies_of,
     target_of,
@@ -32,6 +33,51 @@ from horarium.cli.job import NAME, in_full
 from horarium.cli.preview import TRIGGER_OPTIONS
 from horarium.cli.shell import Server, on_server
 from horarium.errors import AlreadyExists, HorariumError
+
+WINDOWS = ("hour", "day", "week", "month")
+BELONGING = ("within", "outcome", "deadline")
+AFTER_OPTIONS = [
+    click.option("--after", metavar="JOB,JOB", help="Once in each window in which all of these jobs had a run."),
+    click.option("--within", metavar="WINDOW", help="With --after: hour, day (left out: day), week, month, or 15m."),
+    click.option(
+        "--outcome",
+        type=click.Choice(["completed", "finished"]),
+        help="With --after: runs that completed (if left out), or that ended in any way.",
+    ),
+    click.option(
+        "--deadline",
+        type=DURATION,
+        metavar="DURATION",
+        help="With --after: a window is missed so long after its start.",
+    ),
+]
+
+
+def after_of(flags: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The trigger that these flags give; None if they give none. Raises UsageError beside those of another one."""
+    if flags.get("after") is None:
+        alone = next((name for name in BELONGING if flags.get(name) is not None), None)
+        if alone is not None:
+            raise click.UsageError(f"--{alone} belongs to --after")
+        return None
+    other = next((name for name in (*TRIGGER_FLAGS, "calendar", "convention", "offset") if flags.get(name)), None)
+    if other is not None:
+        raise click.UsageError(f"--after stands alone; --{other} belongs to another trigger")
+    jobs = [name.strip() for name in flags["after"].split(",") if name.strip()]
+    trigger: dict[str, Any] = {"type": "after", "jobs": jobs, "within": _window(flags.get("within") or "day")}
+    given = {"outcome": flags.get("outcome"), "timezone": flags.get("timezone")}
+    given |= {"deadline_seconds": flags.get("deadline")}
+    return trigger | {name: value for name, value in given.items() if value is not None}
+
+
+def _window(text: str) -> str | dict[str, float]:
+    if text in WINDOWS:
+        return text
+    seconds = duration_seconds(text)
+    if seconds is None:
+        raise click.UsageError(f"--within: {text!r} is none of {', '.join(WINDOWS)}, and no duration such as 15m")
+    return {"seconds": seconds}
+
 
 TARGET_OPTIONS = [
     click.option("--http", metavar="URL", help="Target: a request to this URL."),

@@ -26,19 +26,21 @@ from horarium.client.answers import (
     Report,
     Runs,
 )
-from horarium.client.approvals import Approvals
-from horarium.client.attention import Attention
-from horarium.client.batches import Batches
-from horarium.client.calendars import Calendars
-from horarium.client.channels import Channels
-from horarium.client.feeds import Feeds
-from horarium.client.holds import Holds
 from horarium.client.many_runs import ManyRuns
-from horarium.client.overrides import Overrides
-from horarium.client.plans import Plans
-from horarium.client.queues import Queues
-from horarium.client.rates import Rates
-from horarium.client.sessions import SignedIn
+from horarium.client.resources import (
+    Approvals,
+    Attention,
+    Batches,
+    Calendars,
+    Channels,
+    Feeds,
+    Holds,
+    Overrides,
+    Plans,
+    Queues,
+    Rates,
+    SignedIn,
+)
 from horarium.client.transport import Cut, Problem, ServerResponse, Transport, decoded, error_from, segment
 from horarium.client.watching import Watching
 from horarium.errors import HorariumError, InvalidRequest

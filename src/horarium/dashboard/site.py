@@ -35,7 +35,7 @@ from horarium.dashboard.frame import page_answer, render, render_in_steps, when
 from horarium.errors import Conflict, Forbidden, HorariumError, NotFound, Outage
 from horarium.model import uuid7
 from horarium.operations.facade import Operations
-from horarium.operations.writing.contention import Entropy
+from horarium.operations.writing.context import Entropy
 from horarium.ports import Stats
 from horarium.rules.holds import FOREVER, InForce, is_held, scope_words, stretch_at
 

@@ -37,7 +37,7 @@ from horarium.errors import CallerError, InvalidTrigger, NotFound
 from horarium.model import UNFINISHED, Job, Run, State, uuid7
 from horarium.operations.bounds.listing import pages_of
 from horarium.operations.facade import Operations
-from horarium.operations.writing.contention import Entropy
+from horarium.operations.writing.context import Entropy
 from horarium.ports import PAGE_MAX, RunFilter
 from horarium.wire.definitions import JobDefinition
 

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from horarium.delivery.handler import HandlerFunction
 from horarium.errors import InvalidRequest
-from horarium.library.channels import converted
 from horarium.library.enqueuing import Enqueuing
 from horarium.library.looking import timeout_seconds
 from horarium.library.named import in_name_of_actor
 from horarium.library.one_offs import EnqueueFields, Then
+from horarium.library.resources import converted
 from horarium.library.tasks import Task, following
 from horarium.library.values import BatchStatus, Run
 from horarium.model import Run as StoredRun

@@ -2,31 +2,58 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Unpack
 
 from horarium.access.acting import acting
-from horarium.delivery.handler import HandlerFunction
+from horarium.clock import Clock
+from horarium.delivery.handler import Handler, HandlerFunction
 from horarium.errors import Conflict, InvalidRequest
-from horarium.library.named import in_name_of_actor, origin_of
-from horarium.library.noded import Noded
-from horarium.library.one_offs import (
-    EnqueueFields,
-    TaskCall,
-    encode_args,
-    follow_of,
-    one_offs,
-    unique_rule,
-    wanted,
-)
+from horarium.library.named import Part, in_name_of_actor, origin_of
+from horarium.library.one_offs import EnqueueFields, TaskCall, encode_args, follow_of, one_offs, unique_rule, wanted
 from horarium.library.program import Program
 from horarium.library.tasks import following
 from horarium.library.values import Run
 from horarium.model import Run as StoredRun
 from horarium.model import RunFollow, callers_key
+from horarium.node.backends import Backend
+from horarium.node.options import Options
 from horarium.operations.writing.auditing import told_runs
 from horarium.policies import Debounce, Unique
 from horarium.ports import BATCH_MAX, Placeholders, TransactionalStore
+
+if TYPE_CHECKING:
+    from horarium.node.runtime import Runtime
+
+
+_MAKING = threading.Lock()
+
+
+class Noded(Part):
+    """Has a node: made, and imported, once the scheduler is used. Defining handlers and jobs needs none."""
+
+    _parts: tuple[Backend, Options, Clock]
+    _handlers: dict[str, Handler]
+
+    @cached_property
+    def _runtime(self) -> Runtime:
+        with _MAKING:  # several threads may be the first
+            if "_runtime" not in vars(self):
+                from horarium.node.runtime import Runtime
+
+                backend, options, clock = self._parts
+                made = Runtime(backend.store, options, clock=clock, signal=backend.signal, parts=backend.parts)
+                made.handlers = self._handlers
+                vars(self)["_runtime"] = made
+        runtime: Runtime = vars(self)["_runtime"]
+        return runtime
+
+    @property
+    def _runs(self) -> bool:
+        return "_runtime" in vars(self) and self._runtime.running
+
 
 RACES_MAX = 3
 """How often a unique key is asked for whose holder was deleted just then."""

@@ -27,26 +27,28 @@ from horarium.clock import Clock, to_instant
 from horarium.delivery.handler import HandlerFunction
 from horarium.errors import InvalidRequest
 from horarium.interrupts import on_signals
-from horarium.library.approvals import ApprovalMethods
-from horarium.library.attention import AttentionMethods
 from horarium.library.batches import BatchMethods
-from horarium.library.calendars import CalendarMethods
-from horarium.library.channels import ChannelMethods
 from horarium.library.declaring import Declared, JobSpec, declare, spec_of
-from horarium.library.feeds import FeedMethods
 from horarium.library.fields import JobArguments, JobFields, Role, SchedulerOptions, check_named, check_options
-from horarium.library.holds import HoldMethods
 from horarium.library.home import Home
 from horarium.library.labelled import each_labelled
 from horarium.library.looking import Looking, states_of
 from horarium.library.many_runs import ManyRuns
 from horarium.library.named import in_name_of_actor
 from horarium.library.one_offs import encode
-from horarium.library.overrides import OverrideMethods
 from horarium.library.plans import PlanMethods
 from horarium.library.program import Hook, Program, call_hooks
-from horarium.library.queues import QueueMethods
-from horarium.library.rates import RateMethods
+from horarium.library.resources import (
+    ApprovalMethods,
+    AttentionMethods,
+    CalendarMethods,
+    ChannelMethods,
+    FeedMethods,
+    HoldMethods,
+    OverrideMethods,
+    QueueMethods,
+    RateMethods,
+)
 from horarium.library.tasks import Decorator, Enqueued, HandlerOptions
 from horarium.library.values import Job, Page, Run, id_of, jobs_page, runs_page
 from horarium.model import Job as StoredJob

@@ -27,11 +27,10 @@ from horarium.operations.facade import Operations
 from horarium.operations.settling.report_keys import key_digest, report_key
 from horarium.operations.writing.tracing import Tracing
 from horarium.ports import Bus, Delivery, Signal, Store
-from horarium.services.alerts.batches import BatchCounter
 from horarium.services.alerts.breaker import Breaker, Counted, Limits
 from horarium.services.alerts.endings import Endings
 from horarium.services.alerts.follow import FollowDelivery
-from horarium.services.alerts.joins import Joiner
+from horarium.services.alerts.joins import BatchCounter, Joiner
 from horarium.services.alerts.notifier import NotifyDelivery
 from horarium.services.alerts.serving import Serving
 from horarium.services.alerts.troubles import Troubles
@@ -40,8 +39,7 @@ from horarium.services.alerts.watcher import Watcher
 from horarium.services.buses.cancels import BusCancels, HttpCancels
 from horarium.services.buses.handing_over import HandingOver
 from horarium.services.buses.reports import Reports
-from horarium.services.leases.leases import Leases
-from horarium.services.leases.own import Own
+from horarium.services.leases.leases import Leases, Own
 from horarium.services.leases.rescuer import Rescuer
 from horarium.services.loop.beat import NodeBeat
 from horarium.services.loop.service import Service, Wake

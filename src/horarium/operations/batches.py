@@ -20,8 +20,7 @@ from horarium.operations.runs.bulk import CANCELLED, Bulk, Selection
 from horarium.operations.runs.runs import RunOperations, fresh_run
 from horarium.operations.settling.batching import BATCHES, BATCHES_FINISHED, Batching
 from horarium.operations.writing.auditing import Records, require_reach, told
-from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
-from horarium.operations.writing.context import Context
+from horarium.operations.writing.context import RACES_MAX, Context, contended, pause_after
 from horarium.policies import RETENTION_SECONDS_DEFAULT
 from horarium.ports import BATCH_MAX, PAGE_MAX, Page, Store
 from horarium.rules.batches import (

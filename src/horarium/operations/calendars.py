@@ -23,8 +23,7 @@ from horarium.operations.bounds.listing import pages_of
 from horarium.operations.settling.holding import PREFIX as HOLDS
 from horarium.operations.settling.holding import decode_hold
 from horarium.operations.writing.auditing import require_unbound, told
-from horarium.operations.writing.contention import RACES_MAX, contended
-from horarium.operations.writing.context import Context
+from horarium.operations.writing.context import RACES_MAX, Context, contended
 from horarium.ports import APPLY, PAGE_MAX, JobFilter, Page, Store
 from horarium.rules.applying import Owed
 from horarium.rules.calendars import FireChange, calendars_in, compare, content_of, uses_days, with_days

@@ -21,8 +21,7 @@ from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.model.targets import NOTIFY_QUEUE
 from horarium.operations.bounds.listing import pages_of
 from horarium.operations.writing.auditing import told, told_runs
-from horarium.operations.writing.contention import RACES_MAX, contended
-from horarium.operations.writing.context import Context
+from horarium.operations.writing.context import RACES_MAX, Context, contended
 from horarium.operations.writing.signalling import announce_runs
 from horarium.policies import Retry
 from horarium.ports import PAGE_MAX, Page, RunFilter

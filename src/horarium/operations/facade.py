@@ -27,11 +27,10 @@ from horarium.operations.jobs.jobs import JobOperations
 from horarium.operations.jobs.triggering import Triggering
 from horarium.operations.jobs.versions import Versions
 from horarium.operations.looking.attending import Attending
-from horarium.operations.looking.counting import Counting, with_holds
+from horarium.operations.looking.counting import Counting, with_holds, with_unserved
 from horarium.operations.looking.explaining import Explaining
 from horarium.operations.looking.feeds import Feeds
 from horarium.operations.looking.forecasting import Forecasting
-from horarium.operations.looking.serving import with_unserved
 from horarium.operations.plans.applying import PlanApplying
 from horarium.operations.plans.making import PlanMaking
 from horarium.operations.queues import QueueOperations
@@ -48,8 +47,7 @@ from horarium.operations.settling.following import Following
 from horarium.operations.settling.members import Members
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.settling.settling import Settled, Settling
-from horarium.operations.writing.contention import Entropy
-from horarium.operations.writing.context import Context
+from horarium.operations.writing.context import Context, Entropy
 from horarium.operations.writing.tracing import Tracing
 from horarium.ports import Signal, Stats, Store
 from horarium.wire.definitions import TargetCheck

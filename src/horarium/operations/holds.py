@@ -22,8 +22,7 @@ from horarium.operations.bounds.reaching import may_reach_job
 from horarium.operations.calendars import known_days
 from horarium.operations.settling.holding import PREFIX, Holding, decode_hold
 from horarium.operations.writing.auditing import refusal_of, told
-from horarium.operations.writing.contention import RACES_MAX, contended
-from horarium.operations.writing.context import Context
+from horarium.operations.writing.context import RACES_MAX, Context, contended
 from horarium.ports import APPLY, HOLDS, Page
 from horarium.rules.applying import Owed
 from horarium.rules.calendars import calendars_in

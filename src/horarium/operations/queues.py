@@ -8,8 +8,7 @@ from horarium.access.acting import bound_caller
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.settling.turns import QUEUES, QueueSettings, settings_of
 from horarium.operations.writing.auditing import refusal_of, told
-from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
-from horarium.operations.writing.context import Context
+from horarium.operations.writing.context import RACES_MAX, Context, contended, pause_after
 from horarium.ports import PAGE_MAX, Page
 
 

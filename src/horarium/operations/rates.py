@@ -13,8 +13,7 @@ from horarium.errors import InvalidRequest, NotFound
 from horarium.model.records import Record, RecordFilter
 from horarium.operations.settling.rating import CHANGED, PREFIX, bucket_change, bucket_of
 from horarium.operations.writing.auditing import require_unbound, told
-from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
-from horarium.operations.writing.context import Context
+from horarium.operations.writing.context import RACES_MAX, Context, contended, pause_after
 from horarium.ports import APPLY, PAGE_MAX, Page
 from horarium.rules.applying import Owed
 from horarium.rules.rates import Bucket, Override, overridden

@@ -14,7 +14,7 @@ from horarium.dashboard.views.jobs import read_search
 from horarium.errors import AlreadyExists, InvalidRequest
 from horarium.operations.facade import Operations
 from horarium.operations.writing.auditing import told
-from horarium.operations.writing.contention import Entropy
+from horarium.operations.writing.context import Entropy
 from horarium.ports import PAGE_MAX
 
 FIELDS = ("name", "queues", "labels", "expires")

@@ -27,7 +27,7 @@ from horarium.model.records import Record, RecordChange
 from horarium.operations.bounds.circles import NONE_BESIDE, require_no_circle
 from horarium.operations.bounds.listing import Slices
 from horarium.operations.writing.auditing import refusal_of
-from horarium.operations.writing.contention import Entropy
+from horarium.operations.writing.context import Entropy
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, QueueStats, RunFilter, Stats, Store
 from horarium.rules.joins import members_in
 from horarium.wire.definitions import JobDefinition

@@ -15,8 +15,7 @@ from horarium.errors import InvalidRequest, NotFound
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.bounds.listing import pages_of
 from horarium.operations.writing.auditing import told
-from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
-from horarium.operations.writing.context import Context
+from horarium.operations.writing.context import RACES_MAX, Context, contended, pause_after
 from horarium.ports import PAGE_MAX
 
 PREFIX = "acknowledged/"

@@ -21,8 +21,7 @@ from horarium.operations.jobs.grouping import Reach
 from horarium.operations.jobs.versions import Versions
 from horarium.operations.settling.settling import Settling
 from horarium.operations.writing.auditing import told
-from horarium.operations.writing.contention import RACES_MAX, contended
-from horarium.operations.writing.context import Context
+from horarium.operations.writing.context import RACES_MAX, Context, contended
 from horarium.operations.writing.named import jobs_by_id, jobs_of
 from horarium.policies import CatchUpPolicy
 from horarium.ports import PAGE_MAX, Page

@@ -26,7 +26,7 @@ from horarium.model import UNFINISHED, Job, Plan, Run, RunChange, State
 from horarium.model.records import Record
 from horarium.operations.jobs.versions import LastKept
 from horarium.operations.settling.reconciling import Changed
-from horarium.operations.writing.contention import RACES_MAX, Entropy, contended, pause_after
+from horarium.operations.writing.context import RACES_MAX, Entropy, contended, pause_after
 from horarium.ports import BATCH_MAX
 from horarium.rules.following import looks_back
 from horarium.rules.planning import ENDS_OTHERS

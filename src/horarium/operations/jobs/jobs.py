@@ -32,8 +32,7 @@ from horarium.operations.jobs.passed import in_stretches
 from horarium.operations.jobs.triggering import Triggering
 from horarium.operations.jobs.versions import Versions, along_created
 from horarium.operations.writing.auditing import require_reach, told_asked, told_backfill
-from horarium.operations.writing.contention import RACES_MAX, contended
-from horarium.operations.writing.context import Context
+from horarium.operations.writing.context import RACES_MAX, Context, contended
 from horarium.operations.writing.named import job_named
 from horarium.operations.writing.tracing import asked_trace
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, Store

@@ -25,8 +25,7 @@ from horarium.model import Cause, Job, Run
 from horarium.operations.settling.rating import Rating
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.writing.auditing import out_of_reach, told_asked
-from horarium.operations.writing.contention import RACES_MAX, contended
-from horarium.operations.writing.context import Context
+from horarium.operations.writing.context import RACES_MAX, Context, contended
 from horarium.operations.writing.gathering import Gathered
 from horarium.operations.writing.named import jobs_of, no_job
 from horarium.operations.writing.signalling import announce_runs

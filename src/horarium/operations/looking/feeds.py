@@ -25,8 +25,7 @@ from horarium.operations.bounds.listing import Slices
 from horarium.operations.bounds.reaching import may_reach_job
 from horarium.operations.settling.holding import PLANNED_SECONDS, Holding
 from horarium.operations.writing.auditing import told
-from horarium.operations.writing.contention import RACES_MAX, contended
-from horarium.operations.writing.context import Context
+from horarium.operations.writing.context import RACES_MAX, Context, contended
 from horarium.ports import PAGE_MAX, JobFilter, Page
 from horarium.rules.compiled import words_of
 from horarium.rules.feeding import Event, event_ahead, event_of, feed_text

@@ -11,8 +11,7 @@ from horarium.access.roles import Principal
 from horarium.errors import InvalidRequest, NotFound
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.writing.auditing import told
-from horarium.operations.writing.contention import contended
-from horarium.operations.writing.context import Context
+from horarium.operations.writing.context import Context, contended
 
 PREFIX = "view/"
 NAME_CHARS_MAX = 60

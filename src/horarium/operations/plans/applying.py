@@ -37,8 +37,7 @@ from horarium.operations.plans.stored import decode_plan, read_plan
 from horarium.operations.settling.following import Following
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.writing.auditing import require_reach, require_unbound, told
-from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
-from horarium.operations.writing.context import Context
+from horarium.operations.writing.context import RACES_MAX, Context, contended, pause_after
 from horarium.operations.writing.signalling import announce, announce_jobs
 from horarium.ports import APPLY, BATCH_MAX
 from horarium.rules.editing import delete, stands_still

@@ -32,8 +32,7 @@ from horarium.operations.settling.batching import Batching
 from horarium.operations.settling.rating import Rating
 from horarium.operations.settling.settling import Settling
 from horarium.operations.writing.auditing import told_asked, told_cancel, told_runs
-from horarium.operations.writing.contention import RACES_MAX, pause_after
-from horarium.operations.writing.context import Context
+from horarium.operations.writing.context import RACES_MAX, Context, pause_after
 from horarium.operations.writing.named import jobs_of
 from horarium.operations.writing.signalling import announce_runs
 from horarium.ports import BATCH_MAX, CANCEL, RunFilter

@@ -21,8 +21,7 @@ from horarium.model.logs import Chunk, LogBook, LogLine
 from horarium.model.records import Record, RecordChange, RecordFilter, instant_key
 from horarium.operations.bounds.listing import pages_of
 from horarium.operations.settling.settling import lease_lost
-from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
-from horarium.operations.writing.context import Context
+from horarium.operations.writing.context import RACES_MAX, Context, contended, pause_after
 from horarium.operations.writing.named import run_of_id
 from horarium.ports import BATCH_MAX, PAGE_MAX
 from horarium.rules.logbook import first_after, said_of_cut, size_of_book, write

@@ -16,8 +16,7 @@ from horarium.operations.bounds.reaching import require_holder
 from horarium.operations.runs.runs import RunOperations
 from horarium.operations.settling.holding import Holding
 from horarium.operations.writing.auditing import require_reach
-from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
-from horarium.operations.writing.context import Context
+from horarium.operations.writing.context import RACES_MAX, Context, contended, pause_after
 from horarium.operations.writing.tracing import Tracing, asked_trace
 from horarium.policies import Debounce, Unique
 from horarium.ports import PAGE_MAX

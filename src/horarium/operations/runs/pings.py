@@ -18,8 +18,7 @@ from horarium.operations.jobs.changes import Changes, Seen, always
 from horarium.operations.jobs.grouping import Reach
 from horarium.operations.runs.logs import LINES_MAX, Logs
 from horarium.operations.settling.settling import Settling
-from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
-from horarium.operations.writing.context import Context
+from horarium.operations.writing.context import RACES_MAX, Context, contended, pause_after
 from horarium.ports import PAGE_MAX, RunFilter
 from horarium.rules.editing import free_instant
 from horarium.rules.pinging import Ping, Sign, about, heard, unexpected

@@ -8,7 +8,7 @@ from itertools import compress
 
 from msgspec.structs import replace
 
-from horarium.clock import Instant, to_micros, to_wall
+from horarium.clock import SECOND, Instant, to_micros, to_wall
 from horarium.errors import HorariumError, NotFound, StateConflict
 from horarium.model import (
     BUS_QUEUES,
@@ -29,26 +29,72 @@ from horarium.operations.bounds.limits import check_size
 from horarium.operations.bounds.reaching import require_run
 from horarium.operations.jobs.jobs import JobOperations
 from horarium.operations.runs.waiting import Waiting
-from horarium.operations.runs.wrong_future import list_runs
 from horarium.operations.settling.batching import Batching
 from horarium.operations.settling.holding import Holding
 from horarium.operations.settling.rating import Rating
 from horarium.operations.settling.settling import Settling, lease_lost
-from horarium.operations.writing.auditing import (
-    NOT_SAID,
-    require_reach,
-    summary,
-    told,
-    told_cancel,
-    told_runs,
-)
-from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
-from horarium.operations.writing.context import Context
+from horarium.operations.writing.auditing import NOT_SAID, require_reach, summary, told, told_cancel, told_runs
+from horarium.operations.writing.context import RACES_MAX, Context, contended, pause_after
 from horarium.operations.writing.named import run_of_id
 from horarium.operations.writing.signalling import announce_runs
-from horarium.ports import BATCH_MAX, CANCEL, PAGE_MAX, Beat, Page, Pulse, RunFilter
+from horarium.ports import BATCH_MAX, CANCEL, PAGE_MAX, Beat, Page, Pulse, RunFilter, Store
 from horarium.rules.batches import batch_of, without_batch
 from horarium.rules.settling import cancel, ends_overdue, retention_of
+
+RAN = frozenset({State.COMPLETED, State.FAILED, State.SKIPPED})
+"""States of the past alone: a fire time that was skipped, too, has come."""
+EARLY = SECOND
+"""Clocks of nodes differ by less than this."""
+
+
+PAGES_MAX = 50
+"""Pages of runs cancelled in a wrong future that are passed by in one go."""
+PAGE_MIN = 200
+"""Runs of such a page, however few are asked for: the newest run is found, though hundreds were cancelled."""
+
+
+def is_of_a_wrong_future(run: Run, now: Instant) -> bool:
+    """Whether it ran, or was made, before its time could have come: the clock was ahead, and was set back. (Its end
+    is brought back with the clock, but a moment later.)"""
+    if run.fire_at <= now + EARLY:
+        return False
+    return run.state in RAN or (run.state is State.CANCELLED and run.created_at > now + EARLY)
+
+
+async def list_runs(store: Store, where: RunFilter, after: str | None, limit: int, now: Instant) -> Page[Run]:
+    """As `Store.list_runs`, without runs of a wrong future, unless `since` is given.
+
+    A run's place in a list is its fire time, which is part of its id and never changes. Runs of a future that turned
+    out to be wrong would stay the newest ones until that time comes, perhaps for years. So a list begins with runs that
+    may lie ahead (waiting or cancelled) and goes on with the present."""
+    page = await store.list_runs(where, after, limit)
+    if where.since is not None or not any(is_of_a_wrong_future(run, now) for run in page.items):
+        return page
+    ahead = now + EARLY
+    found, more = await _still_to_come(store, replace(where, since=ahead), after, limit, now)
+    if len(found) >= limit:
+        return Page(tuple(found[:limit]), found[limit - 1].id if limit > 0 else None)
+    if more is not None:
+        return Page(tuple(found), more)
+    until = ahead if where.until is None else min(ahead, where.until)
+    rest = await store.list_runs(replace(where, until=until), after, limit - len(found))
+    return Page((*found, *rest.items), rest.next_after)
+
+
+async def _still_to_come(
+    store: Store, where: RunFilter, after: str | None, limit: int, now: Instant
+) -> tuple[list[Run], str | None]:
+    """Runs that wait, or were cancelled before their time; and where to go on, if not all of it was looked at."""
+    found: list[Run] = []
+    where = replace(where, states=(where.states or frozenset(State)) - RAN)
+    for _ in range(PAGES_MAX if where.states else 0):
+        page = await store.list_runs(where, after, max(limit, PAGE_MIN))
+        found += (run for run in page.items if not is_of_a_wrong_future(run, now))
+        after = page.next_after
+        if after is None or len(found) >= limit:
+            return found, after
+    return found, after if where.states else None
+
 
 WAITING = frozenset({State.PENDING, State.RUNNING})
 """Stored states that do not tell which is shown: a run at a broker is claimed, and pending until a worker begins."""

@@ -12,8 +12,7 @@ from horarium.model import Run, Whole
 from horarium.model.batches import BATCH, BATCH_ENDS, Batch
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.writing.auditing import Records, told_runs
-from horarium.operations.writing.contention import RACES_MAX, contended, pause_after
-from horarium.operations.writing.context import Context
+from horarium.operations.writing.context import RACES_MAX, Context, contended, pause_after
 from horarium.operations.writing.signalling import announce_runs
 from horarium.ports import BATCH_MAX, Along, Topic
 from horarium.rules.batches import (

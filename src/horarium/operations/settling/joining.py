@@ -16,8 +16,7 @@ from horarium.model.records import Record, RecordChange, RecordFilter, instant_k
 from horarium.operations.bounds.listing import pages_of
 from horarium.operations.settling.following import Following
 from horarium.operations.settling.members import Members
-from horarium.operations.writing.contention import RACES_MAX, pause_after
-from horarium.operations.writing.context import Context
+from horarium.operations.writing.context import RACES_MAX, Context, pause_after
 from horarium.operations.writing.named import jobs_by_id
 from horarium.operations.writing.signalling import announce
 from horarium.ports import JOBS, PAGE_MAX

@@ -22,8 +22,7 @@ from horarium.operations.settling.batching import BATCHES
 from horarium.operations.settling.following import Following
 from horarium.operations.settling.rating import Rating
 from horarium.operations.settling.reconciling import Reconciler
-from horarium.operations.writing.contention import RACES_MAX, contended
-from horarium.operations.writing.context import Context
+from horarium.operations.writing.context import RACES_MAX, Context, contended
 from horarium.operations.writing.named import jobs_of
 from horarium.operations.writing.signalling import JOIN_ENDS, announce_runs
 from horarium.ports import BATCH_MAX, CANCEL, queue_topic

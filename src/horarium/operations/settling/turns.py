@@ -11,8 +11,7 @@ from horarium.clock import Instant
 from horarium.errors import StoreUnavailable
 from horarium.model import Run, State
 from horarium.model.records import Record, RecordChange
-from horarium.operations.writing.contention import RACES_MAX, pause_after
-from horarium.operations.writing.context import Context
+from horarium.operations.writing.context import RACES_MAX, Context, pause_after
 from horarium.operations.writing.gathering import Gathered
 from horarium.policies import FairWeights
 from horarium.ports import BATCH_MAX

@@ -23,7 +23,7 @@ from horarium.operations.holds import HoldOperations
 from horarium.operations.settling.holding import PREFIX as HOLD
 from horarium.operations.settling.holding import Holding, decode_hold
 from horarium.operations.writing.context import Context
-from horarium.ports import PAGE_MAX, Assignment, Control, Delivery, Topic
+from horarium.ports import PAGE_MAX, Assignment, Control, Delivery
 from horarium.rules.breaking import PREFIX, Streak, after, answers, failures_in_a_row, going_on, opened, probe_failed
 from horarium.rules.holds import end_of, host_of
 from horarium.services.alerts.troubles import tell_system
@@ -47,7 +47,6 @@ class Breaker(Service):
     """Counts the failures of hosts on one node, and opens and closes the holds on them."""
 
     name = "breaker"
-    topics: tuple[Topic, ...] = ()
     rest_seconds = 0.2
 
     def __init__(

@@ -21,7 +21,7 @@ from horarium.model.channels import Told
 from horarium.operations.bounds.listing import pages_of
 from horarium.operations.channels import ChannelOperations
 from horarium.operations.writing.context import Context
-from horarium.ports import PAGE_MAX, Topic
+from horarium.ports import PAGE_MAX
 from horarium.services.alerts.troubles import tell_system
 from horarium.services.loop.service import Service, Wake
 
@@ -47,7 +47,6 @@ class Endings(Service):
     """Looks once an hour. `certificate`: the file with that of this server, None: it has none."""
 
     name = "endings"
-    topics: tuple[Topic, ...] = ()
 
     def __init__(self, context: Context, channels: ChannelOperations, certificate: str | None) -> None:
         self.wake = Wake()

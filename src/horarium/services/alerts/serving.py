@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from horarium.clock import MINUTE, SECOND, Instant
-from horarium.ports import QueueStats, Stats, Topic
+from horarium.ports import QueueStats, Stats
 from horarium.rules.serving import unserved_words
 from horarium.services.loop.service import Service, Wake
 
@@ -25,7 +25,6 @@ class Serving(Service):
     """Watches that every queue is served."""
 
     name = "serving"
-    topics: tuple[Topic, ...] = ()
 
     def __init__(self, count: Callable[[], Awaitable[Stats]]) -> None:
         self.wake = Wake()

@@ -19,7 +19,7 @@ from horarium.operations.channels import ChannelOperations
 from horarium.operations.settling.absences import PREFIX, absence_of, put, worker_came
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce_runs
-from horarium.ports import PAGE_MAX, QueueStats, Signal, Stats, Store, Topic
+from horarium.ports import PAGE_MAX, QueueStats, Signal, Stats, Store
 from horarium.rules.following import notify_run
 from horarium.rules.serving import UNSERVED_AFTER, Absence, unserved_words
 from horarium.services.loop.beat import BEAT_EVERY
@@ -35,7 +35,6 @@ class Troubles(Service):
     """Tells channels of queues and nodes."""
 
     name = "troubles"
-    topics: tuple[Topic, ...] = ()
 
     def __init__(self, context: Context, channels: ChannelOperations, count: Callable[[], Awaitable[Stats]]) -> None:
         self.wake = Wake()

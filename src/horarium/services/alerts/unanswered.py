@@ -13,7 +13,7 @@ from horarium.model import RunChange, State
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.settling.settling import Settling
 from horarium.operations.writing.named import jobs_of
-from horarium.ports import PAGE_MAX, Store, Topic
+from horarium.ports import PAGE_MAX, Store
 from horarium.rules.approving import expired, is_waiting
 from horarium.rules.asking import OPEN, question_of
 from horarium.services.loop.service import Service, Wake
@@ -28,7 +28,6 @@ class Unanswered(Service):
     """Looks after questions whose time is over."""
 
     name = "unanswered"
-    topics: tuple[Topic, ...] = ()
 
     def __init__(self, store: Store, clock: Clock, settling: Settling) -> None:
         self.wake = Wake()

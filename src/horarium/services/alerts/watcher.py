@@ -18,7 +18,7 @@ from horarium.operations.settling.holding import Holding
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.named import jobs_by_id
 from horarium.operations.writing.signalling import announce_runs
-from horarium.ports import PAGE_MAX, Topic
+from horarium.ports import PAGE_MAX
 from horarium.rules.following import follow_behind
 from horarium.rules.holds import hold_at, hold_on, kept_back
 from horarium.rules.overridden import Owed, next_due
@@ -38,7 +38,6 @@ class Watcher(Service):
     """Watches the runs of jobs that ask for it."""
 
     name = "watcher"
-    topics: tuple[Topic, ...] = ()
 
     def __init__(self, context: Context, following: Following, holding: Holding) -> None:
         self.wake = Wake()

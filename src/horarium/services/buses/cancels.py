@@ -18,7 +18,7 @@ from horarium.clock import DAY, INSTANT_MAX, SECOND, Clock, Instant, to_micros, 
 from horarium.errors import Outage
 from horarium.model import EventKind, HttpTarget, Job, Node, Run, RunChange, State
 from horarium.operations.writing.named import jobs_of
-from horarium.ports import BATCH_MAX, CANCEL, Bus, Store, Topic
+from horarium.ports import BATCH_MAX, CANCEL, Bus, Store
 from horarium.rules.settling import noted
 from horarium.services.loop.beat import BEAT_EVERY
 from horarium.services.loop.service import Service, Wake
@@ -64,7 +64,7 @@ class BusCancels(Service):
     """Tells workers to stop: a cancel goes out for each run of this bus that was asked to stop, again and again until
     it ends, from every node that serves the bus. Nothing is remembered that a crash could lose."""
 
-    topics: tuple[Topic, ...] = (CANCEL,)
+    topics = (CANCEL,)
 
     def __init__(self, name: str, bus: Bus, store: Store, clock: Clock, send: SendCancel) -> None:
         self.name = f"cancels-{name}"
@@ -138,7 +138,7 @@ class HttpCancels(Service):
     """The service that sends them. `under_way`: whether this process is still performing that attempt's request."""
 
     name = "cancels-http"
-    topics: tuple[Topic, ...] = (CANCEL,)
+    topics = (CANCEL,)
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from horarium.clock import SECOND, Clock, Instant, to_wall
 from horarium.model import Run, RunChange, State, awaits_worker
-from horarium.ports import BATCH_MAX, Store, Topic
+from horarium.ports import BATCH_MAX, Store
 from horarium.rules.settling import handed_over
 from horarium.services.loop.service import Service, Wake
 
@@ -25,8 +25,6 @@ SHORT_LEASE = 10 * SECOND
 
 class HandingOver(Service):
     """Makes the leases of runs longer that wait at one broker."""
-
-    topics: tuple[Topic, ...] = ()
 
     def __init__(self, name: str, store: Store, clock: Clock) -> None:
         self.name = f"handing-over-{name}"

@@ -13,17 +13,64 @@ from horarium.model.holds import Hold
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.settling.settling import Settling
 from horarium.operations.writing.named import jobs_of
-from horarium.ports import BATCH_MAX, Store, Topic
+from horarium.ports import BATCH_MAX, Store
 from horarium.rules.fairness import awaits_turn
 from horarium.rules.holds import in_time_again
 from horarium.rules.settling import rescue
 from horarium.rules.unbegun import unbegun
-from horarium.services.leases.grace import Grace
-from horarium.services.leases.own import NOTHING, Own
+from horarium.services.leases.leases import NOTHING, Own
 from horarium.services.loop.quiet import QuietLog
 from horarium.services.loop.service import Service, Wake
 from horarium.services.loop.steady import SteadyScale
 from horarium.services.metrics.telemetry import Telemetry
+
+LEFT_SECONDS_MAX = 10.0
+STILL_SECONDS = 2.0
+"""A store that does not answer for longer than this stood still; so did a process that is called as much too late."""
+
+Key = tuple[str, int, Instant | None]
+
+
+class Grace:
+    """Ended leases that one rescuer leaves to their holders for a while, since these could not renew them: the store or
+    this process stood still, no node was there, or this node has just moved on the steady scale. Who holds a lease
+    renews it within its time, so it is left for that long, and outcomes and heartbeats go first."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._due_at: Instant | None = None
+        self._asked_at: float | None = None
+        self._left_until: dict[Key, float] = {}
+
+    def ask(self) -> None:
+        """The store is asked now, or again."""
+        if self._asked_at is None:
+            self._asked_at = self._clock.monotonic()
+
+    def stood_still(self) -> bool:
+        """Whether it took the store too long to answer now, or this process too long to ask."""
+        asked_at, due_at = self._asked_at, self._due_at
+        self._asked_at = self._due_at = None
+        if due_at is not None and self._clock.steady() - due_at > STILL_SECONDS * SECOND:
+            return True
+        return asked_at is not None and self._clock.monotonic() - asked_at > STILL_SECONDS
+
+    def asks_again(self, seconds: float) -> None:
+        """So it will, at the latest."""
+        self._due_at = self._clock.steady() + round(seconds * SECOND)
+
+    def among(self, overdue: Sequence[Run], in_doubt: bool) -> set[str]:
+        """The ids of those that are left for now. What was seen to be overdue before there was any doubt waits no
+        longer for it."""
+        elapsed = self._clock.monotonic()
+        left_until: dict[Key, float] = {}
+        for run in overdue:
+            key = (run.id, run.token, run.lease_expires_at)
+            seconds = min(run.lease_seconds, LEFT_SECONDS_MAX) if in_doubt and run.state in CLAIMED else 0.0
+            left_until[key] = self._left_until.get(key, elapsed + seconds)
+        self._left_until = left_until
+        return {run_id for (run_id, _, _), until in left_until.items() if until > elapsed}
+
 
 log = logging.getLogger("horarium")
 
@@ -35,7 +82,6 @@ class Rescuer(Service):
     """Ends leases that expired. `own`: what this process holds itself; it is left to it."""
 
     name = "rescuer"
-    topics: tuple[Topic, ...] = ()
 
     def __init__(
         self,

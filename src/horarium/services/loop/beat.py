@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant
 from horarium.model import Node
-from horarium.ports import Store, Topic
+from horarium.ports import Store
 from horarium.services.loop.service import Service, Wake
 from horarium.services.loop.steady import SteadyScale
 
@@ -18,7 +18,6 @@ class NodeBeat(Service):
     """Writes the node's own row."""
 
     name = "store"
-    topics: tuple[Topic, ...] = ()
 
     def __init__(self, store: Store, node: Node, scale: SteadyScale) -> None:
         self.wake = Wake()

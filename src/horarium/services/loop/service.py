@@ -72,7 +72,7 @@ class Service(Protocol):
     """Something that runs by itself. `topics`: which signals wake it; `wake`: what else does."""
 
     name: str
-    topics: tuple[Topic, ...]
+    topics: tuple[Topic, ...] = ()
     wake: Wake
     rest_seconds: float = 0.0
     """Signals that come sooner after the beginning of a step than this are gathered, and wake it then: where requests

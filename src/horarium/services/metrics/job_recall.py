@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from horarium.clock import SECOND, Instant
 from horarium.model import Job
-from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Store, Topic
+from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Store
 from horarium.services.loop.service import Service, Wake
 from horarium.services.metrics.telemetry import Telemetry
 
@@ -24,7 +24,6 @@ class JobRecall(Service):
     """Keeps the meters of jobs true to the store."""
 
     name = "recall"
-    topics: tuple[Topic, ...] = ()
 
     def __init__(self, store: Store, telemetry: Telemetry) -> None:
         self._store = store

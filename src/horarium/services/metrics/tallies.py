@@ -16,7 +16,7 @@ from msgspec import Struct
 from horarium.clock import DAY, HOUR, MINUTE, SECOND, Clock, Instant
 from horarium.model import Disposition, Run, State
 from horarium.model.records import Record, RecordChange, instant_key
-from horarium.ports import Store, Topic
+from horarium.ports import Store
 from horarium.services.loop.believed import STANDS_SECONDS, BelievedClock
 from horarium.services.loop.clock_watch import ClockWatch
 from horarium.services.loop.service import Service, Wake
@@ -114,7 +114,6 @@ class Tallies(Service):
     """Writes the counts, a record for each minute that is over."""
 
     name = "tallies"
-    topics: tuple[Topic, ...] = ()
 
     def __init__(
         self, store: Store, tally: Tally, node: str, clock: Clock, believed: BelievedClock | None = None

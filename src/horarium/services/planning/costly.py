@@ -21,7 +21,7 @@ from horarium.operations.bounds.evaluating import Evaluator
 from horarium.operations.jobs.changes import last_runs
 from horarium.operations.jobs.passed import in_the_way
 from horarium.operations.settling.holding import PLANNED_SECONDS, Holding
-from horarium.ports import Store, Topic
+from horarium.ports import Store
 from horarium.rules.holds import job_hold
 from horarium.rules.planning import needs_unfinished
 from horarium.rules.reconciling import plan_bounded
@@ -53,7 +53,6 @@ class CostlyJobs(Service):
     """Plans what the planner set aside."""
 
     name = "costly"
-    topics: tuple[Topic, ...] = ()
 
     def __init__(self, store: Store, commit: Commit, ahead: int, holding: Holding) -> None:
         self.wake = Wake()

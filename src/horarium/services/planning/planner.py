@@ -24,7 +24,7 @@ from horarium.operations.settling.holding import PLANNED_SECONDS
 from horarium.operations.settling.reconciling import Changed, Reconciler
 from horarium.operations.writing.signalling import announce
 from horarium.operations.writing.tracing import Tracing
-from horarium.ports import JOBS, Signal, Store, Topic
+from horarium.ports import JOBS, Signal, Store
 from horarium.rules.holds import everything_until, job_hold
 from horarium.rules.overridden import MISFIRE_GRACE
 from horarium.rules.planning import needs_unfinished, plans_when_due
@@ -56,7 +56,7 @@ class Planner(Service):
     before it falls due. `node`: its name among those that plan, which share out the jobs; None: it plans all."""
 
     name = "planner"
-    topics: tuple[Topic, ...] = (JOBS,)
+    topics = (JOBS,)
     rest_seconds: float = REST_SECONDS
 
     def __init__(

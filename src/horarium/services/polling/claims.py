@@ -23,7 +23,7 @@ from msgspec import Struct
 from horarium.clock import SECOND, Clock, Instant
 from horarium.model import Run
 from horarium.operations.settling.claiming import Claiming
-from horarium.ports import BATCH_MAX, Claimed, Signal, Topic, queue_topic
+from horarium.ports import BATCH_MAX, Claimed, Signal, queue_topic
 from horarium.rules.holds import stretch_at
 from horarium.services.loop.service import Service, Wake
 from horarium.services.polling.left_claims import LeftClaims
@@ -104,7 +104,6 @@ class Claims(Service):
     """The service that hands runs to long-polling workers."""
 
     name = "claims"
-    topics: tuple[Topic, ...] = ()
 
     def __init__(
         self,

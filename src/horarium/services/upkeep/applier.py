@@ -13,7 +13,7 @@ from horarium.errors import Outage
 from horarium.model import CLAIMED, UNFINISHED, State
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.settling.reconciling import Reconciler
-from horarium.ports import APPLY, PAGE_MAX, Store, Topic
+from horarium.ports import APPLY, PAGE_MAX, Store
 from horarium.rules.applying import HELD, PREFIX, held_by, owed_of
 from horarium.services.loop.service import Service, Wake
 
@@ -35,7 +35,7 @@ class Applier(Service):
     """Applies changes of jobs to runs that the changes did not look at."""
 
     name = "applier"
-    topics: tuple[Topic, ...] = (APPLY,)
+    topics = (APPLY,)
     prefix = PREFIX
 
     def __init__(self, store: Store, clock: Clock, reconciler: Reconciler, node: str) -> None:

@@ -14,7 +14,7 @@ from horarium.clock import SECOND, Clock, Instant
 from horarium.model import UNFINISHED, Job, Plan, Run, State
 from horarium.model.records import Record, RecordChange, RecordFilter, instant_key
 from horarium.operations.jobs.versions import Versions
-from horarium.ports import PAGE_MAX, JobFilter, RunFilter, Store, Topic
+from horarium.ports import PAGE_MAX, JobFilter, RunFilter, Store
 from horarium.rules.compiled import forget_trigger
 from horarium.rules.editing import delete
 from horarium.rules.finished import is_finished
@@ -33,7 +33,6 @@ class Finisher(Service):
     """Looks at jobs when their notes say so."""
 
     name = "finisher"
-    topics: tuple[Topic, ...] = ()
 
     def __init__(self, store: Store, clock: Clock, believed: BelievedClock) -> None:
         self.wake = Wake()

@@ -28,7 +28,7 @@ from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.settling.settling import Settling
 from horarium.operations.writing.named import jobs_of
 from horarium.operations.writing.signalling import JOINS
-from horarium.ports import HOLDS, JOBS, PAGE_MAX, JobFilter, RunFilter, Signal, Store, Topic
+from horarium.ports import HOLDS, JOBS, PAGE_MAX, JobFilter, RunFilter, Signal, Store
 from horarium.rules.applying import owed_of
 from horarium.rules.editing import withdraw_ahead
 from horarium.rules.holds import (
@@ -62,7 +62,7 @@ class HoldReader(Service):
     """Reads the holds once a second, where anything was written; and from whose runs other jobs follow."""
 
     name = "holds"
-    topics: tuple[Topic, ...] = (HOLDS, JOINS)
+    topics = (HOLDS, JOINS)
 
     def __init__(self, holding: Holding, members: Members) -> None:
         self.wake = Wake()
@@ -198,7 +198,7 @@ class HoldCancels(Service):
     """Cancels what is running under a hold that asks for it; forgets old holds."""
 
     name = "hold-cancels"
-    topics: tuple[Topic, ...] = (HOLDS,)
+    topics = (HOLDS,)
 
     def __init__(self, store: Store, holding: Holding, runs: RunOperations) -> None:
         self.wake = Wake()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from horarium.clock import SECOND, Clock, Instant
 from horarium.operations.facade import Operations
 from horarium.operations.runs.logs import Logs
-from horarium.ports import BATCH_MAX, Topic
+from horarium.ports import BATCH_MAX
 from horarium.services.loop.believed import STANDS_SECONDS, BelievedClock
 from horarium.services.loop.clock_watch import ClockWatch
 from horarium.services.loop.service import Service, Wake
@@ -19,7 +19,6 @@ class LogPruner(Service):
     """Deletes nothing for a while after the wall clock stepped forward: the new time may be wrong."""
 
     name = "log-pruner"
-    topics: tuple[Topic, ...] = ()
 
     def __init__(
         self,

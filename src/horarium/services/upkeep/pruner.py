@@ -6,7 +6,7 @@ from horarium.access import audit, sessions
 from horarium.clock import SECOND, Clock, Instant, to_micros
 from horarium.model import Job
 from horarium.operations.jobs.versions import Versions
-from horarium.ports import PAGE_MAX, Store, Topic
+from horarium.ports import PAGE_MAX, Store
 from horarium.rules.compiled import retention_of_job
 from horarium.services.loop.believed import BelievedClock
 from horarium.services.loop.service import Service, Wake
@@ -63,7 +63,6 @@ class Pruner(Service):
     """Deletes by age, and by number for jobs that say how many they keep."""
 
     name = "pruner"
-    topics: tuple[Topic, ...] = ()
 
     def __init__(
         self, store: Store, telemetry: Telemetry, clock: Clock, audit_retention_seconds: float | None = None

@@ -17,7 +17,7 @@ from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.settling.settling import Settling
 from horarium.operations.settling.turns import ENDS, end_of, line_of
 from horarium.operations.writing.context import Context
-from horarium.ports import PAGE_MAX, RunFilter, Store, Topic
+from horarium.ports import PAGE_MAX, RunFilter, Store
 from horarium.rules.applying import owed_of
 from horarium.rules.fairness import is_over
 from horarium.rules.rates import brought_forward, is_idle, rates_of, waits_for
@@ -72,7 +72,6 @@ class RateApplier(Applier):
 class Forgetter(Service):
     """Removes records that say no more than none at all."""
 
-    topics: tuple[Topic, ...] = ()
     prefix: str
 
     def __init__(self, store: Store, clock: Clock) -> None:

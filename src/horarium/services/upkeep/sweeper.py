@@ -11,7 +11,7 @@ from __future__ import annotations
 from horarium.clock import SECOND, Instant
 from horarium.model import Node
 from horarium.operations.settling.reconciling import Reconciler
-from horarium.ports import Store, Topic
+from horarium.ports import Store
 from horarium.services.loop.beat import BEAT_EVERY
 from horarium.services.loop.service import Service, Wake
 
@@ -30,7 +30,6 @@ class Sweeper(Service):
     """Finds what dead nodes left undone."""
 
     name = "sweeper"
-    topics: tuple[Topic, ...] = ()
 
     def __init__(self, store: Store, reconciler: Reconciler) -> None:
         self.wake = Wake()

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from horarium.cli.times import duration, is_utc, local, relative, universal
+from horarium.cli.output import duration, is_utc, local, relative, universal
 
 NOW = datetime(2026, 11, 22, 14, 30, tzinfo=UTC)
 BERLIN = ZoneInfo("Europe/Berlin")

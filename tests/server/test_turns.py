@@ -6,7 +6,7 @@ import asyncio
 from itertools import groupby
 from typing import Any
 
-from horarium.server.turns import ROUND_MAX, Turns
+from horarium.server.http import ROUND_MAX, Turns
 
 from .conftest import Receive, Send, serving
 

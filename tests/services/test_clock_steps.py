@@ -11,8 +11,7 @@ from horarium.clock import SECOND
 from horarium.model import Outcome, RunChange, State, Succeeded
 from horarium.ports import Assignment, Claimed, Control
 from horarium.services.leases.attempt import Stop
-from horarium.services.loop.believed import STANDS_SECONDS
-from horarium.services.loop.clock_watch import ClockWatch
+from horarium.services.loop.believed import STANDS_SECONDS, ClockWatch
 from horarium.services.performing.waiting import Ready
 from horarium.services.upkeep.pruner import Pruner
 from horarium.testing.values import NOW, a_run

@@ -9,10 +9,9 @@ import pytest
 
 from horarium.ports import Store
 from horarium.stores.memory import MemoryDatabase, MemoryStore
-from horarium.stores.memory.beside import Beside
 from horarium.stores.memory.indexes import ClaimedCounts, Identities, JobIndexes, Lanes, RunIndexes
 from horarium.stores.memory.ordered import CHUNK_MAX, Ordered
-from horarium.stores.memory.space import Space
+from horarium.stores.memory.space import Beside, Space
 from horarium.testing.contract import StoreContract
 from horarium.testing.contract.machine import run_machine
 from horarium.testing.values import a_job

@@ -13,10 +13,9 @@ from horarium.api.reading import BodyReader, is_name, job_name, new_name, read_c
 from horarium.api.schemas import Cursor, PageLimit, PageQuery
 from horarium.clock import DAY
 from horarium.errors import InvalidRequest
-from horarium.model.calendars import Calendar, DateText
+from horarium.model.calendars import Calendar, DateText, shown_calendar
 from horarium.rules.calendars import FireChange, content_of, holiday_names, text_of_day
 from horarium.triggers.business_days import LAST_DAY, day_of, days_of
-from horarium.wire.calendars import shown_calendar
 
 SPAN_MAX = 3_700
 """Days that one question may span: ten years."""

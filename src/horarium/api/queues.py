@@ -9,9 +9,9 @@ from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, an
 from horarium.api.reading import BodyReader, read_cursor, write_cursor
 from horarium.api.schemas import PageQuery
 from horarium.errors import InvalidRequest
+from horarium.model.targets import QUEUE_CHARS_MAX, named_queue
 from horarium.operations.settling.turns import QueueSettings
 from horarium.policies import FairWeights
-from horarium.wire.queues import QUEUE_CHARS_MAX, named_queue
 
 
 class QueueBody(Struct, forbid_unknown_fields=True, kw_only=True):

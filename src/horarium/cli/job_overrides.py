@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from horarium.cli.documents import OVERRIDES
 from horarium.cli.entry import Entry
 from horarium.cli.fields import until_moment
 from horarium.cli.job import NAME
 from horarium.cli.output import Column, beside, say
-from horarium.cli.plan_files import OVERRIDES
 from horarium.cli.shell import Server, on_server
 from horarium.errors import Conflict
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
+from horarium.cli.documents import read_folders
 from horarium.cli.fields import pairs, read_text
 from horarium.cli.output import Column, print_json, say
-from horarium.cli.plan_files import read_folders
 from horarium.cli.shell import FAILED, Server, on_server
 from horarium.errors import CallerError, HorariumError
 from horarium.model.plans import PLAN_ID

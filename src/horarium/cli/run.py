@@ -14,6 +14,7 @@ from msgspec import UNSET
 from horarium.cli.fields import since_moment
 from horarium.cli.output import (
     Column,
+    duration,
     moment_text,
     one_line,
     print_fields,
@@ -24,7 +25,6 @@ from horarium.cli.output import (
     say,
 )
 from horarium.cli.shell import Lazy, Server, on_server
-from horarium.cli.times import duration
 from horarium.clock import SystemClock, to_datetime
 from horarium.errors import NotFound
 

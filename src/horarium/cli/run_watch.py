@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from horarium.cli.output import json_text, moment_text, one_line, say
+from horarium.cli.output import duration, json_text, moment_text, one_line, say
 from horarium.cli.run import STATES, find_run
 from horarium.cli.shell import Server, on_server
-from horarium.cli.times import duration
 from horarium.client.changing import watch_run, watch_runs
 
 if TYPE_CHECKING:

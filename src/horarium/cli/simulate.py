@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from horarium.cli.documents import KINDS, read_folders
 from horarium.cli.fields import duration_seconds, pairs, until_moment
 from horarium.cli.output import Column, print_json, print_table, say
-from horarium.cli.plan_files import KINDS, read_folders
 from horarium.cli.shell import connect, server_options
 from horarium.clock import Instant, SystemClock, to_datetime, to_instant
 from horarium.triggers.words import counted

@@ -9,9 +9,8 @@ from typing import Any
 
 import click
 
-from horarium.cli.output import Column, cell, print_json, print_table, say
+from horarium.cli.output import Column, cell, print_json, print_table, relative, say
 from horarium.cli.shell import FAILED, Server, on_server
-from horarium.cli.times import relative
 from horarium.cli.upcoming import held_words
 from horarium.clock import SystemClock, to_datetime
 from horarium.errors import Forbidden

@@ -36,7 +36,7 @@ COMMANDS = {
     "logout": ("horarium.cli.login:logout", "Forget a sign-in."),
     "whoami": ("horarium.cli.login:whoami", "Show as whom the server knows you."),
     "key": ("horarium.cli.key:key", "Make, list and revoke named keys."),
-    "session": ("horarium.cli.session:session", "List and end sign-ins to the dashboard."),
+    "session": ("horarium.cli.key:session", "List and end sign-ins to the dashboard."),
     "audit": ("horarium.cli.audit:audit", "Who changed what, when, and what it was before."),
     "worker": ("horarium.cli.worker:worker", "Perform runs with a Python function, or as shell commands."),
     "store": ("horarium.cli.store:store", "Prepare, check or copy a store."),

@@ -30,8 +30,7 @@ from horarium.operations.settling.settling import Settlement
 from horarium.ports import Claimed
 from horarium.rules.explaining_ends import next_after_end
 from horarium.rules.planning import due_of
-from horarium.services.polling.claims import Claims
-from horarium.services.polling.left_claims import LEFT
+from horarium.services.polling.claims import LEFT, Claims
 
 REPORT_BYTES_MAX = 4_096
 WORKER = "scrape-worker"

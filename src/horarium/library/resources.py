@@ -14,19 +14,18 @@ from horarium.errors import InvalidRequest
 from horarium.library.named import Part, in_name_of_actor
 from horarium.library.values import Run, id_of
 from horarium.model import Name
-from horarium.model.calendars import Calendar
+from horarium.model.calendars import Calendar, shown_calendar
 from horarium.model.channels import AnyChannel
 from horarium.model.feeds import Feed
 from horarium.model.holds import Hold
 from horarium.model.overrides import OVERRIDES_MAX
+from horarium.model.targets import QUEUE_CHARS_MAX, named_queue
 from horarium.operations.bounds.listing import pages_of
 from horarium.policies import KEY_LENGTH_MAX, FairWeights, Limit
 from horarium.ports import PAGE_MAX
-from horarium.wire.calendars import shown_calendar
 from horarium.wire.channels import shown_channel
 from horarium.wire.faults import fault_of, find_faults, say_faults
 from horarium.wire.overrides import OverrideView, override_view, override_views
-from horarium.wire.queues import QUEUE_CHARS_MAX, named_queue
 from horarium.wire.rates import is_key, override_of, rate_view, read_limit
 
 if TYPE_CHECKING:

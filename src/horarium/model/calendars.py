@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 
 from horarium.model.limits import TITLE_CHARS_MAX
+
+
+def shown_calendar(name: str, calendar: Calendar) -> dict[str, Any]:
+    """The calendar as plain data."""
+    plain = {field: getattr(calendar, field) for field in calendar.__struct_fields__}
+    return {"name": name, **plain, "holidays": tuple(map(msgspec.to_builtins, calendar.holidays))}
+
 
 WeekdayName = Literal["MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN"]
 DateText = Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}(?!\n)$", examples=["2027-12-24"])]

@@ -18,6 +18,17 @@ from horarium.model.limits import (
 )
 from horarium.model.secrets import MaybeSecret, SecretRef
 
+QUEUE_CHARS_MAX = 220
+"""A kind, a slash and a name."""
+
+
+def named_queue(given: str) -> str | None:
+    """The queue that is meant: a plain name is a worker's; None: no queue has this name."""
+    if not 0 < len(given) <= QUEUE_CHARS_MAX:
+        return None
+    return given if "/" in given or given == "http" else f"pull/{given}"
+
+
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:@-]*(?!\n)$")
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH_MAX, pattern=_NAME.pattern)]
 StatusCode = Annotated[int, Meta(ge=100, le=599)]

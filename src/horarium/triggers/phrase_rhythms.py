@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from horarium.triggers.phrase_minutes import MinuteReader
+from horarium.triggers.phrase_days import MinuteReader
 from horarium.triggers.phrase_words import (
     ADVERBS,
     DAY_NAMES,

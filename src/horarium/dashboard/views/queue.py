@@ -21,6 +21,7 @@ from horarium.dashboard.shares import shares_of, some_runs
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.errors import Forbidden, InvalidRequest, NotFound
 from horarium.model import CLAIMED, Run, State
+from horarium.model.targets import named_queue
 from horarium.operations.facade import Operations
 from horarium.operations.settling.turns import QueueSettings
 from horarium.policies import FAIR_WEIGHT_MAX, FairWeights
@@ -28,7 +29,6 @@ from horarium.ports import PAGE_MAX, QueueStats, RunFilter
 from horarium.rules.holds import scope_words, stretch_at
 from horarium.services.polling.claims import Claims
 from horarium.triggers.words import counted
-from horarium.wire.queues import named_queue
 
 WAITING = frozenset({State.PENDING})
 ENDED = frozenset({State.COMPLETED, State.FAILED})

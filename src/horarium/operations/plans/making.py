@@ -18,7 +18,7 @@ from horarium.access.acting import bound_caller, reading, who_acts
 from horarium.clock import DAY, MINUTE, SECOND, Instant
 from horarium.errors import CallerError, HorariumError, InvalidJob, InvalidRequest
 from horarium.model import Job, uuid7
-from horarium.model.calendars import Calendar
+from horarium.model.calendars import Calendar, shown_calendar
 from horarium.model.channels import CHANNEL, AnyChannel
 from horarium.model.plans import KEY_BYTES, PLAN, PlanKind, Step, StoredPlan, sealed
 from horarium.model.records import Record, RecordChange, RecordFilter
@@ -50,7 +50,6 @@ from horarium.rules.forecasting import Span
 from horarium.rules.joins import is_join
 from horarium.triggers.budget import LIST_STEPS, apart
 from horarium.triggers.business_days import Content
-from horarium.wire.calendars import shown_calendar
 from horarium.wire.channels import shown_channel
 from horarium.wire.definitions import JobDefinition, definition_of, kept_definition
 

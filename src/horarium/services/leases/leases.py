@@ -23,7 +23,8 @@ Claim = tuple[str, int]
 class Own(Struct, frozen=True):
     """The claims of one process, by where they are: it never rescues these, though a lease has ended.
     `claiming_since`: when the oldest of its claims began that has no answer yet. `worker`: the name under which it
-    claims. `astray`: claims of it and for workers elsewhere that came to nothing (`operations.settling`). `timed_out`: those that it gave up itself at their time limit."""
+    claims. `astray`: claims of it and for workers elsewhere that came to nothing (`operations.settling`).
+    `timed_out`: those that it gave up itself at their time limit."""
 
     worker: str = ""
     ended: frozenset[Claim] = frozenset()

@@ -17,8 +17,7 @@ from horarium.clock import DAY, HOUR, MINUTE, SECOND, Clock, Instant
 from horarium.model import Disposition, Run, State
 from horarium.model.records import Record, RecordChange, instant_key
 from horarium.ports import Store
-from horarium.services.loop.believed import STANDS_SECONDS, BelievedClock
-from horarium.services.loop.clock_watch import ClockWatch
+from horarium.services.loop.believed import STANDS_SECONDS, BelievedClock, ClockWatch
 from horarium.services.loop.service import Service, Wake
 from horarium.services.metrics.ends import End
 from horarium.services.metrics.lateness import classes

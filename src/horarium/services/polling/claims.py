@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Literal
 
@@ -21,13 +22,52 @@ import msgspec
 from msgspec import Struct
 
 from horarium.clock import SECOND, Clock, Instant
+from horarium.errors import Outage
 from horarium.model import Run
 from horarium.operations.settling.claiming import Claiming
 from horarium.ports import BATCH_MAX, Claimed, Signal, queue_topic
 from horarium.rules.holds import stretch_at
 from horarium.services.loop.service import Service, Wake
-from horarium.services.polling.left_claims import LeftClaims
 from horarium.siblings import ALONE, Siblings
+
+LEFT = "its worker left before it was handed over"
+
+
+class LeftClaims:
+    """Claims that were handed to no worker, since it left before; each is kept until a release of it was written, after an
+    outage too."""
+
+    def __init__(self, claiming: Claiming, wake: Wake) -> None:
+        self._claiming = claiming
+        self._wake = wake
+        self._left: list[Claimed] = []
+
+    def keep(self, claimed: Claimed) -> None:
+        """Release this with the next try."""
+        if claimed.runs:
+            self._left.append(claimed)
+            self._wake()
+
+    def keep_answer(self, answer: asyncio.Future[Claimed]) -> None:
+        """Release what this brought, if it brought anything."""
+        if answer.done() and not answer.cancelled() and answer.exception() is None:
+            self.keep(answer.result())
+
+    async def try_release(self) -> None:
+        """Release all at once, if the store answers: this node may be about to stop."""
+        with suppress(Outage):
+            await self.release()
+
+    async def release(self) -> None:
+        """Release all. What an outage keeps from being written is kept, for the next try. Raises Outage."""
+        while self._left:
+            claimed = self._left.pop()
+            try:
+                await self._claiming.release(claimed, LEFT)
+            except BaseException:
+                self.keep(claimed)
+                raise
+
 
 WAITING = "waiting"
 WAIT_SECONDS_MAX = 60.0

@@ -19,8 +19,7 @@ from horarium.rules.compiled import forget_trigger
 from horarium.rules.editing import delete
 from horarium.rules.finished import is_finished
 from horarium.rules.finishing import LOOK, LOOKED_THROUGH, Look, again, forgotten_at, looked_at, while_kept
-from horarium.services.loop.believed import STANDS_SECONDS, BelievedClock
-from horarium.services.loop.clock_watch import ClockWatch
+from horarium.services.loop.believed import STANDS_SECONDS, BelievedClock, ClockWatch
 from horarium.services.loop.service import Service, Wake
 
 IDLE = 2 * SECOND

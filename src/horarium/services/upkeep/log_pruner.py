@@ -7,8 +7,7 @@ from horarium.clock import SECOND, Clock, Instant
 from horarium.operations.facade import Operations
 from horarium.operations.runs.logs import Logs
 from horarium.ports import BATCH_MAX
-from horarium.services.loop.believed import STANDS_SECONDS, BelievedClock
-from horarium.services.loop.clock_watch import ClockWatch
+from horarium.services.loop.believed import STANDS_SECONDS, BelievedClock, ClockWatch
 from horarium.services.loop.service import Service, Wake
 
 LOOK = 60 * SECOND

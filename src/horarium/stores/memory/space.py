@@ -7,17 +7,44 @@ these don't slow down as history grows. Nothing here decides anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import compress
 
 from msgspec.structs import replace
 
 from horarium.clock import Instant
-from horarium.model import NO_HEALTH, Health, Job, Run, RunChange, leased
+from horarium.model import NO_HEALTH, Health, Job, Node, Run, RunChange, leased
 from horarium.model.health import health_after, merged
+from horarium.model.records import Record
 from horarium.stores.encoding import is_unmoved
-from horarium.stores.memory.beside import Beside
 from horarium.stores.memory.indexes import Identities, JobIndexes, RunIndexes
+from horarium.stores.memory.ordered import Ordered
+
+
+class Beside:
+    """Nodes by name; records by name, and these in their order."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.records: dict[str, Record] = {}
+        self.names: Ordered[str] = Ordered()
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Insert records, except those whose names are taken."""
+        for record in records:
+            if record.name not in self.records:
+                self.put(record)
+
+    def put(self, record: Record) -> None:
+        """Insert a record, or write it over the one of its name."""
+        if record.name not in self.records:
+            self.names.add(record.name)
+        self.records[record.name] = record
+
+    def forget(self, name: str) -> None:
+        """Remove a record, if there is one of this name."""
+        if self.records.pop(name, None) is not None:
+            self.names.remove(name)
 
 
 class Space:

@@ -29,8 +29,7 @@ from horarium.stores.mongo.connect import (
     unjournaled,
 )
 from horarium.stores.mongo.indexes import WAKES
-from horarium.stores.wakeups import SharedSignal
-from horarium.stores.written import Written
+from horarium.stores.wakeups import SharedSignal, Written
 
 WAKES_BYTES = 1_000_000
 """What the collection holds: some thousand wake-ups. A node that is that far behind begins again."""

@@ -21,7 +21,7 @@ from horarium.stores.mongo.alone import Hold, hold, is_held, let_go, succeed
 from horarium.stores.mongo.connect import end_abandoned, make_client, parse_url, server_time, translated, verify
 from horarium.stores.mongo.migrate import migrate
 from horarium.stores.mongo.session import Session
-from horarium.stores.written import Written
+from horarium.stores.wakeups import Written
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -17,8 +17,7 @@ from hashlib import blake2b
 from horarium.errors import StoreUnavailable
 from horarium.ports import WRITTEN, Topic
 from horarium.stores.postgres.connect import Connection, connect, find_pooler, parse_url, translated
-from horarium.stores.wakeups import SharedSignal
-from horarium.stores.written import Written
+from horarium.stores.wakeups import SharedSignal, Written
 
 CHANNEL = "horarium"
 HEARTBEAT_SECONDS = 10.0

@@ -35,7 +35,7 @@ from horarium.stores.postgres.elsewhere import add_elsewhere, add_statement
 from horarium.stores.postgres.migrate import PACKAGE, migrate
 from horarium.stores.postgres.pool import Pool
 from horarium.stores.postgres.session import Memory, Session
-from horarium.stores.written import Written
+from horarium.stores.wakeups import Written
 
 T = TypeVar("T")
 P = ParamSpec("P")

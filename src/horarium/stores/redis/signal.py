@@ -19,8 +19,7 @@ from horarium.ports import Topic
 from horarium.stores.redis.location import parse_url
 from horarium.stores.redis.server import Server, is_hangup
 from horarium.stores.redis.single import connected, send
-from horarium.stores.wakeups import SharedSignal
-from horarium.stores.written import Written
+from horarium.stores.wakeups import SharedSignal, Written
 
 QUIET_SECONDS = 5.0
 """A connection that was quiet for this long is asked for a sign of life, and has as long again to give it."""

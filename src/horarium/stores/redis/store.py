@@ -54,7 +54,6 @@ from horarium.stores.redis.parts import (
     weight_of_record_change,
     weight_of_run,
 )
-from horarium.stores.redis.replacing import replace_runs
 from horarium.stores.redis.rows import (
     Arguments,
     claimed_runs,
@@ -72,8 +71,8 @@ from horarium.stores.redis.rows import (
 )
 from horarium.stores.redis.server import Server
 from horarium.stores.redis.unfinished import unfinished_runs
-from horarium.stores.redis.writing import ids_of, plan_values, record_change, swept_by, whole_values
-from horarium.stores.written import Written
+from horarium.stores.redis.writing import ids_of, plan_values, record_change, replace_runs, swept_by, whole_values
+from horarium.stores.wakeups import Written
 
 log = logging.getLogger("horarium.redis")
 

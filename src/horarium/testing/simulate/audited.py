@@ -16,7 +16,7 @@ from horarium.access.audit import PREFIX, Entry
 from horarium.model import Cause, Job, Run, State, key_as_given
 from horarium.model.records import Record
 from horarium.rules.calendars import without_days
-from horarium.stores.memory.beside import Beside
+from horarium.stores.memory.space import Beside
 from horarium.wire.definitions import JobDefinition
 
 CANCELLED = "cancelled by request"

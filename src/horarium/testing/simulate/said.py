@@ -20,7 +20,7 @@ from horarium.model.logs import LOG_BYTES_MAX, LogLine
 from horarium.operations.runs.logs import Logs, _book, _lines, _name, _text_name
 from horarium.operations.runs.pings import STREAM
 from horarium.rules.logbook import CUT
-from horarium.stores.memory.beside import Beside
+from horarium.stores.memory.space import Beside
 from horarium.testing.simulate.trace import Trace
 
 LOUD, LOUD_LINES, LOUD_CHARS = 0.1, 45, 7_900

@@ -26,8 +26,8 @@ ROUND_MAX = 32
 
 
 class Turns:
-    """An ASGI application around another: a few requests begin in each round of the event loop, the others after them, in
-    the order they came.
+    """An ASGI application around another: a few requests begin in each round of the event loop, the others after them,
+    in the order they came.
 
     A round does all that is ready. When a thousand clients ask at once, that would be a thousand requests, and all else
     that runs in this process (the planner, a claim, an answer of the store) would have its next turn after all of them:

@@ -21,8 +21,8 @@ def _nothing() -> None:
 
 
 class Written:
-    """How often it was seen that something was written to a store: a server says a mark when it is asked, another one after
-    each write by any process. A change is told at once to listeners. Used on one event loop."""
+    """How often it was seen that something was written to a store: a server says a mark when it is asked, another one
+    after each write by any process. A change is told at once to listeners. Used on one event loop."""
 
     def __init__(self) -> None:
         self._mark: object = None

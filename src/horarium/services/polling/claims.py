@@ -34,8 +34,8 @@ LEFT = "its worker left before it was handed over"
 
 
 class LeftClaims:
-    """Claims that were handed to no worker, since it left before; each is kept until a release of it was written, after an
-    outage too."""
+    """Claims that were handed to no worker, since it left before; each is kept until a release of it was written, after
+    an outage too."""
 
     def __init__(self, claiming: Claiming, wake: Wake) -> None:
         self._claiming = claiming

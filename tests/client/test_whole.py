@@ -112,6 +112,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "putChannel": lambda client: client.channels.put("N", {}),
     "deleteChannel": lambda client: client.channels.delete("N"),
     "testChannel": lambda client: client.channels.test("N"),
+    "sendByOtherChannel": lambda client: client.channels.send_by("N", "M"),
 }
 """For each operation of the document the call of the client that asks for it."""
 

@@ -221,6 +221,10 @@ class Channels(Resource):
         """Send a test message: the run that does it. Raises NotFound."""
         return self._transport.call("POST", f"{_channel(name)}/test", RunView)
 
+    def send_by(self, name: str, by: str) -> RunView:
+        """Send by another channel what this one did not take: the run that does it. Raises NotFound."""
+        return self._transport.call("POST", f"{_channel(name)}/send-by", RunView, body={"by": by}, repeatable=False)
+
 
 def _channel(name: str) -> str:
     return f"/channels/{segment(name)}"

@@ -419,3 +419,31 @@ def test_jobs_whose_patterns_have_no_room_are_left_out_and_named(monkeypatch: py
     counts.weigh(jobs, "host")
     assert [job.name for job in counts.jobs] == ["job-0", "job-1"]
     assert counts.left_out == ["job-2", "job-3"]
+
+
+def test_a_rule_that_costs_too_much_is_tried_once_for_all_jobs_that_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, tried = sys.modules[StartCounts.__module__], list[Any]()
+    honest = module.listed
+
+    def noted(lists: Any) -> Any:
+        tried.append(lists)
+        return honest(lists)
+
+    monkeypatch.setattr(module, "listed", noted)
+    counts = StartCounts(Span(SPRING, SPRING + 36_500 * DAY, 31 * DAY))
+    minutely = {"type": "cron", "expression": "* * * * *", "timezone": "Europe/Berlin"}
+    counts.weigh([a_job(f"job-{number}", trigger=minutely, planned_until=SPRING) for number in range(40)], None)
+    assert (len(counts.left_out), len(tried)) == (40, 1)
+
+
+def test_jobs_are_looked_at_no_further_once_no_one_waits() -> None:
+    counts = StartCounts(Span(SPRING, SPRING + DAY, HOUR))
+    hourly = {"type": "cron", "expression": "0 * * * *"}
+
+    def jobs() -> Iterator[Job]:
+        for number in range(10):
+            counts.over = number > 3
+            yield a_job(f"job-{number}", trigger=hourly, planned_until=SPRING)
+
+    counts.weigh(jobs(), None)
+    assert counts.weights.total() == 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from heapq import nlargest
 from operator import add
@@ -145,7 +145,9 @@ class StartCounts:
         """Patterns that are changes of another: most jobs with a jitter have one of their own."""
         self._exact = JITTERS_EXACT
         self._rules: dict[bytes, Rule] = {}
-        self._crossing: dict[tuple[bytes, int], list[Instant]] = {}
+        self._crossing: dict[tuple[bytes, int], list[Instant] | None] = {}
+        self.over = False
+        """Set from elsewhere once no one waits for them: jobs are looked at no further."""
         self._holds = [
             (hold, [Lying(*each, hold.missed is HeldMissed.SKIP) for each in stretches(hold, span.since, span.until)])
             for hold in holds
@@ -161,11 +163,11 @@ class StartCounts:
             while kept:
                 kept.popitem()
 
-    def weigh(self, jobs: Sequence[Job], by: str | None) -> None:
+    def weigh(self, jobs: Iterable[Job], by: str | None) -> None:
         """Take those of these jobs of which something lies ahead, with their patterns. Equal labels and patterns are
         kept once. `by`: None: the jobs are counted alone."""
         once = self._once.setdefault
-        keyed = ((job, key) for job in jobs if (key := self.key(job)) is not None)
+        keyed = ((job, key) for job in jobs if not self.over and (key := self.key(job)) is not None)
         if by is None:
             self.weights.update(key for _, key in keyed)
             return
@@ -199,10 +201,15 @@ class StartCounts:
         if not rule.shared:
             return self._own(job)
         if (spec, jitter) not in self._crossing:
-            lists = listed(ahead(job, self.span, rule.trigger))
-            base, self._crossing[spec, jitter] = jittered(lists, jitter, self.span)
-            self._keep((spec, jitter), packed(base))
+            try:
+                lists = listed(ahead(job, self.span, rule.trigger))
+                base, self._crossing[spec, jitter] = jittered(lists, jitter, self.span)
+                self._keep((spec, jitter), packed(base))
+            except TooExpensive:
+                self._crossing[spec, jitter] = None
         crossing = self._crossing[spec, jitter]
+        if crossing is None:
+            raise TooExpensive("the rule takes too long for any job that has it", field="trigger")
         if not crossing or self._is_exact(job):
             return self._moved(job, (spec, jitter), crossing)
         if (key := (spec, jitter, "spread")) not in self.patterns:
@@ -298,6 +305,7 @@ async def weighed(
         yield many
     finally:
         for counts in many:
+            counts.over = True
             asyncio.get_running_loop().run_in_executor(None, counts.let_go)
 
 

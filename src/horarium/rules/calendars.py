@@ -131,7 +131,7 @@ def _nodes(value: Any) -> Iterator[Mapping[str, Any]]:
     waiting = [value]
     while waiting:
         part = waiting.pop()
-        if isinstance(part, Mapping):
+        if isinstance(part, dict):
             if part.get("type") == TYPE or _named(part) is not None:
                 yield part
             waiting += part.values()

@@ -1,11 +1,10 @@
 """Every interface between the core and the outside, on one page: duties, order, errors, atomicity.
 
 A **Store** reads, claims atomically, and writes if unchanged. It never reads a clock (the wall time `now` and the
-`steady` instant of leases are passed in, see `clock`), never
-publishes an event, and knows no policy: it compares columns and adds durations that are in the row. It returns values
-equal to those it was given. Batches are the unit: one call is one transaction and (where the store is remote) one round
-trip or a small fixed number of them, however many rows it moves. The items of a batch take effect as if one after the
-other in the order given. Names and ids are ordered by code point.
+`steady` instant of leases are passed in, see `clock`), never publishes an event, and knows no policy: it compares
+columns and adds durations that are in the row. It returns values equal to those it was given. Batches are the unit: one
+call is one transaction and (where the store is remote) one round trip or a small fixed number of them, however many
+rows it moves. The items of a batch take effect as if one by one in this order. Names and ids are ordered by code point.
 
 Errors: `StoreUnavailable` for anything that may pass (down, locked, full, timed out); the caller backs off and calls
 again, so every write must be safe to repeat. Nothing else is raised but broken invariants. Losing a race is no error:
@@ -310,6 +309,7 @@ JOBS, CANCEL, APPLY, HOLDS, ENDED = (Topic(name) for name in ("jobs", "cancel", 
 WRITTEN = Topic("written")
 """It was seen that something was written to the store, by any process: said within a process only, never published."""
 REPEATED = "!"  # how topics end that are published again while they hold, or that another one stands for
+ENDED_RUN = "ended:"  # followed by a run's id and `REPEATED`: that run is over; `ENDED` stands for any of them
 
 
 def queue_topic(queue: str) -> Topic:

@@ -23,7 +23,7 @@ SIGNS = new_secret(bytes(range(24)))
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "db-password").write_text("p:w d\n")
+    (tmp_path / "db-password").write_bytes(b"p:w d\r\n")
     return tmp_path
 
 
@@ -89,6 +89,33 @@ async def test_an_attempt_without_its_secret_fails_and_names_it(scheduler: Sched
     run = await scheduler.add_run(target=target, retry={"attempts_max": 1})
     over = await scheduler.wait_for(run.id, PATIENCE)
     assert (over.state, over.error) == ("failed", "the secret env:GONE is missing: there is no variable TEST_GONE")
+
+
+@pytest.mark.parametrize("value", ["t0p\r\nX-A: 1", "t0p\0"])
+async def test_a_secret_that_no_header_can_have_fails_the_attempt_and_is_named(
+    scheduler: Scheduler, folder: Path, value: str
+) -> None:
+    (folder / "db-odd").write_text(value)
+    target = {"type": "http", "url": "http://127.0.0.1:9/", "headers": {"A": {"secret": "file:db-odd"}}}
+    run = await scheduler.add_run(target=target, retry={"attempts_max": 1})
+    over = await scheduler.wait_for(run.id, PATIENCE)
+    why = "it holds a line break or a control character"
+    assert over.error == f"the secret file:db-odd can't be sent in a header: {why}"
+
+
+def test_bytes_that_are_no_text_are_sent_as_they_are() -> None:
+    target = HttpTarget(url="https://example.com/", params={"key": SecretRef("env:ODD")})
+    assert Secrets("", environment={"ODD": "t0p\udcff&"}).target(target).url == "https://example.com/?key=t0p%FF%26"
+
+
+@pytest.mark.parametrize("value", ["t0p:word@example.com/x", "http://t0p@example.com/"])
+async def test_an_address_that_is_none_is_named_and_not_shown(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("TEST_ODD", value)
+    await scheduler.put_channel("ops", {"type": "webhook", "url": {"secret": "env:ODD"}})
+    over = await scheduler.wait_for((await scheduler.test_channel("ops")).id, PATIENCE)
+    assert over.error == "the secret env:ODD is no URL that can be asked (one that begins with http:// or https://)"
 
 
 async def test_only_secrets_that_the_setting_allows_may_be_named(scheduler: Scheduler) -> None:

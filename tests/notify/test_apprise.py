@@ -54,7 +54,8 @@ def test_where_private_addresses_are_allowed_metadata_services_are_not() -> None
         check_service("json://169.254.169.254/latest", allow_private=True)
 
 
-async def test_a_private_address_is_not_sent_to() -> None:
+async def test_a_private_address_is_not_sent_to_and_no_log_line_has_the_url(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
     async with receiving() as receiver:
         url = f"json://127.0.0.1:{receiver.port}/hook"
         refused = await send(url)
@@ -63,6 +64,7 @@ async def test_a_private_address_is_not_sent_to() -> None:
         assert "127.0.0.1 is not a public address" in refused.error
         assert isinstance(await send(url, allow_private=True), Succeeded)
         assert receiver.connections == 1
+    assert "hook" not in caplog.text
 
 
 async def test_a_name_is_judged_by_the_address_that_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:

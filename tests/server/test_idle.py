@@ -9,12 +9,14 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
 import pytest
 
 from horarium.node.backends import make_backend
+from horarium.operations.runs.waiting import ended_topic
 from horarium.ports import ENDED, JOBS, WRITTEN
 from horarium.server.http import HttpServer
 from horarium.services.loop.service import (
@@ -32,7 +34,7 @@ from horarium.stores.sqlite import SqliteStore
 from horarium.stores.sqlite.touched import RECENT_SECONDS, Touched
 from horarium.stores.wakeups import LocalSignal, PolledSignal
 from horarium.testing import ManualClock
-from horarium.testing.values import a_run
+from horarium.testing.values import a_run, completed
 from tests.blackbox.outside import environment
 from tests.server.conftest import Running
 from tests.services.conftest import START
@@ -217,6 +219,10 @@ async def test_a_part_that_is_ill_looks_until_it_is_well() -> None:
         assert await looked.steps() == [before + 1]
 
 
+async def none_over(ids: Sequence[str]) -> list[str]:
+    return []
+
+
 async def test_a_file_that_was_not_written_to_is_not_asked_about(tmp_path: Path) -> None:
     asked = 0
 
@@ -227,7 +233,7 @@ async def test_a_file_that_was_not_written_to_is_not_asked_about(tmp_path: Path)
 
     file, log = tmp_path / "x.db", tmp_path / "x.db-wal"
     file.write_bytes(b"1")
-    touched = Touched(str(file), changed)
+    touched = Touched(str(file), changed, none_over)
     assert [await touched.changed() for _ in range(2)] == [True, True], "it was written to just now"
     long_ago = time.time() - 10 * RECENT_SECONDS
     os.utime(file, (long_ago, long_ago))
@@ -319,7 +325,7 @@ async def test_one_that_waits_for_an_end_hears_of_writes_before_the_others(
 ) -> None:
     monkeypatch.setattr(wakeups, "POLL_SECONDS", 1e6)
     url, heard = f"sqlite:///{tmp_path}/shared.db", 0
-    watched, other = WellWatched(url), SqliteStore(url)
+    watched, other, runs = WellWatched(url), SqliteStore(url), [a_run(number) for number in range(3)]
 
     def hear() -> None:
         nonlocal heard
@@ -330,12 +336,19 @@ async def test_one_that_waits_for_an_end_hears_of_writes_before_the_others(
     await watched.signal.start()
     try:
         await until(lambda: watched.signal._task is not None)
+        await watched.store.add_runs(runs)
         deaf = watched.signal.subscribe(ENDED, hear)  # also in the middle of a pause
-        for number in range(3):
+        for number, run in enumerate(runs):
+            told = watched.signal.subscribe(ended_topic(run.id), hear)
             await watched.calm()
-            before, known = heard, watched.woken
-            await other.add_runs([a_run(number)])
-            await until(lambda before=before: heard > before)  # type: ignore[misc]
+            writes, known = watched.signal.writes(), watched.woken
+            await other.add_runs([a_run(3 + number)])
+            await until(lambda writes=writes: watched.signal.writes() != writes)  # type: ignore[misc]
+            await watched.calm()
+            assert heard == number, "none that is waited for is over"
+            await other.settle_runs([completed(run)], 0)
+            await until(lambda number=number: heard == number + 1)  # type: ignore[misc]
+            told()
             assert number == 0 or watched.woken == known, "the others are woken by one timer, after their pause"
         deaf()
         assert ENDED not in watched.signal._wakes
@@ -401,7 +414,7 @@ async def test_where_there_are_no_events_it_is_asked_again_after_a_pause(tmp_pat
     file = tmp_path / "x.db"
     file.write_bytes(b"1")
     os.utime(file, (1, 1))
-    touched = Touched(str(file), changed)
+    touched = Touched(str(file), changed, none_over)
     await touched.changed()
     await touched.touched()  # its log is not there, so nothing can be watched
     assert touched._watched is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from math import inf
 
 import pytest
 from msgspec.structs import replace
@@ -33,7 +34,7 @@ class CountingStore(MemoryStore):
 @pytest.fixture
 def seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     """No look happens within a test."""
-    monkeypatch.setattr(module, "LOOK_SECONDS", 1e6)
+    monkeypatch.setattr(module, "LOOK_SECONDS_MIN", 1e6)
 
 
 @pytest.fixture
@@ -90,16 +91,26 @@ async def test_another_node_says_what_ends_while_one_waits(setting: Setting) -> 
 
 
 @pytest.mark.usefixtures("often")
-@pytest.mark.parametrize("writes", [None, 7])
-async def test_with_every_word_lost_a_look_finds_it(setting: Setting, writes: int | None) -> None:
-    """Also where the count of writes stands still wrongly."""
-    deaf = LocalSignal()
-    deaf.writes = lambda: writes  # type: ignore[method-assign]
-    other = Operations(setting.store, setting.clock, deaf, lambda size: bytes(size), lambda target: None)
+async def test_with_every_word_lost_a_look_finds_it(setting: Setting) -> None:
+    other = Operations(setting.store, setting.clock, LocalSignal(), lambda size: bytes(size), lambda target: None)
     await setting.add_run()
     told = waiting_for(other)
     await waits(other)
     await setting.operations.runs.cancel_run("run")
+    assert (await told).state is State.CANCELLED
+
+
+async def test_an_end_before_its_node_heard_that_one_waits_is_found_soon(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 1e6)
+    other = setting.operations_on(setting.store)
+    await setting.add_run()
+    told = waiting_for(setting.operations)
+    await waits(setting.operations)
+    await until(lambda: other.waiting._told_until > 0)
+    monkeypatch.setattr(other.waiting, "_told_until", -inf)  # the word comes too late
+    await other.runs.cancel_run("run")
     assert (await told).state is State.CANCELLED
 
 
@@ -108,7 +119,6 @@ async def test_an_outage_ends_no_wait(setting: Setting) -> None:
     failing = [False]
     setting.store = FaultyStore(setting.store, lambda call: Fault.BEFORE if failing[0] else None)
     other = setting.operations_on(setting.store)
-    setting.signal.writes = lambda: None  # type: ignore[method-assign]
     await setting.add_run()
     told = waiting_for(other)
     await waits(other)
@@ -205,7 +215,7 @@ async def test_many_ends_at_once_are_one_word(setting: Setting, monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("seldom")
-async def test_words_without_names_are_looked_at_with_a_pause_after_some(
+async def test_words_without_names_are_looked_at_with_a_pause(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PAUSE_SECONDS_EACH", 1e6)
@@ -214,13 +224,12 @@ async def test_words_without_names_are_looked_at_with_a_pause_after_some(
     told = waiting_for(setting.operations)
     await waits(setting.operations)
     await until(lambda: store.reads == 1)
-    for look in range(module.AT_ONCE + 1):
-        setting.signal.publish(ENDED)
-        await until(lambda look=look: store.reads == 2 + look)  # type: ignore[misc]
+    setting.signal.publish(ENDED)
+    await until(lambda: store.reads == 2)
     setting.signal.publish(ENDED)
     for _ in range(5):
         await asyncio.sleep(0)
-    assert store.reads == 2 + module.AT_ONCE
+    assert store.reads == 2
     setting.operations.waiting.close()
     await told
 

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from horarium.delivery.addresses import check_host
-from horarium.delivery.judged import Judge, judging
+from horarium.delivery.judged import Judge, is_of_others, judging
 from horarium.delivery.letters import subject_of, text_of
 from horarium.errors import InvalidJob, InvalidRequest
 from horarium.model import Failed, Outcome, Succeeded
@@ -28,6 +28,7 @@ def _library() -> ModuleType | None:
     except ImportError:
         return None
     logging.getLogger("apprise").setLevel(logging.CRITICAL)
+    logging.getLogger("urllib3.connectionpool").addFilter(is_of_others)
     return apprise
 
 

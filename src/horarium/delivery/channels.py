@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from horarium.delivery.addresses import check_url
+from horarium.delivery.addresses import check_url, parse_url
 from horarium.delivery.apprising import Apprising, check_service
 from horarium.delivery.letters import check_template, linked, request_of
 from horarium.delivery.mailing import Mailing
-from horarium.delivery.secrets import MissingSecret
+from horarium.delivery.secrets import MissingSecret, Secrets
 from horarium.delivery.signing import check_secret
-from horarium.errors import InvalidJob, InvalidRequest
+from horarium.errors import CallerError, InvalidJob, InvalidRequest
 from horarium.model import Failed, Outcome
 from horarium.model.channels import AnyChannel, AppriseChannel, EmailChannel, Letter, WebhookChannel
+from horarium.model.secrets import MaybeSecret, SecretRef
 
 if TYPE_CHECKING:
     from horarium.delivery.http import HttpDelivery
@@ -63,7 +64,7 @@ class Post:
         try:
             match channel:
                 case WebhookChannel():
-                    template, own, url = channel.template, channel.signing_secret, secrets.read(channel.url)
+                    template, own, url = channel.template, channel.signing_secret, _address(secrets, channel.url)
                     secret = secrets.signing(own) if own else self._secret
                     return await self._http.post(url, lambda path, now: request_of(letter, path, now, secret, template))
                 case EmailChannel():
@@ -72,3 +73,15 @@ class Post:
                     return await self._apprising.send(secrets.read(channel.url), letter, channel.template)
         except MissingSecret as missing:
             return Failed(str(missing))
+
+
+def _address(secrets: Secrets, value: MaybeSecret) -> str:
+    """The URL to ask. Raises MissingSecret for a secret that is none: what is wrong with it is not said of that."""
+    text = secrets.read(value)
+    if isinstance(value, SecretRef):
+        try:
+            parse_url(text, field="url")
+        except CallerError:
+            why = "no URL that can be asked (one that begins with http:// or https://)"
+            raise MissingSecret(f"the secret {value.secret} is {why}") from None
+    return text

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from ipaddress import ip_address
+from logging import LogRecord
 from urllib.parse import urlsplit
 
 from horarium.delivery.addresses import RefusedAddress, refusal
@@ -64,6 +65,11 @@ def judging(judge: Judge) -> Iterator[None]:
         yield
     finally:
         _judging.reset(before)
+
+
+def is_of_others(record: LogRecord) -> bool:
+    """Whether this was said outside of `judging`: inside it may hold the URL that a library was given."""
+    return _judging.get() is None
 
 
 @cache

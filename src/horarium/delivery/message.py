@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from horarium.clock import SECOND, Instant, to_text
+from horarium.delivery.secrets import CONTROL
 from horarium.delivery.signing import sign
 from horarium.delivery.template import Values, render, render_text
 from horarium.errors import InvalidJob
@@ -39,7 +40,6 @@ _RESERVED_WORDS = """
 _RESERVED = frozenset(_RESERVED_WORDS.split())
 _RESERVED_PREFIXES = ("webhook-", "horarium-")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 _PATH_SAFE = "/?:@!$&'()*+,;=-._~%[]|"
 _STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
@@ -105,7 +105,7 @@ def _header_fault(name: str, value: str, seen: set[str]) -> str | None:
         return "is given twice"
     if len(name) + len(value) > HEADER_CHARS_MAX:
         return f"is longer than {HEADER_CHARS_MAX} characters, name and value together"
-    if _CONTROL.search(value):
+    if CONTROL.search(value):
         return "has a line break or another control character in its value; leave it out"
     return None
 

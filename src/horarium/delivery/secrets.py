@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -19,6 +20,8 @@ from horarium.model.secrets import MaybeSecret, SecretRef
 ENV_PREFIX_DEFAULT = "HORARIUM_SECRET_"
 DIR_DEFAULT = "/run/secrets"
 ALLOWED_DEFAULT = ("*",)
+CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+"""What no header can hold."""
 
 
 class MissingSecret(Exception):
@@ -62,8 +65,8 @@ class Secrets:
         secret = target.signing_secret
         if not target.params and not [1 for each in (secret, *target.headers.values()) if isinstance(each, SecretRef)]:
             return target
-        headers = {name: self.read(value) for name, value in target.headers.items()}
-        params = urlencode({name: self.read(value) for name, value in target.params.items()})
+        headers = {name: self._header(value) for name, value in target.headers.items()}
+        params = urlencode({name: self.read(value) for name, value in target.params.items()}, errors="surrogateescape")
         mark = "&" if "?" in target.url else "?"
         return replace(
             target,
@@ -72,6 +75,13 @@ class Secrets:
             headers=headers,
             signing_secret=None if secret is None else self.signing(secret),
         )
+
+    def _header(self, value: MaybeSecret) -> str:
+        text = self.read(value)
+        if isinstance(value, SecretRef) and CONTROL.search(text):
+            why = "it holds a line break or a control character"
+            raise MissingSecret(f"the secret {value.secret} can't be sent in a header: {why}")
+        return text
 
     def signing(self, value: MaybeSecret) -> str:
         """A signing secret. Raises MissingSecret for one that is none."""

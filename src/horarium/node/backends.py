@@ -96,7 +96,7 @@ def make_backend(url: str, namespace: str = "default") -> Backend:
             from horarium.stores.sqlite.touched import Touched
 
             store = SqliteStore(url, namespace=namespace)
-            polled = PolledSignal(Touched(str(store.location.path), store.changed), store.written)
+            polled = PolledSignal(Touched(str(store.location.path), store.changed, store.over), store.written)
             return Backend(store, local, polled, (polled,))
         case "postgresql" | "postgres":
             from horarium.stores.postgres import PostgresSignal, PostgresStore

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
 from horarium.errors import HorariumError, Outage
-from horarium.ports import ENDED, REPEATED, WRITTEN, Topic
+from horarium.ports import ENDED, ENDED_RUN, REPEATED, WRITTEN, Topic
 
 
 def _nothing() -> None:
@@ -83,18 +83,21 @@ class LocalSignal:
         for wake in tuple(self._wakes.get(topic, ())):
             wake()
 
-    def wake_all(self) -> None:
+    def wake_all(self, *but: Topic) -> None:
         """Wake all subscribers: something unknown changed. Repeated words are heard in time."""
         for topic in tuple(self._wakes):
-            if not topic.endswith(REPEATED):
+            if not topic.endswith(REPEATED) and topic not in but:
                 self.wake(topic)
 
 
 class ChangeCounter(Protocol):
-    """The question of a PolledSignal."""
+    """The questions of a PolledSignal."""
 
     async def changed(self) -> bool:
         """Whether another process wrote since this was last asked. Raises Outage."""
+
+    async def over(self, run_ids: Sequence[str], /) -> list[str]:
+        """Those of these runs that are over, or do not exist. Raises Outage."""
 
     async def touched(self) -> None:
         """Return once it is possible that a process wrote since `changed` was asked."""
@@ -106,8 +109,8 @@ class ChangeCounter(Protocol):
 class PolledSignal(LocalSignal):
     """A LocalSignal that also asks, ten times a second, whether another process wrote: for stores that can't notify,
     but where asking costs almost nothing (a SQLite file: one pragma), and where it is known when there is no need to.
-    While a caller waits for the end of a run it asks after 10 ms, on a busy file 25 times a second, and that caller
-    alone is woken as often.
+    While a caller waits for the end of a run it asks after 10 ms, on a busy file 25 times a second, which of those runs
+    are over, and wakes these callers alone as often.
     `written`: how much this process wrote."""
 
     def __init__(self, asked: ChangeCounter, written: Callable[[], int]) -> None:
@@ -154,10 +157,16 @@ class PolledSignal(LocalSignal):
                 self._foreign += 1
                 continue
             self._foreign += 1
-            self.wake(ENDED)
+            await self._wake_ended()
             if self._waking is None:
                 woken_at = max(loop.time(), woken_at + POLL_SECONDS)
                 self._waking = loop.call_at(woken_at, self._wake_all)
+
+    async def _wake_ended(self) -> None:
+        awaited = [topic[len(ENDED_RUN) : -len(REPEATED)] for topic in self._wakes if topic.startswith(ENDED_RUN)]
+        with suppress(Outage):
+            for run_id in await self._asked.over(awaited):
+                self.wake(Topic(f"{ENDED_RUN}{run_id}{REPEATED}"))
 
     async def _pause(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -170,7 +179,7 @@ class PolledSignal(LocalSignal):
 
     def _wake_all(self) -> None:
         self._waking = None
-        self.wake_all()
+        self.wake_all(ENDED)
 
     def writes(self) -> int | None:
         return self._foreign + self._written()

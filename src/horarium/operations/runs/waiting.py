@@ -2,13 +2,14 @@
 
 The end of a run that this process writes is known here at once. Where others wait, a node says so, and hears of
 every end that is written elsewhere, by the run's name where only a few ended; where no one waits, that costs nothing.
-One look a second at the runs that are waited for keeps it correct with all of these words lost.
+Looks at all runs that are waited for keep it correct with all of these words lost: the first soon, since the others may
+not have heard yet that someone waits, later ones each second.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -17,22 +18,21 @@ from horarium.errors import Outage
 from horarium.model import Run
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.named import run_of_id
-from horarium.ports import ENDED, REPEATED, Topic
+from horarium.ports import ENDED, ENDED_RUN, REPEATED, Topic
 
 RUN_WAIT_SECONDS_MAX = 60.0
 """Of one request."""
 RUN_WAITERS_MAX = 10_000
 """Callers that wait at one time in this process; one more is answered at once."""
-LOOK_SECONDS = 1.0
-PAUSE_SECONDS_EACH, AT_ONCE = 0.0001, 10
-"""Between two looks at all, for each run that is waited for, after ten without: a thousand are looked at ten times a
-second."""
+LOOK_SECONDS_MIN, LOOK_SECONDS = 0.02, 1.0
+"""From the first caller to the first look at all; the pause doubles with each, up to this for up to a thousand runs."""
+PAUSE_SECONDS_EACH = 0.0001
+"""From one look at all to the next at least, for each run: a thousand are looked at ten times a second at most, where
+ends come in such numbers that they are not named. And ten times as long where nothing is heard."""
 LOOKED_AT = 200
 """Runs of one read; those that are named meanwhile come with the next."""
 NAMED_MAX = 20
 """Ends that are named, of those that are written at once; of more it is said that there are some."""
-LOOKS_LEFT_OUT_MAX = 5
-"""Looks that are left out one after the other because nothing was written since the last."""
 AWAITED_SECONDS = 30.0
 """How long a node tells others of ends after it heard that one of them waits."""
 
@@ -43,7 +43,7 @@ Waiter = asyncio.Future[Run | None]
 
 def ended_topic(run_id: str) -> Topic:
     """This run is over. Where words were lost, `ENDED` wakes those that wait for it."""
-    return Topic(f"ended:{run_id}{REPEATED}")
+    return Topic(f"{ENDED_RUN}{run_id}{REPEATED}")
 
 
 class Waiting:
@@ -60,8 +60,9 @@ class Waiting:
         """Ends the subscription to ends, which lasts while a caller waits."""
         self._hurried = asyncio.Event()
         self._named: set[str] = set()
-        self._some = False
-        """Runs that are said to be over, and whether some are that were not named."""
+        """Runs that are said to be over."""
+        self._looked_at = self._look_at = -inf
+        """When all that are waited for were last looked at, and will be next: times of the event loop."""
         self._told_until = -AWAITED_SECONDS
         self._speaking = False
         """What we publish wakes ourselves too, but is no news to us."""
@@ -71,7 +72,8 @@ class Waiting:
         """The run once it is over, or as it is after this long (None: wait on). Raises NotFound."""
         if seconds == 0:
             return await run_of_id(self._store, run_id)
-        waiter: Waiter = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        waiter: Waiter = loop.create_future()
         waiters = self._waiters.setdefault(run_id, [])
         waiters.append(waiter)
         self._waiting += 1
@@ -83,8 +85,9 @@ class Waiting:
             if run.finished or self.closed or self._waiting > RUN_WAITERS_MAX:
                 return run
             if seconds is not None:
-                timer = asyncio.get_running_loop().call_later(seconds, _answer, waiter, None)
+                timer = loop.call_later(seconds, _answer, waiter, None)
             if self._watching is None:
+                self._look_at = loop.time() + LOOK_SECONDS_MIN
                 self._watching = asyncio.create_task(self._watch(), name="horarium-waiting")
             return await waiter or await run_of_id(self._store, run_id)
         finally:
@@ -136,39 +139,31 @@ class Waiting:
     def _heard_end(self, run_id: str | None = None) -> None:
         if not self._speaking:
             if run_id is None:
-                self._some = True
+                paced_at = self._looked_at + len(self._waiters) * PAUSE_SECONDS_EACH
+                self._look_at = min(self._look_at, paced_at)
             else:
                 self._named.add(run_id)
             self._hurried.set()
 
     async def _watch(self) -> None:
         time = asyncio.get_running_loop().time
-        written, left_out, said_at, looked_at, paced_at = None, 0, -AWAITED_SECONDS, time(), -inf
+        began, said_at = time(), -AWAITED_SECONDS
         try:
             while self._waiters:
                 if self._elapsed() - said_at >= AWAITED_SECONDS / 3:
                     said_at = self._elapsed()
                     self._say([AWAITED])
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._hurried.wait(), paced_at - time() if self._some else LOOK_SECONDS)
-                heard = self._hurried.is_set()
+                    await asyncio.wait_for(self._hurried.wait(), self._look_at - time())
                 self._hurried.clear()
-                asked: Collection[str] = self._named & self._waiters.keys()
+                asked = tuple(self._named & self._waiters.keys())
                 self._named.clear()
-                before, written, now = written, self._signal.writes(), time()
-                if self._some:
-                    at_all = now >= paced_at
-                elif heard:
-                    at_all = now >= looked_at + LOOK_SECONDS
-                else:
-                    left_out += 1
-                    at_all = written is None or written != before or left_out > LOOKS_LEFT_OUT_MAX
-                if at_all:
-                    self._some, left_out, looked_at, asked = False, 0, now, tuple(self._waiters)
-                    pause = len(asked) * PAUSE_SECONDS_EACH
-                    paced_at = max(paced_at, now - AT_ONCE * pause) + pause
+                if (now := time()) >= self._look_at:
+                    asked, self._looked_at = tuple(self._waiters), now
+                    pause = max(LOOK_SECONDS, 10 * len(asked) * PAUSE_SECONDS_EACH)
+                    self._look_at = now + min(pause, max(LOOK_SECONDS_MIN, now - began))
                 with suppress(Outage):
-                    await self._look(tuple(asked))
+                    await self._look(asked)
         finally:
             self._watching = None
 

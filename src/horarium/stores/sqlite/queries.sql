@@ -348,6 +348,10 @@ SELECT json_group_array(json_array(
 -- name: run_numbers
 SELECT json_group_array(num) FROM runs WHERE namespace_id = ?1 AND id IN (SELECT value FROM carray(?2));
 
+-- name: runs_over
+SELECT json_group_array(hex(value)) FROM carray(?2) AS given
+WHERE NOT EXISTS (SELECT 1 FROM runs WHERE namespace_id = ?1 AND id = given.value AND state < 3);
+
 -- name: run_by_key
 SELECT json_group_array(num) FROM runs WHERE namespace_id = ?1 AND unique_key = ?2;
 

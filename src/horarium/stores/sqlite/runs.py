@@ -15,7 +15,7 @@ import apsw
 from horarium.clock import Instant
 from horarium.model import Run, RunChange
 from horarium.ports import NOTHING_ALONG, Along, Beat, Pulse
-from horarium.stores.encoding import are_alike, as_written, comes_alone, encode_id, kinds_of_end
+from horarium.stores.encoding import are_alike, as_written, comes_alone, decode_ids, encode_id, encode_ids, kinds_of_end
 from horarium.stores.sqlite.health import count_ends
 from horarium.stores.sqlite.records import add_along, add_records
 from horarium.stores.sqlite.rows import change_rows, end_values, load_runs, run_rows
@@ -127,6 +127,12 @@ def get_runs(session: Session, ids: Sequence[str]) -> list[Run | None]:
     found = load_runs(session, session.array("run_numbers", session.namespace_id, apsw.carray(blobs)))
     by_id = {run.id: run for run in found}
     return [by_id.get(run_id) for run_id in ids]
+
+
+def over(session: Session, ids: Sequence[str]) -> list[str]:
+    """Those of these runs that are over, or do not exist."""
+    found = session.array("runs_over", session.namespace_id, apsw.carray(tuple(encode_ids(ids))))
+    return decode_ids(found)
 
 
 def get_run_by_key(session: Session, unique_key: str) -> Run | None:

@@ -135,6 +135,7 @@ class SqliteStore:
 
     add_runs = _on("writer", runs.add_runs, list)
     get_runs = _on("reader", runs.get_runs, list)
+    over = _on("reader", runs.over, list)
     get_run_by_key = _on("reader", runs.get_run_by_key)
     unfinished_runs = _on("reader", runs.unfinished_runs, dict)
     list_runs = _on("lister", listing.list_runs)

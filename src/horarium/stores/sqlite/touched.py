@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
 
 from horarium.stores.sqlite.watched import Watched
 
 RECENT_SECONDS = 2.0
 """Where writes can't be watched, a file that was written to within this is asked about in any case: two writes may bear
 the same time, and a commit is seen only some time after it was written, when the disk has it."""
+
+
+Over = Callable[[Sequence[str]], Coroutine[Any, Any, list[str]]]
+"""Which of these runs are over."""
 
 
 class Changed(Protocol):
@@ -29,9 +34,9 @@ class Touched:
     watch.
     """
 
-    def __init__(self, path: str, changed: Changed) -> None:
+    def __init__(self, path: str, changed: Changed, over: Over) -> None:
         self._paths = (path, f"{path}-wal")
-        self._changed = changed
+        self._changed, self.over = changed, over
         self._stamps: tuple[tuple[int, int], ...] | None = None
         self._watched: Watched | None = None
         self._certain = False

@@ -141,7 +141,7 @@ async def test_places_say_which_hours_need_too_much(api: Api, visitor: Visitor) 
     await visitor.open("/forecast?places=50")
     assert "There is room in every hour" in visitor.text
     assert "what waits" not in visitor.text
-    assert "the usual ones of each job; 1 job is estimated by the others, for want of a completed run." in visitor.text
+    assert "the usual ones of each job; 1 job is estimated by the others, for want of a run of its own." in visitor.text
     assert "job-003 05:30 1 not known about 30.0" in visitor.text
     assert "job-002 05:30 1 1 h 30.0" in visitor.text, "how long it takes, not the part of it in this hour"
     assert "counts with 1 h each, the average of the others of this hour" in visitor.text

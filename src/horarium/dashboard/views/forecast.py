@@ -327,8 +327,8 @@ def _summary(ahead: Sequence[Cell], asked: Asked, worst: Cell | None, estimated:
     of = "" if room is None else f" of {room:,}"
     guessed = ""
     if estimated and asked.count == "minutes":
-        jobs = "1 job is" if len(estimated) == 1 else f"{len(estimated):,} jobs are"
-        guessed = f"; {jobs} estimated by the others, for want of a completed run"
+        jobs, whose = ("1 job is", "its") if len(estimated) == 1 else (f"{len(estimated):,} jobs are", "their")
+        guessed = f"; {jobs} estimated by the others, for want of a run of {whose} own"
     where = f" on {asked.queue.removeprefix('pull/')}" if asked.queue else ""
     return (
         f"Worst: {worst.words}, {worst.value or 0:,}{of} {unit}{where}. "

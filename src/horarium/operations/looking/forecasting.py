@@ -104,7 +104,7 @@ class Buckets(Sequence[Bucket]):
 class Forecast(Struct, frozen=True):
     """`peaks`: the buckets with the most starts; `quiet`: those with the fewest. `left_out`: jobs whose rules take too
     long to evaluate. `seconds`: how long runs of each job took, as measured; `estimated`: those that count with
-    `usual_seconds`, the average of the others, since no run of theirs was completed of late."""
+    `usual_seconds`, the average of the others, since no run of theirs ended of late."""
 
     buckets: Sequence[Bucket]
     peaks: list[Bucket]
@@ -381,15 +381,17 @@ class Forecasting:
         return told
 
     async def _durations(self, names: Sequence[str]) -> dict[str, float]:
-        """How many seconds the last runs of these jobs took on average, by name; those that have not run are left
-        out."""
+        """How many seconds the last runs of these jobs took on average, by name: the completed ones, or where there is
+        none the failed ones. Those that have not run are left out."""
         now = self._clock.now()
         if not names:
             return {}
         found = await self._store.last_runs(names, now - MEASURED_SINCE, now + 1, RUNS_MEASURED)
         measured: dict[str, float] = {}
         for name, runs in found.items():
-            if took := [run.took for run in runs if run.state is State.COMPLETED and run.took is not None]:
+            of = [(run.state, run.took) for run in runs if run.took is not None]
+            by_state = ([took for was, took in of if was is state] for state in (State.COMPLETED, State.FAILED))
+            if took := next(filter(None, by_state), None):
                 measured[name] = sum(took) / len(took) / SECOND
         return measured
 

@@ -331,9 +331,7 @@ async def test_running_follows_from_how_long_the_last_runs_took(api: Api) -> Non
     report = {"token": claimed["lease"]["token"], "error": "no", "retryable": False}
     await api.post(f"/runs/{run['id']}/fail", report)
     found = (await api.get("/forecast?bucket_seconds=3600")).json
-    assert found["buckets"][5]["running"] == {"pull/work": 0.6}, (
-        "none was completed: as long as the failed ones"
-    )
+    assert found["buckets"][5]["running"] == {"pull/work": 0.6}, "none was completed: as long as the failed ones"
 
 
 async def test_a_long_forecast_is_put_into_words_beside_the_event_loop(api: Api, monkeypatch: Any) -> None:

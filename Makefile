@@ -19,7 +19,7 @@ STAMP := $(VENV)/.installed
 # Processes that tests start would compile every module again where Python is told to write nothing down.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo serve test compiled quick lowest check cockroach proof mutants dist docs bench servers clean
+.PHONY: demo serve test tests compiled quick lowest check cockroach proof mutants dist docs bench servers clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -33,10 +33,12 @@ demo: $(STAMP)
 serve: $(STAMP)
 	@$(BIN)/horarium serve
 
-# The servers are installed and the tests compiled, once for all workers, while the types are checked; what each of them
-# says comes in one piece. Many tests wait for a process or a clock of the store: six workers keep two cores busy.
+# The types are checked beside the tests, for which the servers are installed and all modules compiled first, once for all
+# workers. Many tests wait for a process or a clock of the store: six workers keep two cores busy.
 test: $(STAMP)
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target check servers compiled
+	@$(MAKE) --no-print-directory --jobs=2 check tests
+
+tests: servers compiled
 	$(BIN)/python -m pytest -n 6 --dist worksteal -m "not proof"
 
 compiled: $(STAMP)

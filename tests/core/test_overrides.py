@@ -11,7 +11,7 @@ from horarium.clock import SECOND, Instant
 from horarium.model import Cause, Disposition, Job, Run, State
 from horarium.model.overrides import Override
 from horarium.policies import CatchUp, CatchUpPolicy, Overlap
-from horarium.rules.editing import edit, free_instant, pause
+from horarium.rules.editing import edit, free_instant, pause, withdraw_ahead
 from horarium.rules.holds import JobHold
 from horarium.rules.overridden import of_fire, run_moved_to
 from horarium.rules.overriding import has_begun, lift, override
@@ -202,6 +202,22 @@ def test_what_goes_back_to_its_rule_in_a_pause_has_a_row_where_the_cursor_lies_b
     paused = pause(job, [planned.runs[0], replace(planned.runs[2], token=1)], NOW, "moving").job
     assert paused.planned_until == FIRES[2]
     assert skipped(lift(paused, FIRES[1], None, [], NOW + 1)) == [(Disposition.SKIPPED_PAUSED, FIRES[1], 1)]
+
+
+def test_a_late_run_that_was_moved_and_waits_for_its_place_is_owed_again_when_it_is_withdrawn() -> None:
+    """The planner spreads what is late: its place may lie a moment ahead, as its fire time does."""
+    job = override(a_job(), Override(fire_at=FIRES[1], to=NOW + 1), None, NOW).job
+    now = NOW + 3 * SECOND
+    (run,) = (planned := plan(job, [], now)).runs
+    late = replace(run, due_at=now + 1)
+    for gone in (
+        edit(planned.job, replace(planned.job, labels={"a": "b"}), [late], now),
+        pause(planned.job, [late], now, "moving"),
+        withdraw_ahead(planned.job, [late], now, now),
+    ):
+        assert gone.withdrawals == (late,)
+        assert [(each.fire_at, each.done) for each in gone.job.overrides] == [(FIRES[1], False)]
+        assert gone.job.next_fire_at == (NOW + 1 if gone.job.enabled else None)
 
 
 def test_a_job_past_its_last_run_owes_none_for_what_goes_back_to_its_rule() -> None:

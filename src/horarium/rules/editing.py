@@ -231,7 +231,8 @@ def _change_fields(job: Job, wanted: Job, unfinished: Sequence[Run], now: Instan
 
 
 def _withdrawing(job: Job, unfinished: Sequence[Run], now: Instant, reason: str) -> Plan:
-    """The plan that takes back runs planned for after `now` that have not begun, their share of `fires_max` too.
+    """The plan that takes back runs planned for after `now` that have not begun, their share of `fires_max` too. One
+    that was moved, and is late, may wait for its place beside others: its override is in force again.
 
     A run that was never claimed is deleted, as though it had never been planned. One that was claimed ahead of its time
     is ended instead: if it were deleted and planned again, its tokens would start over, and a stale claim could pass
@@ -241,8 +242,8 @@ def _withdrawing(job: Job, unfinished: Sequence[Run], now: Instant, reason: str)
     deleted = tuple(run for run in ahead if run.token == 0 and run.fire_at > job.planned_until)
     kept = [run for run in ahead if run.token or run.fire_at <= job.planned_until]
     ended = tuple(RunChange(taken_back(run, job, now, reason), run.token, run.state) for run in kept)
-    job = replace(job, fires_count=max(0, job.fires_count - len(ahead)))
-    job = timed(job)
+    count = max(0, job.fires_count - len(ahead))
+    job = timed(replace(job, fires_count=count, overrides=back_in_force(job, deleted)))
     return Plan(job, changes=ended, withdrawals=deleted, records=looked_at(job, now))
 
 
@@ -255,7 +256,8 @@ def withdraw_ahead(
     ahead = [run for run in unfinished if is_ahead(run, at)]
     cursor = max((at, *ended, *(run.fire_at for run in ahead if run.token)))
     gone = tuple(run for run in ahead if run.token == 0 and run.fire_at > cursor)
-    withdrawn = timed(replace(job, planned_until=cursor, fires_count=max(0, job.fires_count - len(gone))))
+    count, overrides = max(0, job.fires_count - len(gone)), back_in_force(job, gone)
+    withdrawn = timed(replace(job, planned_until=cursor, fires_count=count, overrides=overrides))
     return Plan(withdrawn, withdrawals=gone, records=looked_at(withdrawn, now))
 
 
@@ -266,8 +268,6 @@ def reanchor(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan:
     back = missed.back_at(job, now)
     back = missed.pinned(back, replace(back, anchor_at=anchor))
     planned = _withdrawing(back, unfinished, now, "the clock had been wrong")
-    if overrides := back_in_force(planned.job, planned.withdrawals):
-        planned = replace(planned, job=timed(replace(planned.job, overrides=overrides)))
     late = tuple(
         RunChange(_put_at(run, now + max(0, run.due_at - decided_at)), run.token, run.state)
         for run in unfinished

@@ -178,7 +178,7 @@ def run_moved_to(run: Run) -> Instant | None:
 
 
 def back_in_force(job: Job, rows: Sequence[Run]) -> tuple[Override, ...]:
-    """The overrides of a job, with those of these rows of it that go: a clock which was ahead had settled them."""
+    """The overrides of a job, with those of these rows of it that go."""
     found = [event.override for run in rows for event in run.history if event.override is not None]
     kept = {each.fire_at: each for each in job.overrides}
     kept.update((each.fire_at, each) for each in found if not each.joined)

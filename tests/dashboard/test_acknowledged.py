@@ -61,6 +61,9 @@ async def test_a_failing_job_is_noted_until_its_error_is_another_or_it_comes_bac
     assert "Nothing new" in await overview(api, visitor), "the same error"
     await a_failed_run(api, "bank", "KeyError: 'XDR'")
     assert "One thing needs attention" in await overview(api, visitor), "another error"
+    await visitor.open("/failures")
+    assert visitor.text.index("KeyError: 'XDR'") < visitor.text.index("HTTP 503"), "it fails with that one now"
+    assert visitor.text.count("not failing now") == 1
     await acknowledge(visitor, "failing/bank")
     assert "Nothing new" in await overview(api, visitor)
     await complete(api, "bank")

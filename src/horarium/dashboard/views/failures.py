@@ -175,12 +175,14 @@ class Failures:
         failing = attention.failing
         noted = {(cause.key, cause.sort) for trouble, _ in attention.known for cause in trouble.causes}
         groups: dict[str, Group] = {}
+        newest: dict[str | None, str] = {}
         for run in runs:
             key = key_of(run)
+            newest.setdefault(run.job, key)
             groups.setdefault(key, Group(key, error_line(run.error, 500) or "No error was given", [])).runs.append(run)
         wanted = [group for group in groups.values() if _fits(group, search.casefold())]
         for group in wanted:
-            group.failing = any(run.job in failing for run in group.runs)
+            group.failing = any(job in failing and newest[job] == group.key for job in group.jobs)
             group.known = all((f"failing/{job}", group.key) in noted for job in group.jobs)
         ordered = sorted(wanted, key=lambda group: (group.known, not group.failing, -len(group.runs), group.line))
         await self._look_into(ordered[:LOOKED_INTO])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -28,6 +27,7 @@ from horarium.api.schemas import PageQuery, Since, Until
 from horarium.errors import NotFound
 from horarium.model.labels import Labels
 from horarium.model.plans import PLAN_ID, PlanKind
+from horarium.operations.bounds.evaluating import in_thread
 from horarium.operations.plans.applying import Applied
 from horarium.operations.plans.documents import read_documents
 from horarium.operations.plans.fires import FireDifferences
@@ -166,10 +166,11 @@ class PlansApi(Handlers):
         asked: PlanRequest = call.body
         given = asked.documents
         documents = await read_documents(given.jobs, given.calendars, given.channels, read_planned_job)
+        given.jobs.clear()  # read, they would take their room until the plan is answered
         labels = None if asked.prune is None else asked.prune.labels
         plan = await self._operations.planned_changes.make(documents, labels, asked.horizon_seconds, say=_change_text)
         location = [("location", f"/api/v1/plans/{plan.id}/apply")]
-        return await asyncio.to_thread(lambda: answer(plan_shown(plan), 201, location))
+        return await in_thread(lambda: answer(plan_shown(plan), 201, location))
 
     async def list_all(self, call: Call) -> Answer:
         query: PageQuery = call.query

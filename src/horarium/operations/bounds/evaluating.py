@@ -13,7 +13,7 @@ from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable
 from contextvars import copy_context
 from threading import get_ident
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from horarium.errors import TooExpensive
@@ -112,7 +112,16 @@ def _ended(done: Future[T], turn: asyncio.Lock) -> None:
         done.exception()
 
 
+async def in_thread(work: Callable[..., T], *given: Any) -> T:
+    """What `work` returns, in a thread. One at a time, since the event loop waits for the interpreter in turn with all
+    threads that want it."""
+    async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+        return await asyncio.to_thread(work, *given)
+
+
+_turns: WeakKeyDictionary[AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
 evaluate = Evaluator()
 """Questions of people and programs."""
 
-__all__ = ["Evaluator", "evaluate"]
+__all__ = ["Evaluator", "evaluate", "in_thread"]

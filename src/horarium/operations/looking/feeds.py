@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from base64 import urlsafe_b64encode
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
@@ -20,7 +19,7 @@ from horarium.model import Job, run_id
 from horarium.model.feeds import FEED, KEY_LABEL, Feed
 from horarium.model.holds import Hold
 from horarium.model.records import Record, RecordChange, RecordFilter
-from horarium.operations.bounds.evaluating import evaluate
+from horarium.operations.bounds.evaluating import evaluate, in_thread
 from horarium.operations.bounds.listing import Slices
 from horarium.operations.bounds.reaching import may_reach_job
 from horarium.operations.settling.holding import PLANNED_SECONDS, Holding
@@ -123,9 +122,9 @@ class Feeds:
                 await slices.give_way()
                 events += _once([*behind[job.id], *await _ahead(job, now, until, holds)])
                 if len(events) > 2 * EVENTS_MAX:
-                    events = await asyncio.to_thread(_nearest, events, now)
+                    events = await in_thread(_nearest, events, now)
                     until = min(until, now + abs(events[-1].at - now))  # later ones are none of the nearest
-        return await asyncio.to_thread(_written, feed.name, events, now, known)
+        return await in_thread(_written, feed.name, events, now, known)
 
     async def _ended(self, feeds: Sequence[Feed]) -> list[bool]:
         """Whether the key that made each of them opens nothing any more, or is another one of that name."""

@@ -20,6 +20,7 @@ from horarium.clock import DAY, INSTANT_MAX, SECOND, Instant, to_micros
 from horarium.errors import InvalidRequest, TooExpensive
 from horarium.model import HttpTarget, Job, State
 from horarium.model.holds import HeldMissed, Hold
+from horarium.operations.bounds.evaluating import in_thread
 from horarium.operations.bounds.listing import pages_of
 from horarium.operations.settling.holding import PLANNED_SECONDS, Holding
 from horarium.operations.writing.context import Context
@@ -297,11 +298,11 @@ async def weighed(
 ) -> AsyncIterator[list[StartCounts]]:
     """Every job of the store that who reads may see and of which something lies ahead, read once, with its pattern in
     each of these spans, and the label by which it is told there."""
-    many = [await asyncio.to_thread(StartCounts, span, holds) for span, _ in asked]
+    many = [await in_thread(StartCounts, span, holds) for span, _ in asked]
     try:
         async for page in pages_of(lambda after: store.list_jobs(JobFilter(finished=False), after, JOBS_AT_ONCE)):
             for counts, (_, by) in zip(many, asked, strict=True):
-                await asyncio.to_thread(counts.weigh, page, by)
+                await in_thread(counts.weigh, page, by)
         yield many
     finally:
         for counts in many:
@@ -374,10 +375,10 @@ class Forecasting:
             with apart(FORECAST_STEPS):
                 async with weighed(self._store, asked, holds) as many:
                     for counts in many:
-                        labels, busiest = await asyncio.to_thread(_labelled, counts)
+                        labels, busiest = await in_thread(_labelled, counts)
                         seconds = await self._durations(busiest)
-                        found = await asyncio.to_thread(_told, counts, labels, seconds, busiest)
-                        told.append(await asyncio.to_thread(say, found))
+                        found = await in_thread(_told, counts, labels, seconds, busiest)
+                        told.append(await in_thread(say, found))
         return told
 
     async def _durations(self, names: Sequence[str]) -> dict[str, float]:

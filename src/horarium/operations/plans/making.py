@@ -3,7 +3,6 @@ but the plan itself, which `applying` carries out later if nothing has changed s
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -22,7 +21,7 @@ from horarium.model.calendars import Calendar, shown_calendar
 from horarium.model.channels import CHANNEL, AnyChannel
 from horarium.model.plans import KEY_BYTES, PLAN, PlanKind, Step, StoredPlan, sealed
 from horarium.model.records import Record, RecordChange, RecordFilter
-from horarium.operations.bounds.evaluating import evaluate
+from horarium.operations.bounds.evaluating import evaluate, in_thread
 from horarium.operations.bounds.listing import Slices, pages_of
 from horarium.operations.bounds.reaching import require_followed
 from horarium.operations.calendars import PREFIX as CALENDAR
@@ -350,7 +349,7 @@ class PlanMaking:
                 except CallerError as error:
                     changes.append(Change(kind="job", name=name, action="invalid", error=error))
         others = len(beside.steps) - len(beside.pairs)
-        beside.pairs = await asyncio.to_thread(begun_together, beside.pairs, others, now)
+        beside.pairs = await in_thread(begun_together, beside.pairs, others, now)
         decided = {after.name: (job, after) for job, after in beside.pairs if after is not None}
         said: list[T] = []
         for change in changes:
@@ -404,7 +403,7 @@ class PlanMaking:
         holds = await self._holding.look(PLANNED_SECONDS)
         with reading(bound_caller()):
             async with weighed(self._store, [(Span(first, first + PEAK_HORIZON, MINUTE), None)], holds) as (counts,):
-                return await asyncio.to_thread(_compared, counts, beside.pairs)
+                return await in_thread(_compared, counts, beside.pairs)
 
 
 def _compared(counts: StartCounts, pairs: Sequence[Pair]) -> tuple[Peak | None, Peak | None]:

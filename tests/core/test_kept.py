@@ -345,6 +345,6 @@ SMALL = {
     "rules/holds.py": "256 URLs: 0.5 MB",
     "services/leases/attempt.py": "1,000 numbers",
     "services/polling/claims.py": "lines that wait at present",
-    "triggers/phrase_cities.py": "one table",
+    "triggers/phrase_words.py": "one table",
     "triggers/registry.py": "64 types",
 }

@@ -30,11 +30,9 @@ class _Answer:
         self.complete = False
 
     def on_body(self, part: bytes) -> None:
-        """A part of the body."""
         self.body += part
 
     def on_message_complete(self) -> None:
-        """The end of the answer."""
         self.complete = True
 
 

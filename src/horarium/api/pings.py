@@ -124,6 +124,5 @@ def _said(word: str) -> tuple[Sign, int | None]:
 
 
 async def _body(request: AnyRequest) -> str:
-    """The beginning of the body, as text."""
     kept = await read_all(request, PING_BYTES_READ_MAX, PING_BODY_BYTES_MAX)
     return kept.decode(errors="replace")

@@ -27,7 +27,6 @@ class BehindProxies:
         self._trusted = [ip_network(each, strict=False) for each in trusted]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer one request."""
         client = scope.get("client")
         if client:
             found = client_of(client[0], scope["headers"], self._trusted)

@@ -213,6 +213,5 @@ class System:
 
 
 def _is_of(line: str, names: Collection[str]) -> bool:
-    """Whether a line of metrics is of one of these jobs."""
     found = JOB_LABEL.search(line)
     return found is not None and found[1] in names

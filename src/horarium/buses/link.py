@@ -127,7 +127,6 @@ class Link(ABC):
         self._went_down("closed")
 
     async def _keep(self) -> None:
-        """Connect and serve, again and again."""
         pause = PAUSE_SECONDS_MIN
         while True:
             try:

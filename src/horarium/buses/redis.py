@@ -206,7 +206,6 @@ class RedisBus(Link):
                 await asyncio.sleep(PAUSE_SECONDS)
 
     async def _idle(self) -> None:
-        """Wait until there are jobs, or room."""
         self._interest.changed.clear()
         waits = [asyncio.ensure_future(event.wait()) for event in (self._interest.changed, self._room)]
         try:
@@ -216,7 +215,6 @@ class RedisBus(Link):
                 wait.cancel()
 
     async def _group(self, reader: Any, keys: list[str]) -> None:
-        """Make streams and group where they are missing."""
         missing = [key for key in keys if key not in self._grouped]
         for start in range(0, len(missing), STREAMS_MAX):
             part = missing[start : start + STREAMS_MAX]

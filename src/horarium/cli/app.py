@@ -48,7 +48,6 @@ def _import(name: str) -> Any:
 
 
 def _show(error: Exception) -> None:
-    """Its traceback, from where the user's code begins."""
     trace: TracebackType | None = error.__traceback__
     while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next

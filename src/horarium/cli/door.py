@@ -142,7 +142,6 @@ def _say_imported(counts: Mapping[str, int], errors: Mapping[str, str], as_json:
 
 
 def _settings() -> Settings:
-    """As the caller's environment says."""
     from horarium.server.sources import load_settings
 
     return load_settings({}, os.environ, os.environ.get("HORARIUM_CONFIG"))

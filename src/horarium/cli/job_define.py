@@ -28,10 +28,9 @@ from horarium.cli.fields import (
     trigger_of,
 )
 from horarium.cli.follows import follows_of
-from horarium.cli.grouped import Grouped, group
 from horarium.cli.job import NAME, in_full
 from horarium.cli.preview import TRIGGER_OPTIONS
-from horarium.cli.shell import Server, on_server
+from horarium.cli.shell import Grouped, Server, group, on_server
 from horarium.errors import AlreadyExists, HorariumError
 
 WINDOWS = ("hour", "day", "week", "month")

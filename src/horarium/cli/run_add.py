@@ -8,10 +8,9 @@ import click
 from msgspec import UNSET
 
 from horarium.cli.fields import DURATION, INSTANT, duration_seconds, policies_of, target_of
-from horarium.cli.grouped import group, parameters
 from horarium.cli.job_define import COMMAND_OPTIONS, POLICY_OPTIONS, TARGET_OPTIONS, WithCommand, in_flags, with_command
 from horarium.cli.output import beside, json_text, one_line, print_json, say
-from horarium.cli.shell import Server, on_server
+from horarium.cli.shell import Server, group, on_server, parameters
 
 WHEN_OPTIONS = [
     click.option("--at", type=INSTANT, metavar="INSTANT", help="Due at this instant; left out: now."),

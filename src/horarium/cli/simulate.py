@@ -100,7 +100,6 @@ def simulate(
 
 
 def _of_server(client: Any) -> dict[str, list[dict[str, Any]]]:
-    """Its definitions, as plain data."""
     jobs = [msgspec.to_builtins(job) for job in client.list_jobs() if job.finished_at is None]
     return {"jobs": jobs, "calendars": list(client.calendars.list()), "holds": list(client.holds.list())}
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import sys
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, ExitStack, nullcontext
@@ -31,10 +32,28 @@ from horarium.delivery.context import InThread, RunContext, job_args
 from horarium.delivery.pool import Pool, check_poolable, place_of
 from horarium.delivery.saying import Captured, speaks_for
 from horarium.delivery.threads import Call, Threads
-from horarium.delivery.traces import enter_trace
 from horarium.errors import InvalidJob, InvalidRequest, WrongArguments
 from horarium.model import RESULT_BYTES_MAX, TRACE_CHARS_MAX, Cancelled, Deferred, Failed, Outcome, Refused, Succeeded
 from horarium.ports import Assignment, Control, RunLogs
+
+
+def enter_trace(traceparent: str | None) -> Callable[[], None]:
+    """From now on, in this task, the span of the attempt is the current one; returns how to leave it. Where the program
+    has not loaded OpenTelemetry there is nothing to do."""
+    if traceparent is None or "opentelemetry.trace" not in sys.modules:
+        return _nothing
+    from opentelemetry.context import attach, detach
+    from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
+
+    _, trace_id, span_id, flags = traceparent.split("-")
+    span = SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(int(flags, 16)))
+    token = attach(set_span_in_context(NonRecordingSpan(span)))
+    return lambda: detach(token)
+
+
+def _nothing() -> None:
+    """There was nothing to enter."""
+
 
 HandlerFunction = Callable[..., Any]
 Around = Callable[[RunContext], AbstractAsyncContextManager[Any]]

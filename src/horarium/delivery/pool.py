@@ -64,7 +64,6 @@ class _Process:
         raise answer
 
     def kill(self) -> None:
-        """End it at once."""
         self.killed = True
         self._process.kill()
 

@@ -87,7 +87,6 @@ class TaskWithRun(Task[P, E], Generic[P, R, E]):
     """A handler that is given its run first."""
 
     def __call__(self, run: RunContext, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function itself."""
         return cast(R, self.function(run, *args, **kwargs))
 
 
@@ -95,7 +94,6 @@ class TaskAlone(Task[P, E], Generic[P, R, E]):
     """A handler that asks for no run."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function itself."""
         return cast(R, self.function(*args, **kwargs))
 
 

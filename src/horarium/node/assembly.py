@@ -136,7 +136,6 @@ class Assembly:
             performing.cancel_asked(run)
 
     def _own(self) -> Own:
-        """What this process holds."""
         since = [each.claiming_since for each in self.dispatchers if each.claiming_since is not None]
         return Own(
             self._options.name,

@@ -411,7 +411,6 @@ def _doors(runtime: Runtime, settings: Settings, keys: Keys) -> Iterator[Door]:
 
 
 def _tokens(runtime: Runtime, settings: Settings) -> Tokens | None:
-    """What judges access tokens, if an issuer is set."""
     from horarium.access.issuer import Issuer
     from horarium.access.tokens import Tokens
 

@@ -64,8 +64,6 @@ def load_queries(package: str) -> Queries:
 
 
 def _whole(body: str, parts: Mapping[str, str]) -> str:
-    """With its parts."""
-
     def part(named: re.Match[str]) -> str:
         text = parts[named[1]]
         for number, given in enumerate(named[2].split("; ")[1:], 1):

@@ -89,7 +89,6 @@ class _Group(NamedTuple):
     excluded: frozenset[Times | Span]
 
     def seconds(self) -> int:
-        """The seconds of a day that are left, as bits."""
         return _difference(self.included, self.excluded)
 
 

@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from horarium.errors import InvalidTrigger
 from horarium.triggers.phrase_calendars import without_calendar
-from horarium.triggers.phrase_cities import ZONE_NAMES, city_zone
 from horarium.triggers.phrase_exceptions import ExceptionReader
 from horarium.triggers.phrase_parts import MIDNIGHT, DayRef, Moment, Parts
 from horarium.triggers.phrase_wall import DAY_SECONDS, SECONDS, in_clock, in_seconds
@@ -25,7 +24,9 @@ from horarium.triggers.phrase_words import (
     MONTH_NAMES,
     RANGE_WORDS,
     UNITS,
+    ZONE_NAMES,
     Token,
+    city_zone,
     tokens_of,
 )
 from horarium.triggers.words import quote

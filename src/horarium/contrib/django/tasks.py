@@ -113,7 +113,6 @@ class HorariumBackend(_Base):
         return result
 
     def _perform(self, run: RunContext, task: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Call the task of a run."""
         found, result = import_string(task), self.get_result(run.id)
         _signals.task_started.send(type(self), task_result=result)
         given = [_base.TaskContext(task_result=result), *args] if found.takes_context else args

@@ -41,7 +41,6 @@ class Gathered(Generic[Q, A]):
         self._asking: asyncio.Task[None] | None = None
 
     async def __call__(self, question: Q) -> A:
-        """The answer to one of them."""
         if self._busy or not self._at_once:
             answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
             self._asked.append((question, answer))

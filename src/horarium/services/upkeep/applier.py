@@ -127,5 +127,4 @@ class Applier(Service):
             self._look_at = self._clock.now() + LOOK_EVERY
 
     def _give_up(self) -> None:
-        """Look for more."""
         self._work, self._look_at = None, INSTANT_MIN

@@ -95,7 +95,6 @@ class _Claim:
         return sorted(taken, key=_claim_order)
 
     async def jobs_of(self, runs: Sequence[Run]) -> dict[str, Job]:
-        """The jobs that these runs belong to."""
         job_ids = {run.job_id for run in runs if run.job_id is not None}
         await self._learn_jobs(job_ids)
         return {job_id: self._jobs[job_id] for job_id in job_ids if job_id in self._jobs}
@@ -121,7 +120,6 @@ class _Claim:
         return [self._claimed(run) for run in load_runs(self._session, candidates)]
 
     async def _kept(self, candidates: Sequence[Document], mark: Any) -> list[Document]:
-        """Those that bear our mark."""
         query = queries.marked_runs([by_key(candidate) for candidate in candidates], mark, whole=False)
         ours = {by_key(document) for document in await self._session.find(query, fresh=True)}
         return [candidate for candidate in candidates if by_key(candidate) in ours]

@@ -109,7 +109,6 @@ class Decision:
             yield first
 
     async def _behind(self, head: Document) -> AsyncIterator[Document]:
-        """All of a gate by due time."""
         after: Document | None = None
         if self._may_start(head):
             await self._learn_turns([head])

@@ -305,7 +305,6 @@ def _with_rare(runs: list[Run], loaded: Loaded) -> list[Run]:
 
 
 def _runs(pairs: Iterable[tuple[str, list[Any]]]) -> list[Run]:
-    """The runs of these ids and rows."""
     alike: dict[tuple[Any, ...], Run] = {}
     runs: list[Run] = []
     for run_id, row in pairs:

@@ -20,7 +20,7 @@ from horarium.access.sessions import Sessions, SignInSession
 from horarium.access.tokens import DOTS, Tokens
 from horarium.api.endpoints import Answer, Call, Endpoint, answer, no_content
 from horarium.api.reading import BodyReader, own_url, read_cursor, write_cursor
-from horarium.api.schemas import PageQuery
+from horarium.api.schemas import Page, PageQuery
 from horarium.clock import Instant, moment, to_datetime, to_instant
 from horarium.errors import Forbidden, NotFound
 from horarium.model import Name
@@ -99,11 +99,8 @@ class KeyMade(KeyView, kw_only=True):
     key: str
 
 
-class KeyPage(Struct):
+class KeyPage(Page[KeyView]):
     """One page of keys, by name."""
-
-    items: list[KeyView]
-    next_cursor: str | None
 
 
 class SessionView(Struct):
@@ -117,11 +114,8 @@ class SessionView(Struct):
     ends_at: datetime
 
 
-class SessionPage(Struct):
+class SessionPage(Page[SessionView]):
     """One page of sessions, the soonest end first."""
-
-    items: list[SessionView]
-    next_cursor: str | None
 
 
 class AuditQuery(PageQuery, forbid_unknown_fields=True, kw_only=True):
@@ -150,11 +144,8 @@ class AuditEntry(Struct, kw_only=True):
     address: str
 
 
-class AuditPage(Struct):
+class AuditPage(Page[AuditEntry]):
     """One page of the audit, the newest first."""
-
-    items: list[AuditEntry]
-    next_cursor: str | None
 
 
 CURSOR_CHARS_MAX = 1_000

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from horarium.access.roles import Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer
 from horarium.api.reading import BodyReader, read_cursor, run_id, write_cursor
-from horarium.api.schemas import PageQuery, Reason
+from horarium.api.schemas import Page, PageQuery, Reason
 from horarium.rules.asking import OPEN
 from horarium.wire.approvals import ApprovalView, approval_view
 from horarium.wire.views import RunView, run_view
@@ -28,11 +28,8 @@ class DecisionRequest(Struct, forbid_unknown_fields=True):
     reason: Reason | None = None
 
 
-class ApprovalPage(Struct):
+class ApprovalPage(Page[ApprovalView]):
     """One page of pending decisions, the soonest end first."""
-
-    items: list[ApprovalView]
-    next_cursor: str | None = None
 
 
 class Approvals(Handlers):

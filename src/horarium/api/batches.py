@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from horarium.access.roles import Scope
 from horarium.api import examples
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer
 from horarium.api.looking_schemas import WaitQuery
 from horarium.api.reading import BodyReader, idempotency_key, read_cursor, write_cursor
-from horarium.api.schemas import AddedRun, CancelRequest, PageQuery, RunPage
+from horarium.api.schemas import AddedRun, CancelRequest, Page, PageQuery, RunPage
 from horarium.model import Run
 from horarium.model.batches import Batch, BatchState
 from horarium.model.identity import is_run_id
@@ -21,11 +21,8 @@ from horarium.wire.views import run_view
 DIGITS_MAX = 9
 
 
-class BatchPage(Struct):
+class BatchPage(Page[BatchView]):
     """One page of batches, newest first."""
-
-    items: list[BatchView]
-    next_cursor: str | None
 
 
 class FilledBatch(BatchView, kw_only=True):

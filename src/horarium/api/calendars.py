@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from horarium.access.roles import Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer, no_content
 from horarium.api.reading import BodyReader, is_name, job_name, new_name, read_cursor, write_cursor
-from horarium.api.schemas import Cursor, PageLimit, PageQuery
+from horarium.api.schemas import Cursor, Page, PageLimit, PageQuery
 from horarium.clock import DAY
 from horarium.errors import InvalidRequest
 from horarium.model.calendars import Calendar, DateText, shown_calendar
@@ -34,11 +34,8 @@ class CalendarView(Struct):
     ends_on: str | None
 
 
-class CalendarPage(Struct):
+class CalendarPage(Page[CalendarView]):
     """One page of calendars, by name."""
-
-    items: list[CalendarView]
-    next_cursor: str | None
 
 
 class DayView(Struct, omit_defaults=True):
@@ -49,11 +46,8 @@ class DayView(Struct, omit_defaults=True):
     name: str | UnsetType = UNSET
 
 
-class DayPage(Struct):
+class DayPage(Page[DayView]):
     """The days of a span, in order."""
-
-    items: list[DayView]
-    next_cursor: str | None = None
 
 
 class CalendarChanges(Struct):

@@ -11,7 +11,7 @@ from msgspec import Struct
 from horarium.access.roles import Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer, no_content
 from horarium.api.reading import BodyReader, is_name, job_name, new_name, read_cursor, write_cursor
-from horarium.api.schemas import PageQuery
+from horarium.api.schemas import Page, PageQuery
 from horarium.clock import to_text
 from horarium.model.channels import AnyChannel, Untold
 from horarium.model.secrets import MaybeSecret
@@ -42,11 +42,8 @@ class ChannelView(Struct, omit_defaults=True):
     undelivered: UndeliveredView | None = None
 
 
-class ChannelPage(Struct):
+class ChannelPage(Page[ChannelView]):
     """One page of channels, by name."""
-
-    items: list[ChannelView]
-    next_cursor: str | None
 
 
 EXAMPLES = (

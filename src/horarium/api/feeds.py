@@ -12,7 +12,7 @@ from horarium.access.roles import Scope
 from horarium.api.answers import NOT_MODIFIED, Ready
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, answer, no_content
 from horarium.api.reading import BodyReader, header, is_name, own_url, read_cursor, write_cursor
-from horarium.api.schemas import PageQuery
+from horarium.api.schemas import Page, PageQuery
 from horarium.clock import to_datetime
 from horarium.errors import NotFound
 from horarium.model import Name
@@ -53,11 +53,8 @@ class NewFeedView(FeedView, kw_only=True):
     url: str
 
 
-class FeedPage(Struct):
+class FeedPage(Page[FeedView]):
     """One page of feeds, by name."""
-
-    items: list[FeedView]
-    next_cursor: str | None
 
 
 EXAMPLES = (Example("jobs of a team", {"name": "billing", "labels": {"team": "billing"}}),)

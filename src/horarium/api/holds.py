@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from horarium.access.roles import Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer, no_content
 from horarium.api.reading import BodyReader, is_name, read_cursor, write_cursor
-from horarium.api.schemas import PageQuery
+from horarium.api.schemas import Page, PageQuery
 from horarium.model.holds import Hold
 from horarium.wire.holds import HoldDefinition, HoldPatch, HoldView, hold_view
 
 
-class HoldPage(Struct):
+class HoldPage(Page[HoldView]):
     """One page of holds, oldest first."""
-
-    items: list[HoldView]
-    next_cursor: str | None
 
 
 class HoldsQuery(PageQuery, forbid_unknown_fields=True, kw_only=True):

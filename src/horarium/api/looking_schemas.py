@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from horarium.api.limits import STREAM_CHARS_MAX
-from horarium.api.schemas import Cursor, PageQuery, Since, Token, Until
+from horarium.api.schemas import Cursor, Page, PageQuery, Since, Token, Until
 from horarium.clock import to_datetime
 from horarium.model import Disposition
 from horarium.model.holds import HeldMissed
@@ -77,11 +77,8 @@ class LineView(Struct):
     text: str
 
 
-class LogView(Struct):
+class LogView(Page[LineView]):
     """Lines of a run's log. `next_cursor`: where to go on; null once the run is over and all of it was read."""
-
-    items: list[LineView]
-    next_cursor: str | None
 
 
 class Kept(Struct):

@@ -13,7 +13,7 @@ from horarium.access.roles import Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer, no_content
 from horarium.api.problems import Fault, InvalidContent
 from horarium.api.reading import BodyReader, job_name, read_cursor, write_cursor
-from horarium.api.schemas import PageQuery, Reason
+from horarium.api.schemas import Page, PageQuery, Reason
 from horarium.clock import to_instant
 from horarium.errors import CallerError
 from horarium.wire.definitions import Moment
@@ -37,11 +37,8 @@ class MoveRequest(Struct, forbid_unknown_fields=True):
     reason: Reason | None = None
 
 
-class OverridePage(Struct):
+class OverridePage(Page[OverrideView]):
     """One page of the overrides of a job, by fire time."""
-
-    items: list[OverrideView]
-    next_cursor: str | None = None
 
 
 class Overrides(Handlers):

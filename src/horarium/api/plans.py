@@ -23,7 +23,7 @@ from horarium.api.reading import (
 )
 from horarium.api.routing import AnyRequest
 from horarium.api.runs import bounded_instant
-from horarium.api.schemas import PageQuery, Since, Until
+from horarium.api.schemas import Page, PageQuery, Since, Until
 from horarium.errors import NotFound
 from horarium.model.labels import Labels
 from horarium.model.plans import PLAN_ID, PlanKind
@@ -122,11 +122,8 @@ class ListedView(Struct):
     expires_at: datetime
 
 
-class PlanPage(Struct):
+class PlanPage(Page[ListedView]):
     """One page of plans, the newest first."""
-
-    items: list[ListedView]
-    next_cursor: str | None
 
 
 class ForecastQuery(Struct, forbid_unknown_fields=True, kw_only=True):

@@ -7,7 +7,7 @@ from msgspec import Struct
 from horarium.access.roles import NO_LABELS, Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer
 from horarium.api.reading import BodyReader, read_cursor, write_cursor
-from horarium.api.schemas import PageQuery
+from horarium.api.schemas import Page, PageQuery
 from horarium.errors import InvalidRequest
 from horarium.model.targets import QUEUE_CHARS_MAX, named_queue
 from horarium.operations.settling.turns import QueueSettings
@@ -29,11 +29,8 @@ class QueueSettingsView(Struct):
     hold: bool
 
 
-class QueuePage(Struct):
+class QueuePage(Page[QueueSettingsView]):
     """One page of queues, by name."""
-
-    items: list[QueueSettingsView]
-    next_cursor: str | None
 
 
 EXAMPLES = (Example("gold has three turns", {"fair_weights": {"gold": 3}}),)

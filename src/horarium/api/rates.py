@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from horarium.access.roles import Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer, no_content
 from horarium.api.reading import BodyReader, read_cursor, write_cursor
-from horarium.api.schemas import PageQuery
+from horarium.api.schemas import Page, PageQuery
 from horarium.errors import InvalidRequest
 from horarium.policies import KEY_LENGTH_MAX, RATE_MAX, SECONDS_MAX
 from horarium.wire.rates import RateView, is_key, override_of, rate_view
@@ -27,11 +27,8 @@ class LimitBody(Struct, forbid_unknown_fields=True, kw_only=True):
     until: Annotated[datetime, Meta(tz=True)] | None = None
 
 
-class RatePage(Struct):
+class RatePage(Page[RateView]):
     """One page of keys, in their order."""
-
-    items: list[RateView]
-    next_cursor: str | None
 
 
 class RatesQuery(PageQuery, forbid_unknown_fields=True, kw_only=True):

@@ -7,7 +7,7 @@ are these very annotations.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -30,6 +30,8 @@ from horarium.wire.definitions import Moment
 from horarium.wire.history import SYSTEM_CHARS_MAX, PastRun
 from horarium.wire.overrides import OverrideView
 from horarium.wire.views import JobView, NodeView, RunOutcome, RunView
+
+T = TypeVar("T")
 
 # ---- parts ------------------------------------------------------------------------------------------------------
 
@@ -307,25 +309,23 @@ Reports = Annotated[list[Report], Meta(max_length=BATCH_MAX)]
 # ---- answers ----------------------------------------------------------------------------------------------------
 
 
-class JobPage(Struct):
+class Page(Struct, Generic[T]):
+    """One page of a list. `next_cursor`: where the next page begins; null on the last."""
+
+    items: list[T]
+    next_cursor: str | None
+
+
+class JobPage(Page[JobView]):
     """One page of jobs, by name. `next_cursor`: where the next page begins; null on the last."""
 
-    items: list[JobView]
-    next_cursor: str | None
 
-
-class RunPage(Struct):
+class RunPage(Page[RunView]):
     """One page of runs, newest fire time first."""
 
-    items: list[RunView]
-    next_cursor: str | None
 
-
-class NodePage(Struct):
+class NodePage(Page[NodeView]):
     """One page of nodes, by name."""
-
-    items: list[NodeView]
-    next_cursor: str | None
 
 
 class RunBatch(Struct):

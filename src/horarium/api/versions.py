@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from horarium.access.roles import Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer
 from horarium.api.reading import BodyReader, job_name, read_cursor, write_cursor
-from horarium.api.schemas import PageQuery
+from horarium.api.schemas import Page, PageQuery
 from horarium.clock import to_datetime
 from horarium.operations.jobs.versions import VERSION_MAX, Version
 from horarium.rules.calendars import without_days
@@ -31,11 +31,8 @@ class JobVersion(Struct, kw_only=True):
     definition: JobDefinition
 
 
-class VersionPage(Struct):
+class VersionPage(Page[JobVersion]):
     """One page of a job's versions, the newest first."""
-
-    items: list[JobVersion]
-    next_cursor: str | None
 
 
 class RevertRequest(Struct, forbid_unknown_fields=True, kw_only=True):

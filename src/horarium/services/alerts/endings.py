@@ -47,6 +47,7 @@ class Endings(Service):
     """Looks once an hour. `certificate`: the file with that of this server, None: it has none."""
 
     name = "endings"
+    sleeps = True
 
     def __init__(self, context: Context, channels: ChannelOperations, certificate: str | None) -> None:
         self.wake = Wake()
@@ -54,9 +55,6 @@ class Endings(Service):
         self._channels, self._certificate = channels, certificate
         self._looked_at: Instant | None = None
         self._said: dict[tuple[str, Instant], Instant] = {}
-
-    def looks(self) -> bool:
-        return False
 
     async def step(self, now: Instant) -> Instant | None:
         if self._looked_at is not None and self._looked_at <= now < self._looked_at + LOOK_EVERY:

@@ -26,13 +26,11 @@ class BatchCounter(Service):
     name = "batches"
     topics = (BATCHES,)
     rest_seconds = 0.02
+    by_writes = True
 
     def __init__(self, store: Store, batching: Batching, batches: Batches) -> None:
         self.wake = Wake()
         self._store, self._batching, self._batches = store, batching, batches
-
-    def at_writes(self) -> bool:
-        return True
 
     async def step(self, now: Instant) -> Instant | None:
         page = await self._store.list_records(RecordFilter(BATCH_ENDS), None, PAGE_MAX)
@@ -52,13 +50,11 @@ class Joiner(Service):
     name = "joins"
     topics = (JOINS, JOIN_ENDS)
     rest_seconds = 0.02
+    by_writes = True
 
     def __init__(self, joining: Joining) -> None:
         self.wake = Wake()
         self._joining = joining
-
-    def at_writes(self) -> bool:
-        return True
 
     async def step(self, now: Instant) -> Instant | None:
         if not await self._joining.members.look(READ_SECONDS):

@@ -25,6 +25,7 @@ class Serving(Service):
     """Watches that every queue is served."""
 
     name = "serving"
+    sleeps = True
 
     def __init__(self, count: Callable[[], Awaitable[Stats]]) -> None:
         self.wake = Wake()
@@ -32,9 +33,6 @@ class Serving(Service):
         self._looked_at: Instant | None = None
         self._seen: frozenset[str] = frozenset()
         self._said: dict[str, Instant] = {}
-
-    def looks(self) -> bool:
-        return False
 
     async def step(self, now: Instant) -> Instant | None:
         if self._looked_at is not None and self._looked_at <= now < self._looked_at + LOOK_EVERY:

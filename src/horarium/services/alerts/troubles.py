@@ -35,6 +35,7 @@ class Troubles(Service):
     """Tells channels of queues and nodes."""
 
     name = "troubles"
+    sleeps = True
 
     def __init__(self, context: Context, channels: ChannelOperations, count: Callable[[], Awaitable[Stats]]) -> None:
         self.wake = Wake()
@@ -43,9 +44,6 @@ class Troubles(Service):
         self._looked_at: Instant | None = None
         self._seen: frozenset[str] = frozenset()
         self._told: set[str] = set()
-
-    def looks(self) -> bool:
-        return False
 
     async def step(self, now: Instant) -> Instant | None:
         if self._looked_at is not None and self._looked_at <= now < self._looked_at + LOOK_EVERY:

@@ -38,6 +38,7 @@ class Watcher(Service):
     """Watches the runs of jobs that ask for it."""
 
     name = "watcher"
+    by_writes = True
 
     def __init__(self, context: Context, following: Following, holding: Holding) -> None:
         self.wake = Wake()
@@ -47,9 +48,6 @@ class Watcher(Service):
         self._look_at: Instant | None = None
         self._since: Instant | None = None
         self._told: frozenset[str] = frozenset()
-
-    def at_writes(self) -> bool:
-        return True
 
     async def step(self, now: Instant) -> Instant | None:
         if self._look_at is not None and self._look_at - LOOK_EVERY * SHARE < now < self._look_at:

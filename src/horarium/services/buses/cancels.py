@@ -139,6 +139,7 @@ class HttpCancels(Service):
 
     name = "cancels-http"
     topics = (CANCEL,)
+    sleeps = True
 
     def __init__(
         self,
@@ -162,9 +163,6 @@ class HttpCancels(Service):
     def signalled(self) -> None:
         """A cancel was asked, of any run."""
         self._asked = True
-
-    def looks(self) -> bool:
-        return False
 
     async def step(self, now: Instant) -> Instant | None:
         """Begin to send the cancels of all runs that were asked to stop and that this node is to send."""

@@ -18,6 +18,7 @@ class NodeBeat(Service):
     """Writes the node's own row."""
 
     name = "store"
+    sleeps = True
 
     def __init__(self, store: Store, node: Node, scale: SteadyScale) -> None:
         self.wake = Wake()
@@ -25,9 +26,6 @@ class NodeBeat(Service):
         self._node = node
         self._scale = scale
         self._next: Instant = 0
-
-    def looks(self) -> bool:
-        return False
 
     async def step(self, now: Instant) -> Instant | None:
         if self._next - BEAT_EVERY <= now < self._next:

@@ -74,6 +74,10 @@ class Service(Protocol):
     name: str
     topics: tuple[Topic, ...] = ()
     wake: Wake
+    sleeps: bool = False
+    """True: nothing comes up between the times that its steps say, so it never looks."""
+    by_writes: bool = False
+    """True: what it looks for comes only with a write to the store, or at such a time."""
     rest_seconds: float = 0.0
     """Signals that come sooner after the beginning of a step than this are gathered, and wake it then: where requests
     signal one by one, they need not be looked for one by one."""
@@ -86,12 +90,12 @@ class Service(Protocol):
     def looks(self) -> bool:
         """Whether it is to be called at the next look of its node, once a second, though nothing woke it: for work that
         comes up without a wake-up, or whose signal may be lost. Asked at each look."""
-        return True
+        return not self.sleeps
 
     def at_writes(self) -> bool:
         """Whether what it looks for at present comes only with a write to the store, or at a time that its last step
         said: then it need not look where nothing was written."""
-        return False
+        return self.by_writes
 
     async def step(self, now: Instant) -> Instant | None:
         """Do the work due at `now`. The latest time for the next call (None: on a signal, a wake-up, or at a look)."""

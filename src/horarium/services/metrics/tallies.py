@@ -113,6 +113,7 @@ class Tallies(Service):
     """Writes the counts, a record for each minute that is over."""
 
     name = "tallies"
+    sleeps = True
 
     def __init__(
         self, store: Store, tally: Tally, node: str, clock: Clock, believed: BelievedClock | None = None
@@ -128,9 +129,6 @@ class Tallies(Service):
         self._tried: Record | None = None
         """The store may have it, in an outage: it is given to it again as it was."""
         self._pruned_at: Instant | None = None
-
-    def looks(self) -> bool:
-        return False
 
     async def step(self, now: Instant) -> Instant | None:
         self._watch.look(now)

@@ -144,6 +144,7 @@ class Claims(Service):
     """The service that hands runs to long-polling workers."""
 
     name = "claims"
+    by_writes = True
 
     def __init__(
         self,
@@ -273,9 +274,6 @@ class Claims(Service):
 
     def looks(self) -> bool:
         return bool(self._lines)
-
-    def at_writes(self) -> bool:
-        return True
 
     async def step(self, now: Instant) -> Instant | None:
         """Serve the lines as far as runs are due: some of each, then some more of those that got some. One that got

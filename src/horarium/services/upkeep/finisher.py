@@ -32,6 +32,7 @@ class Finisher(Service):
     """Looks at jobs when their notes say so."""
 
     name = "finisher"
+    by_writes = True
 
     def __init__(self, store: Store, clock: Clock, believed: BelievedClock) -> None:
         self.wake = Wake()
@@ -42,9 +43,6 @@ class Finisher(Service):
         self._looking_through = True
         self._after: str | None = None
         self._idle_until: Instant = 0
-
-    def at_writes(self) -> bool:
-        return True
 
     async def step(self, now: Instant) -> Instant | None:
         self._watch.look(now)

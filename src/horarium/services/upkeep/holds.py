@@ -63,13 +63,11 @@ class HoldReader(Service):
 
     name = "holds"
     topics = (HOLDS, JOINS)
+    by_writes = True
 
     def __init__(self, holding: Holding, members: Members) -> None:
         self.wake = Wake()
         self._holding, self._members = holding, members
-
-    def at_writes(self) -> bool:
-        return True
 
     async def step(self, now: Instant) -> Instant | None:
         await self._holding.look(READ_SECONDS)
@@ -199,6 +197,7 @@ class HoldCancels(Service):
 
     name = "hold-cancels"
     topics = (HOLDS,)
+    by_writes = True
 
     def __init__(self, store: Store, holding: Holding, runs: RunOperations) -> None:
         self.wake = Wake()
@@ -206,9 +205,6 @@ class HoldCancels(Service):
         self._holding = holding
         self._runs = runs
         self._done: dict[str, Instant] = {}
-
-    def at_writes(self) -> bool:
-        return True
 
     async def step(self, now: Instant) -> Instant | None:
         wakes: list[Instant] = []

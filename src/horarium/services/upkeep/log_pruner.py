@@ -18,6 +18,7 @@ class LogPruner(Service):
     """Deletes nothing for a while after the wall clock stepped forward: the new time may be wrong."""
 
     name = "log-pruner"
+    sleeps = True
 
     def __init__(
         self,
@@ -37,9 +38,6 @@ class LogPruner(Service):
         self._keep_seconds = keep_seconds
         self._bytes_max = bytes_max
         self._look_at: Instant = 0
-
-    def looks(self) -> bool:
-        return False
 
     async def step(self, now: Instant) -> Instant | None:
         self._watch.look(now)

@@ -30,6 +30,7 @@ class Sweeper(Service):
     """Finds what dead nodes left undone."""
 
     name = "sweeper"
+    sleeps = True
 
     def __init__(self, store: Store, reconciler: Reconciler) -> None:
         self.wake = Wake()
@@ -39,9 +40,6 @@ class Sweeper(Service):
         self._looked_at: Instant | None = None
         self._under_way = False
         self._after: str | None = None
-
-    def looks(self) -> bool:
-        return False
 
     async def step(self, now: Instant) -> Instant | None:
         if self._looked_at is None:

@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 from msgspec.structs import replace
 
-from horarium.clock import INSTANT_MAX, Instant, to_datetime, to_instant
+from horarium.clock import INSTANT_MAX, Instant, moment, to_datetime, to_instant
 from horarium.errors import InvalidRequest
 from horarium.model.holds import HeldMissed, HeldRunning, Hold, HoldRepeat, HoldScope
 from horarium.rules.holds import FOREVER, end_of, named_host, stretch_at
@@ -120,7 +120,7 @@ def hold_view(hold: Hold, now: Instant) -> HoldView:
         id=hold.id,
         scope=hold.scope,
         begins_at=to_datetime(hold.begins_at),
-        until=_moment(hold.ends_at),
+        until=moment(hold.ends_at),
         repeat=None if hold.repeat is None else _as_given(hold.repeat),
         missed=hold.missed,
         running=hold.running,
@@ -129,7 +129,7 @@ def hold_view(hold: Hold, now: Instant) -> HoldView:
         active_until=None if stretch is None or stretch.ends_at >= FOREVER else to_datetime(stretch.ends_at),
         created_at=to_datetime(hold.created_at),
         created_by=hold.by,
-        lifted_at=_moment(hold.lifted_at),
+        lifted_at=moment(hold.lifted_at),
         breaker=hold.probing is not None,
     )
 
@@ -143,7 +143,3 @@ def _as_given(repeat: HoldRepeat) -> HoldRepeat:
 def is_over(hold: Hold, now: Instant) -> bool:
     """Whether it has ended for good."""
     return end_of(hold) <= now
-
-
-def _moment(instant: Instant | None) -> datetime | None:
-    return None if instant is None else to_datetime(instant)

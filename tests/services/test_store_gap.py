@@ -298,15 +298,24 @@ async def test_a_claim_whose_answer_is_slower_than_its_lease_spends_no_attempt(s
     assert (run.state, run.token, run.attempt) == (State.RUNNING, 1, 1)
 
 
-async def test_a_claim_that_the_store_forgot_and_made_again_is_no_second_attempt(setting: Setting) -> None:
-    node, work = await under_way(setting)
-    run = await setting.run()
-    node.dispatcher.take([run], {}, setting.now)
-    await asyncio.sleep(0)
-    assert work.begun == [(run.id, 1)]
+@pytest.mark.parametrize("stage", ["ahead", "in line", "under way", "done"])
+async def test_a_claim_that_the_store_forgot_and_made_again_is_no_second_attempt(setting: Setting, stage: str) -> None:
+    await setting.add_run("first")
+    await setting.add_run("second", due_at=START + SECOND if stage == "ahead" else START)
+    work = answer(SUCCEEDED) if stage == "done" else Work()
+    node = Node(setting, work, places=1 if stage == "in line" else 2, window_seconds=1)
+    due = START + SECOND
+    claimed = await setting.store.claim_runs(["pull/q"], 2, "w", setting.now, due, setting.steady)
+    node.dispatcher.take(claimed.runs, {}, setting.now)
+    await until(lambda: len(work.begun) == (2 if stage in ("under way", "done") else 1))
+    node.dispatcher.take(claimed.runs, {}, setting.now)
+    setting.clock.advance(1)
     work.go_on.set()
-    await node.settle()
-    assert await setting.state() is State.COMPLETED
+    await node.claim()
+    await until(lambda: node.performing.unoccupied)
+    await node.collector.step(setting.now)
+    assert work.begun == [("first", 1), ("second", 1)]
+    assert [await setting.state(each) for each in ("first", "second")] == [State.COMPLETED] * 2
 
 
 async def test_a_claim_that_is_made_again_while_its_attempt_is_ended_begins_another(setting: Setting) -> None:

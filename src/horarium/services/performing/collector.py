@@ -11,6 +11,8 @@ claim takes the outcome instead of the work (`takes`).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -75,6 +77,10 @@ class Collector(Service):
     def excess(self) -> int:
         """How many more wait than should."""
         return max(0, len(self._ended) - UNWRITTEN_MAX)
+
+    def unwritten(self) -> Iterator[Ended]:
+        """What is still to be written, or given up."""
+        return chain(self._ended, self._void)
 
     def claims(self) -> frozenset[tuple[str, int]]:
         """The claims whose outcomes are still to be written."""

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 from horarium.clock import Clock, Instant, to_micros
 from horarium.model import Failed, Job, Outcome, Released, Run, Succeeded
@@ -133,14 +134,19 @@ class Performing:
         return taken
 
     def not_done(self, claimed: Sequence[Run]) -> Sequence[Run]:
-        """Without those whose work this process has done, under a claim that others took for lost, or does, under a
-        claim that the store has forgotten (at a loss of power) and made again."""
-        done = {run.id for run in claimed if self._is_under_way(run) or (run.history and self._collector.takes(run))}
-        return [run for run in claimed if run.id not in done] if done else claimed
+        """Without those whose work this process has done, under a claim that others took for lost, and those that it
+        holds, performs or has done under a claim that the store has forgotten (at a loss of power) and made again."""
+        known = {ended.run.id for ended in self._collector.unwritten()}
+        known.update(map(_id_of, self.waiting), map(_id_of, self.attempts.values()))
+        if known.isdisjoint([run.id for run in claimed]):
+            return claimed
+        return [run for run in claimed if not self._has(run)]
 
-    def _is_under_way(self, claimed: Run) -> bool:
-        attempt = self.attempts.get((claimed.id, claimed.token))
-        return attempt is not None and attempt.stop is None
+    def _has(self, run: Run) -> bool:
+        claim = run.id, run.token
+        if (attempt := self.attempts.get(claim)) is not None:
+            return attempt.stop is None
+        return claim in self.waiting.claims() or claim in self._collector.claims() or self._collector.takes(run)
 
     # ---- places
 
@@ -280,6 +286,9 @@ class Performing:
             if attempt.stop is Stop.NODE:
                 attempt.given_back = True
                 self.release(attempt.run, attempt.job, "interrupted, but it went on: the node stopped")
+
+
+_id_of = attrgetter("run.id")
 
 
 def _ended_early(attempt: Attempt, outcome: Outcome | None) -> Outcome | None:

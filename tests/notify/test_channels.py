@@ -214,6 +214,12 @@ async def test_a_channel_that_is_missing_is_waited_for_and_named() -> None:
         await until(says)
         (note,) = await runs(scheduler, "notify")
         assert note.state in (State.PENDING, State.RUNNING)
+        async with receiving() as receiver:
+            await scheduler.put_channel("ops", {"type": "webhook", "url": receiver.url(), "group_seconds": 600})
+            sent = await scheduler._operations.channels.send_by("nobody", "ops")
+            await until(lambda: receiver.requests)
+            assert events(receiver) == [("failed", "nightly", 1)], "by another channel, which waits for no more of them"
+            assert receiver.requests[0].headers["webhook-id"] == sent.id
 
 
 async def test_a_chain_hands_on_the_result_and_names_what_it_triggered() -> None:

@@ -36,7 +36,7 @@ serve: $(STAMP)
 # The types are checked beside the tests, for which the servers are installed and all modules compiled first, once for all
 # workers. Many tests wait for a process or a clock of the store: six workers keep two cores busy.
 test: $(STAMP)
-	@$(MAKE) --no-print-directory --jobs=2 check tests
+	@$(MAKE) --no-print-directory --jobs=3 check tests
 
 tests: servers compiled
 	$(BIN)/python -m pytest -n 6 --dist worksteal -m "not proof"

@@ -26,12 +26,13 @@ async def test_what_connections_took_is_given_back_when_none_is_left(
         given_back += 1
 
     monkeypatch.setattr(http, "give_back", count)
+    monkeypatch.setattr(http, "LATER_SECONDS", 0.0)
     client = await running.connect()
     await client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     assert (await client.answer())[0] == 200
     assert given_back == 0
     client.writer.close()
-    await until(lambda: given_back == 1)
+    await until(lambda: given_back == 2)  # and once more, of what threads were still at
 
 
 ARENAS_OF_THREADS = """

@@ -72,6 +72,8 @@ SWEEP_SECONDS = 0.5
 """Between two looks at the deadlines."""
 GIVE_BACK_SWEEPS = 40
 """After how many of them freed memory goes back to the system."""
+LATER_SECONDS = 10.0
+"""How long after the last connection has gone it goes back once more: threads were still at work for it."""
 FILES_WITHOUT_LIMIT = 1_000_000
 ACCEPT_AGAIN_SECONDS = 1.0
 LEAVE_SECONDS = 0.002
@@ -239,13 +241,16 @@ class HttpServer(Server):
                     each.note()
             if sweeps % GIVE_BACK_SWEEPS == 0:
                 give_back()
-            with contextlib.suppress(TimeoutError):
-                if self.server_state.connections:
+            if self.server_state.connections:
+                with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stopped.wait(), SWEEP_SECONDS)
-                else:
-                    give_back()
-                    self._intake.connected.clear()
-                    await self._intake.connected.wait()
+                continue
+            self._intake.connected.clear()
+            for seconds in (LATER_SECONDS, None):
+                give_back()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._intake.connected.wait(), seconds)
+                    break
 
 
 def make_server(

@@ -317,6 +317,8 @@ LIBRARY: list[tuple[Case, Step]] = [
      lambda s, who, run: s.reopen_cause("unserved/pull/q", actor=who)),
     (Case("put_channel", "channel.create", "channel/a"), lambda s, who, run: s.put_channel("a", CHANNEL, actor=who)),
     (Case("test_channel", "channel.test", "channel/a"), lambda s, who, run: s.test_channel("a", actor=who)),
+    (Case("send_by_channel", "channel.send_by", "channel/a"),
+     lambda s, who, run: s.send_by_channel("a", "b", actor=who)),
     (Case("delete_channel", "channel.delete", "channel/a", before=True, after=False),
      lambda s, who, run: s.delete_channel("a", actor=who)),
     (Case("put_calendar", "calendar.create", "calendar/a"),
@@ -371,6 +373,7 @@ async def test_each_change_through_the_library_leaves_one_entry(store: Store, us
     seen: set[str] = set()
     clock = ManualClock(NOW)
     async with Scheduler(store, clock=clock, actor=usual) as scheduler:
+        await untold(store, "a", other="b")
         for number, (case, step) in enumerate(LIBRARY):
             clock.advance(61 if "acknowledge" in case.what else 1)
             # Without a name of its own, a call is in the name of the scheduler, if that has one.
@@ -383,6 +386,7 @@ async def test_each_change_through_the_library_leaves_one_entry(store: Store, us
 async def test_without_an_actor_there_is_no_entry(store: Store) -> None:
     clock = ManualClock(NOW)
     async with Scheduler(store, clock=clock) as scheduler:
+        await untold(store, "a", other="b")
         for case, step in LIBRARY:
             clock.advance(61 if "acknowledge" in case.what else 1)
             await step(scheduler, None, await the_run(store, case))

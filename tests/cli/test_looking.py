@@ -57,6 +57,10 @@ def test_a_beginning_that_fits_no_run_is_not_found(call: Call) -> None:
     assert "there is no run whose id begins with 'ffffffff'" in call("run", "show", "ffffffff", status=1).stderr
 
 
+def test_a_channel_that_is_not_there_sends_nothing(call: Call) -> None:
+    assert "there is no channel named 'nobody'" in call("channel", "send-by", "nobody", "ops", status=1).stderr
+
+
 def test_runs_of_a_job_that_is_not_there_are_an_error(call: Call) -> None:
     assert "there is no job named 'typo'" in call("run", "list", "--job", "typo", status=1).stderr
 

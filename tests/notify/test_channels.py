@@ -216,7 +216,7 @@ async def test_a_channel_that_is_missing_is_waited_for_and_named() -> None:
         assert note.state in (State.PENDING, State.RUNNING)
         async with receiving() as receiver:
             await scheduler.put_channel("ops", {"type": "webhook", "url": receiver.url(), "group_seconds": 600})
-            sent = await scheduler._operations.channels.send_by("nobody", "ops")
+            sent = await scheduler.send_by_channel("nobody", "ops")
             await until(lambda: receiver.requests)
             assert events(receiver) == [("failed", "nightly", 1)], "by another channel, which waits for no more of them"
             assert receiver.requests[0].headers["webhook-id"] == sent.id

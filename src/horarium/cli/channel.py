@@ -115,22 +115,33 @@ def show(server: Server, name: str) -> None:
 @NAME
 @on_server
 def test(server: Server, name: str) -> None:
-    run = _ended(server.client, server.client.channels.test(name))
+    _show_sent(server, name, server.client.channels.test(name))
+
+
+@channel.command(
+    "send-by",
+    help="Send by another channel the events that a channel did not take, and show the result.\n\n\b\nExample:\n"
+    "  horarium channel send-by ops oncall",
+)
+@NAME
+@click.argument("other")
+@on_server
+def send_by(server: Server, name: str, other: str) -> None:
+    _show_sent(server, other, server.client.channels.send_by(name, other))
+
+
+def _show_sent(server: Server, name: str, run: RunView) -> None:
+    """The run once it has ended, or as it is after a minute, by this channel."""
+    until = time.monotonic() + TEST_SECONDS
+    while run.state not in _FINISHED and time.monotonic() < until:
+        time.sleep(LOOK_EVERY_SECONDS)
+        run = server.client.get_run(run.id)
     if server.as_json:
         print_json(run)
     if run.state != "completed":
         raise HorariumError(f"channel {name}: {run.error or 'the message was not sent; does a dispatcher run?'}")
     if not server.as_json:
         say(f"Channel {name} took the message.")
-
-
-def _ended(client: Any, run: RunView) -> RunView:
-    """The run once it has ended, or as it is after a minute."""
-    until = time.monotonic() + TEST_SECONDS
-    while run.state not in _FINISHED and time.monotonic() < until:
-        time.sleep(LOOK_EVERY_SECONDS)
-        run = client.get_run(run.id)
-    return run
 
 
 @channel.command(help="Remove a channel.\n\n\b\nExample:\n  horarium channel remove ops")

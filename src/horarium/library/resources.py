@@ -227,6 +227,12 @@ class ChannelMethods(Part):
         """Send a test message: the run that does it, in one attempt. Raises NotFound."""
         return Run(await self._operations.channels.test(name))
 
+    @in_name_of_actor
+    async def send_by_channel(self, name: str, by: str, *, actor: str | None = None) -> Run:
+        """Send by the channel `by` the events that the channel `name` did not take: the run that does it. Raises
+        NotFound where there are none, InvalidRequest for a wrong `by`."""
+        return Run(await self._operations.channels.send_by(name, by))
+
 
 def converted(value: Any, kind: Any, path: str = "") -> Any:
     """Plain data as a value of ours. Raises InvalidRequest that names each wrong field."""

@@ -272,6 +272,7 @@ class SyncScheduler:
     list_channels = blocking(Scheduler.list_channels)
     delete_channel = blocking(Scheduler.delete_channel)
     test_channel = blocking(Scheduler.test_channel)
+    send_by_channel = blocking(Scheduler.send_by_channel)
 
     # ---- rate limits
 

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from horarium.cli import cli
 from horarium.client import Client
+from horarium.wire.views import RunView
 from tests.servers.live import live_server
 from tests.waiting import eventually
 
@@ -39,6 +40,18 @@ def call(url: str, monkeypatch: pytest.MonkeyPatch) -> Call:
     return run
 
 
+def a_failed_run(url: str, job: str, error: str) -> RunView:
+    with Client(url) as client:
+        target = {"type": "queue", "queue": job}
+        trigger = {"type": "once", "at": "2100-01-01T00:00:00Z"}
+        client.create_job({"name": job, "trigger": trigger, "target": target, "retry": {"attempts_max": 1}})
+        client.trigger_job(job)
+        (run,) = client.claim([job], 1, "w", 10)
+        assert run.lease
+        client.fail(run.id, run.lease.token, error)
+        return run
+
+
 def test_a_run_is_named_by_the_beginning_of_its_id(call: Call, url: str) -> None:
     with Client(url) as client:
         run = client.trigger_job("dump")
@@ -58,7 +71,7 @@ def test_a_beginning_that_fits_no_run_is_not_found(call: Call) -> None:
 
 
 def test_a_channel_that_is_not_there_sends_nothing(call: Call) -> None:
-    assert "there is no channel named 'nobody'" in call("channel", "send-by", "nobody", "ops", status=1).stderr
+    assert "there is no other channel named 'ops'" in call("channel", "send-by", "nobody", "ops", status=1).stderr
 
 
 def test_runs_of_a_job_that_is_not_there_are_an_error(call: Call) -> None:
@@ -72,21 +85,17 @@ def test_a_job_shows_its_command_as_one_types_it(call: Call) -> None:
 
 
 def test_the_history_of_a_run_can_not_steer_the_terminal(call: Call, url: str) -> None:
-    with Client(url) as client:
-        trigger = {"type": "once", "at": "2100-01-01T00:00:00Z"}
-        target = {"type": "queue", "queue": "hostile"}
-        client.create_job({"name": "hostile", "trigger": trigger, "target": target, "retry": {"attempts_max": 1}})
-        client.trigger_job("hostile")
-        (run,) = client.claim(["hostile"], 1, "w", 10)
-        assert run.lease
-        client.fail(run.id, run.lease.token, "\x1b[2Jhello\x1b]52;c;cHduZWQ=\x07\r\nfake")
+    run = a_failed_run(url, "hostile", "\x1b[2Jhello\x1b]52;c;cHduZWQ=\x07\r\nfake")
     shown = call("run", "show", run.id).stdout + call("run", "list", "--job", "hostile").stdout
     shown += call("run", "show", run.id, "--json").stdout
     assert not {"\x1b", "\x07", "\r"} & set(shown)
     assert "hello" in shown
 
 
-def test_status_says_whether_all_is_well(call: Call) -> None:
+def test_status_says_whether_all_is_well(call: Call, url: str) -> None:
+    a_failed_run(url, "broken", "no disk")
+    with Client(url) as client:
+        client.trigger_job("dump")
     shown = call("status").stdout
     assert " is ready\n" in shown
     assert "pull/shell" in shown

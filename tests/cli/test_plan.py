@@ -91,7 +91,7 @@ def test_files_without_a_job_prune_nothing_unless_it_is_said(call: Call, url: st
 
 def test_a_plan_is_approved_by_its_id_or_its_file(call: Call, tmp_path: Path) -> None:
     file, kept = tmp_path / "jobs.json", tmp_path / "plan.json"
-    file.write_text(MORE.replace("invoice", "approved"))
+    file.write_text(MORE.replace("invoice", "approved").replace("billing", "approving"))
     call("plan", str(file), "--out", str(kept), status=2)
     id = json.loads(kept.read_text())["id"]
     assert call("apply", id, "--approve").output == "Approved: an operator may apply it now (1 change).\n"

@@ -137,8 +137,9 @@ async def test_a_job_is_run_paused_and_resumed(page: Page, server: LiveServer) -
 
 
 async def test_what_happens_while_the_page_looks_again_is_looked_for_after_it(page: Page, server: LiveServer) -> None:
-    add_job(server, "meanwhile")
-    add_job(server, "before")
+    """Of a table of two rows: the mouse rests beside it with any number of jobs of other tests."""
+    add_job(server, "while-second")
+    add_job(server, "while-first")
     answered = asyncio.Event()
     asked: list[str] = []
 
@@ -151,16 +152,16 @@ async def test_what_happens_while_the_page_looks_again_is_looked_for_after_it(pa
             await answered.wait()
         return await route.fulfill(response=reply)
 
-    await page.route("**/jobs", held_back)
-    await page.goto("/jobs")
+    await page.route(re.compile(r"/jobs\?q=while-$"), held_back)
+    await page.goto("/jobs?q=while-")
     await page.mouse.move(1_400, 880)
     await expect(page.locator("#live")).to_have_text("Live")
-    fail_a_run(server, "before", "ValueError: no")
+    fail_a_run(server, "while-first", "ValueError: no")
     await until(lambda: page.evaluate("looking"))
-    fail_a_run(server, "meanwhile", "ValueError: no")
+    fail_a_run(server, "while-second", "ValueError: no")
     await until(lambda: page.evaluate("looking && stale"), what="a look after this one")
     answered.set()
-    row = page.get_by_role("row").filter(has_text="meanwhile")
+    row = page.get_by_role("row").filter(has_text="while-second")
     await expect(row.get_by_text("Failed", exact=True).first).to_be_visible()
 
 
@@ -170,8 +171,8 @@ async def test_a_failure_shows_by_itself_and_is_retried(page: Page, server: Live
     await expect(page.get_by_text("No run matches", exact=False)).to_be_visible()
     await page.goto("/")
     await page.mouse.move(1_400, 880)
-    run = fail_a_run(server, "billing", "ValueError: no price")
-    await expect(page.get_by_text("ValueError: no price", exact=False)).to_be_visible()
+    run = fail_a_run(server, "billing", "ValueError: no rate of exchange")
+    await expect(page.get_by_text("ValueError: no rate of exchange", exact=False)).to_be_visible()
     await page.goto(f"/runs/{run}")
     await page.get_by_role("button", name="Retry").click()
     await expect(page.get_by_text("This is the new run.")).to_be_visible()

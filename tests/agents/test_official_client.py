@@ -76,7 +76,7 @@ async def test_an_agent_looks_and_triggers_and_the_audit_tells(server: Server, c
         trigger = {"type": "phrase", "text": "every day at 9:30am", "timezone": "Europe/Berlin"}
         shown = data_of(await tools.call_tool("preview", {"trigger": trigger, "count": 3}))
         assert len(shown["fires"]) == 3
-        assert [job["name"] for job in data_of(await tools.call_tool("jobs", {}))["items"]] == ["nightly"]
+        assert "nightly" in [job["name"] for job in data_of(await tools.call_tool("jobs", {}))["items"]]
         assert data_of(await tools.call_tool("upcoming", {"limit": 2}))["items"]
         made = data_of(await tools.call_tool("trigger", {"job": "nightly"}))
         assert data_of(await tools.call_tool("runs", {"id": made["id"]}))["state"] == "pending"

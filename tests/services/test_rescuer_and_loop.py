@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -28,7 +29,7 @@ from horarium.services.loop.service import (
     Service,
     Wake,
 )
-from horarium.services.upkeep.pruner import CALM_SECONDS, SWEEP, Pruner
+from horarium.services.upkeep.pruner import BEHIND_SECONDS, CALM_SECONDS, SWEEP, Pruner
 from horarium.stores.memory import MemoryStore
 from horarium.testing import ManualClock
 from horarium.wire.definitions import read_definition
@@ -139,8 +140,28 @@ async def test_the_pruner_keeps_as_many_runs_as_the_job_says(setting: Setting) -
     assert [run is None for run in await setting.store.get_runs(["run-0", "run-1", "run-2"])] == [True, True, False]
 
 
+async def test_no_run_that_the_planner_has_not_come_to_is_pruned(setting: Setting) -> None:
+    job = await setting.add_job(retention=Retention(runs_max=0))
+    for index, fire_at in enumerate((START + 5 * SECOND, START + 20 * SECOND)):
+        done: dict[str, Any] = {
+            "fire_at": fire_at,
+            "state": State.COMPLETED,
+            "finished_at": fire_at,
+            "prune_at": fire_at + SECOND,
+        }
+        await setting.add_run(f"run-{index}", job_id="job", job="job", **done)
+    pruner = Pruner(setting.store, setting.telemetry, setting.clock)
+    setting.clock.advance(30)
+    pruner.note(job)
+    await pruner.step(setting.now)
+    assert [run is None for run in await setting.store.get_runs(["run-0", "run-1"])] == [True, False]
+    setting.clock.advance(BEHIND_SECONDS)
+    await pruner.step(setting.now)
+    assert await setting.store.get_runs(["run-1"]) == [None], "a job that can't be planned keeps nothing for ever"
+
+
 async def test_the_pruner_finds_by_itself_what_another_process_settled(setting: Setting) -> None:
-    await setting.add_job(retention=Retention(runs_max=1))
+    await setting.add_job(every=DAY // SECOND, retention=Retention(runs_max=1))
     pruner = Pruner(setting.store, setting.telemetry, setting.clock)
     for round_ in range(2):
         now = START + round_ * SWEEP

@@ -22,7 +22,7 @@ SHARE = 20
 PER_SECOND_MIN = 2_000
 """Deleted in a second at least, where more waits."""
 BEHIND_SECONDS = 600.0
-"""When for so long more had expired than a batch takes, no more way is given."""
+"""When for so long more had expired than a batch takes, or fire times were not planned, no more way is given."""
 IDLE = 30 * SECOND
 RECORDS_AGAIN = 3_600 * SECOND
 """How often expired sessions of people and audit entries are looked for."""
@@ -74,6 +74,7 @@ class Pruner(Service):
         self.believed = BelievedClock(store, clock)
         """Of this node: what else deletes by age asks it."""
         self._calm_at = 0.0
+        self._unplanned_since: float | None = None
         self._pace = Pace()
         self._trim: dict[str, int] = {}
         self._held_back = False
@@ -109,14 +110,29 @@ class Pruner(Service):
         if idle and not self._trim and self._sweep_after is None:
             return self._idle_until
         await self._sweep(now)
+        planned_until = await self._planned_until(now)
+        if planned_until < now - SECOND:
+            self._trim.clear()
         batch, began = self._pace.batch, self._clock.monotonic()
-        pruned = 0 if idle else await self._store.prune_runs(now, batch)
+        pruned = 0 if idle else await self._store.prune_runs(planned_until, batch)
         trimmed = await self._trim_one()
         self._telemetry.pruned(pruned + trimmed)
         pause = self._pace.pause(began, self._clock.monotonic(), max(pruned, trimmed))
         if not idle and pruned < batch:
             self._idle_until = now + IDLE
         return now + pause if pruned == batch or self._trim or self._sweep_after else self._idle_until
+
+    async def _planned_until(self, now: Instant) -> Instant:
+        """The instant up to which all jobs are planned. A run beyond it, of a backfill or of a plan that an edit took
+        back, is what tells the planner that its fire time was had."""
+        due, _ = await self._store.due_jobs(now - SECOND, 1)
+        began = self._clock.monotonic()
+        if not due or due[0].next_fire_at is None:
+            self._unplanned_since = None
+            return now
+        if self._unplanned_since is None:
+            self._unplanned_since = began
+        return due[0].next_fire_at if began - self._unplanned_since < BEHIND_SECONDS else now
 
     async def _prune_records(self, now: Instant) -> None:
         """Sessions that are over; entries, and the versions of jobs that were deleted, beyond their time: one batch

@@ -279,6 +279,16 @@ def test_what_was_planned_ahead_is_withdrawn_and_planned_again_later() -> None:
     assert (back.job.planned_until, back.job.fires_count) == (NOW + 4 * SECOND, 4)
 
 
+def test_a_hold_takes_back_nothing_of_the_rule_before_an_edit_whose_clock_was_ahead() -> None:
+    planned = plan(each_second(), [], NOW, 3 * SECOND)
+    once = replace(planned.job, trigger={"type": "once", "at": "2199-01-01T00:00:00Z"})
+    edited = edit(planned.job, once, planned.runs, NOW + 2 * SECOND)
+    assert [run.fire_at for run in edited.withdrawals] == [NOW + 3 * SECOND]
+    kept = [run for run in planned.runs if run not in edited.withdrawals]
+    back = withdraw_ahead(edited.job, kept, NOW + SECOND, NOW + SECOND)
+    assert (back.withdrawals, back.job.planned_until) == ((), NOW + 2 * SECOND)
+
+
 def test_a_change_under_a_hold_loses_no_fire_time() -> None:
     held, _ = planned_at(each_second(), NOW + SECOND, a_hold())
     changed = edit(held, replace(held, priority=3), [], NOW + 5 * SECOND)

@@ -252,9 +252,11 @@ def withdraw_ahead(
 ) -> Plan:
     """Take back runs planned for after `at`, where a hold begins, as though they had never been planned. Runs
     claimed ahead of their time stay, and the plan up to them: the hold meets them at their begin. So does the row of a
-    run that has ended before its time; `ended`: the fire times of these."""
+    run that has ended before its time; `ended`: the fire times of these. And so do those of before an edit whose clock
+    was ahead: the rule that planned them is no more."""
     ahead = [run for run in unfinished if is_ahead(run, at)]
-    cursor = max((at, *ended, *(run.fire_at for run in ahead if run.token)))
+    edited_at = min(job.updated_at, job.planned_until)
+    cursor = max((at, edited_at, *ended, *(run.fire_at for run in ahead if run.token)))
     gone = tuple(run for run in ahead if run.token == 0 and run.fire_at > cursor)
     count, overrides = max(0, job.fires_count - len(gone)), back_in_force(job, gone)
     withdrawn = timed(replace(job, planned_until=cursor, fires_count=count, overrides=overrides))

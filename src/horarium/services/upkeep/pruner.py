@@ -111,16 +111,16 @@ class Pruner(Service):
             return self._idle_until
         await self._sweep(now)
         planned_until = await self._planned_until(now)
-        if planned_until < now - SECOND:
-            self._trim.clear()
+        behind = planned_until < now
         batch, began = self._pace.batch, self._clock.monotonic()
         pruned = 0 if idle else await self._store.prune_runs(planned_until, batch)
-        trimmed = await self._trim_one()
+        trimmed = 0 if behind else await self._trim_one()
         self._telemetry.pruned(pruned + trimmed)
         pause = self._pace.pause(began, self._clock.monotonic(), max(pruned, trimmed))
         if not idle and pruned < batch:
             self._idle_until = now + IDLE
-        return now + pause if pruned == batch or self._trim or self._sweep_after else self._idle_until
+        more = pruned == batch or (self._trim and not behind) or self._sweep_after
+        return now + pause if more else self._idle_until
 
     async def _planned_until(self, now: Instant) -> Instant:
         """The instant up to which all jobs are planned. A run beyond it, of a backfill or of a plan that an edit took

@@ -70,12 +70,17 @@ def spoken_of(schemas: Schema) -> dict[str, Schema]:
     return dict(sorted(found.items()))
 
 
+NO_PART = frozenset({"discriminator", "propertyNames"})
+"""Keywords of a schema that refer to no part of a value: the mark of a union's members, and the names of a map (which
+msgspec tells since 0.23): both are texts here."""
+
+
 def _refs(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         if isinstance(ref := value.get("$ref"), str):
             yield ref.rpartition("/")[2]
         for name, inner in value.items():
-            if name != "discriminator":
+            if name not in NO_PART:
                 yield from _refs(inner)
     elif isinstance(value, list):
         for inner in value:

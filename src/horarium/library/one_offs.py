@@ -183,9 +183,13 @@ def encode_args(args: Any) -> bytes | None:
     and small enough."""
     if args is None:
         return None
-    if not isinstance(args, Mapping):
-        raise InvalidRequest(f"args: expected a mapping from names to values, not {type(args).__name__}", field="args")
-    return encode("args", args if isinstance(args, dict) else dict(args))
+    if not isinstance(args, dict):
+        if not isinstance(args, Mapping):
+            raise InvalidRequest(
+                f"args: expected a mapping from names to values, not {type(args).__name__}", field="args"
+            )
+        args = dict(args)
+    return encode("args", args)
 
 
 def encode(field: str, value: Any) -> bytes:

@@ -68,14 +68,18 @@ def prunes_tallies_by_the_plain_clock(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Tallies, "_may_prune", lambda self, now: True)
 
 
-MUTANTS: dict[str, tuple[Patch, str]] = {
-    "a clock is believed at the start": (believes_where_it_starts, "record audit/.* was forgotten .* before its time"),
-    "a clock is always believed": (believes_what_it_sees, "record audit/.* was forgotten .* before its time"),
-    "runs go by the plain clock": (keeps_the_audit, "run .* was forgotten .* before its time"),
-    "logs go by the plain clock": (prunes_logs_by_the_plain_clock, "record log/.* was forgotten .* before its time"),
-    "figures go by the plain clock": (prunes_tallies_by_the_plain_clock, "record tally/.* was forgotten .* before"),
+MUTANTS: dict[str, tuple[Patch, int, str]] = {
+    "a clock is believed at the start": (
+        believes_where_it_starts,
+        0,
+        "record audit/.* was forgotten .* before its time",
+    ),
+    "a clock is always believed": (believes_what_it_sees, 8, "record audit/.* was forgotten .* before its time"),
+    "runs go by the plain clock": (keeps_the_audit, 10, "run .* was forgotten .* before its time"),
+    "logs go by the plain clock": (prunes_logs_by_the_plain_clock, 0, "record log/.* was forgotten .* before its time"),
+    "figures go by the plain clock": (prunes_tallies_by_the_plain_clock, 0, "record tally/.* was forgotten .* before"),
 }
-"""How each breaks the rule, and what is said of it."""
+"""How each breaks the rule, the first seed that is tried, and what is said of it."""
 
 
 def test_nodes_that_start_while_the_clock_is_ahead_forget_nothing() -> None:
@@ -85,6 +89,6 @@ def test_nodes_that_start_while_the_clock_is_ahead_forget_nothing() -> None:
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_plain_clock_is_named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    breaks, said = MUTANTS[name]
+    breaks, first, said = MUTANTS[name]
     breaks(monkeypatch)
-    assert any(said_of(seed, said) for seed in range(SEEDS_MAX))
+    assert any(said_of(seed, said) for seed in range(first, SEEDS_MAX))

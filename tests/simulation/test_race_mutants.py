@@ -20,7 +20,7 @@ from horarium.testing.simulate import Violation, simulate
 
 pytestmark = pytest.mark.slow
 
-SEEDS_MAX, LIKELY = 40, (2, 4, 12, 38)
+SEEDS_MAX, LIKELY = 40, (2, 3, 4, 7)
 FOUND_MIN = 4
 """In how many of these worlds it must be seen: one in ten. The likely ones are tried first."""
 

@@ -28,7 +28,7 @@ from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
-SEEDS_TWICE = 3
+SEEDS_TWICE = (0, 1, 7)
 SEEDS_QUICK = range(20)
 SEEDS = range(1_000, 1_030)
 MORE_SEEDS = range(1_030, 1_330)
@@ -44,9 +44,9 @@ def kept_seeds() -> list[int]:
 
 
 def test_the_same_seed_gives_the_same_trace_whatever_the_order_of_hashes() -> None:
-    worlds = [simulate(seed) for seed in range(SEEDS_TWICE)]
-    assert [simulate(seed) for seed in range(SEEDS_TWICE)] == worlds
-    script = f"from horarium.testing.simulate import simulate; print([simulate(s).trace for s in range({SEEDS_TWICE})])"
+    worlds = [simulate(seed) for seed in SEEDS_TWICE]
+    assert [simulate(seed) for seed in SEEDS_TWICE] == worlds
+    script = f"from horarium.testing.simulate import simulate; print([simulate(s).trace for s in {SEEDS_TWICE}])"
     other = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, "PYTHONHASHSEED": "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"},
@@ -150,10 +150,14 @@ class NeverRescues(MemoryStore):
 
 
 @pytest.mark.parametrize(
-    "mutant", [IgnoresTokens, IgnoresVersions, LosesRuns, ForgetsRecords, WritesRecordsFirst, NeverRescues]
-)
-def test_a_mutant_is_caught(mutant: Callable[..., MemoryStore]) -> None:
-    assert_caught(mutant)
+    ("mutant", "likely"),
+    [
+        (IgnoresTokens, 0), (IgnoresVersions, 2), (LosesRuns, 0), (ForgetsRecords, 1), (WritesRecordsFirst, 0),
+        (NeverRescues, 5),
+    ],
+)  # fmt: skip
+def test_a_mutant_is_caught(mutant: Callable[..., MemoryStore], likely: int) -> None:
+    assert_caught(mutant, likely)
 
 
 def test_a_claim_that_knows_no_turn_and_no_limit_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +167,11 @@ def test_a_claim_that_knows_no_turn_and_no_limit_is_caught(monkeypatch: pytest.M
 
 def test_a_dispatcher_that_does_not_wait_for_the_instant_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     take = Dispatcher.take
-    monkeypatch.setattr(Dispatcher, "take", lambda self, runs, jobs, now: take(self, runs, jobs, now + 2 * SECOND))
+
+    def ahead(self: Dispatcher, runs: Any, jobs: Any, now: Instant, *more: Any) -> None:
+        take(self, runs, jobs, now + 2 * SECOND, *more)
+
+    monkeypatch.setattr(Dispatcher, "take", ahead)
     monkeypatch.setattr("horarium.services.performing.performing._may_begin", lambda *_: True)
     assert_caught(MemoryStore)
 
@@ -224,7 +232,7 @@ def test_nodes_that_do_not_follow_the_steady_scale_are_caught(monkeypatch: pytes
 
     monkeypatch.setattr("horarium.testing.simulate.cluster.SHARES", TWICE)
     monkeypatch.setattr(SteadyScale, "follow", stay)
-    assert_caught(MemoryStore)
+    assert_caught(MemoryStore, 2)
 
 
 def test_ends_of_runs_made_together_that_nothing_follows_from_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +244,7 @@ def test_ends_of_runs_made_together_that_nothing_follows_from_are_caught(monkeyp
 
     monkeypatch.setattr("horarium.testing.simulate.workload.SHARES", STORMS)
     monkeypatch.setattr(Group, "fit", forget)
-    assert_caught(MemoryStore)
+    assert_caught(MemoryStore, 3)
 
 
 def test_a_planner_that_knows_no_end_of_the_last_run_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,11 +255,11 @@ def test_a_planner_that_knows_no_end_of_the_last_run_is_caught(monkeypatch: pyte
 
     monkeypatch.setattr("horarium.services.planning.planner.last_runs", nothing)
     monkeypatch.setattr("horarium.operations.jobs.changes.last_runs", nothing)
-    assert_caught(MemoryStore)
+    assert_caught(MemoryStore, 6)
 
 
 def assert_caught(make_store: Callable[..., MemoryStore], *likely: int) -> None:
-    """`likely`: seeds that saw it before, which are tried first."""
+    """`likely`: seeds that saw it before, which are tried first. A mutant that only raises errors is none."""
 
     def make(database: MemoryDatabase) -> MemoryStore:
         return make_store(database=database)
@@ -260,7 +268,8 @@ def assert_caught(make_store: Callable[..., MemoryStore], *likely: int) -> None:
         try:
             simulate(seed, make_store=make)
         except Violation as violation:
-            return f"seed {seed}, step" in str(violation)
+            said = str(violation).partition("\n")[0]
+            return f"seed {seed}, step" in said and ": logged: " not in said
         return False
 
     assert any(caught(seed) for seed in (*likely, *SEEDS_FOR_A_MUTANT))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from horarium.api import questions
 from horarium.api.limits import BATCH_MAX
+from horarium.operations.jobs.importing import Importing
 
 from .conftest import Api, a_definition
 
@@ -78,3 +81,33 @@ async def test_a_body_that_is_no_list_of_jobs_is_refused(refusing: Api, body: An
 async def test_a_job_may_be_called_import(api: Api) -> None:
     assert await outcomes(api, a_definition("import")) == ["created"]
     assert (await api.get("/jobs/import")).json["name"] == "import"
+
+
+async def test_of_many_imports_at_once_one_is_read_and_done_at_a_time(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_way, most, honest = 0, 0, Importing.put_jobs
+
+    async def counted(self: Importing, *given: Any, **more: Any) -> Any:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        done = await honest(self, *given, **more)
+        under_way -= 1
+        return done
+
+    monkeypatch.setattr(Importing, "put_jobs", counted)
+    done = await asyncio.gather(*(outcomes(api, a_definition(f"job-{number}")) for number in range(5)))
+    assert done == [["created"]] * 5
+    assert most == 1
+
+
+async def test_an_import_has_steps_of_its_own_for_its_rules(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "QUESTION_STEPS", 0)
+    rule = {"type": "except", "trigger": {"type": "cron", "expression": "0 3 * * *"}, "except": [{"weekdays": ["MON"]}]}
+    job = a_definition("job", trigger=rule)
+    assert await outcomes(api, job) == ["created"]
+    assert await outcomes(api, {**job, "trigger": {**rule, "trigger": {"type": "cron", "expression": "0 4 * * *"}}}) == [
+        "updated"
+    ]

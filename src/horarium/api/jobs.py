@@ -50,8 +50,9 @@ from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.bounds.listing import Slices
 from horarium.operations.facade import Operations
 from horarium.operations.jobs.importing import Put
+from horarium.operations.looking.forecasting import FORECAST_STEPS
 from horarium.ports import JobFilter
-from horarium.triggers.budget import PLAN_STEPS
+from horarium.triggers.budget import PLAN_STEPS, apart
 from horarium.triggers.dialects import warnings_of
 from horarium.wire.definitions import JobDefinition, definition_of, with_definition
 from horarium.wire.faults import find_faults
@@ -154,11 +155,13 @@ class Jobs:
                 answers.append(None)
             except CallerError as error:
                 answers.append(_not_imported(fields.get("name"), error))
-        put = (
-            await self._operations.importing.put_jobs(definitions, dry_run=asked.dry_run, owned_by=asked.owned_by)
-            if definitions
-            else []
-        )
+        asked.jobs.clear()  # read, they would take their room until the import is answered
+        with apart(FORECAST_STEPS):
+            put = (
+                await self._operations.importing.put_jobs(definitions, dry_run=asked.dry_run, owned_by=asked.owned_by)
+                if definitions
+                else []
+            )
         warnings = await self._operations.importing.warnings(definitions)
         done = [(job.name, each, why) for job, each, why in zip(definitions, put, warnings, strict=True)]
         refused = [(each, ("job.update", f"job/{name}")) for name, each, _ in done if isinstance(each, Forbidden)]
@@ -230,7 +233,7 @@ class Jobs:
     def _import(self) -> Endpoint:
         return Endpoint(
             method="POST", path="/import", name="importJobs", tag="jobs", handle=self.import_jobs,
-            scope=Scope.JOBS_WRITE,
+            scope=Scope.JOBS_WRITE, costly=True, alone=True,
             summary="Define many jobs, or bring them to this content, in one request",
             description="At most 1,000. Each job is put for itself: the answers are in the order of the jobs. "
             "Importing again changes nothing. New jobs with an interval and no anchor begin spread evenly over it. (It "

@@ -108,6 +108,6 @@ async def test_an_import_has_steps_of_its_own_for_its_rules(api: Api, monkeypatc
     rule = {"type": "except", "trigger": {"type": "cron", "expression": "0 3 * * *"}, "except": [{"weekdays": ["MON"]}]}
     job = a_definition("job", trigger=rule)
     assert await outcomes(api, job) == ["created"]
-    assert await outcomes(api, {**job, "trigger": {**rule, "trigger": {"type": "cron", "expression": "0 4 * * *"}}}) == [
-        "updated"
-    ]
+    assert await outcomes(
+        api, {**job, "trigger": {**rule, "trigger": {"type": "cron", "expression": "0 4 * * *"}}}
+    ) == ["updated"]

@@ -337,7 +337,7 @@ async def test_running_follows_from_how_long_the_last_runs_took(api: Api) -> Non
 async def test_a_long_forecast_is_put_into_words_beside_the_event_loop(api: Api, monkeypatch: Any) -> None:
     threads = set[str]()
 
-    def shown(forecast: Forecast) -> bytes:
+    def shown(forecast: Forecast) -> list[bytes]:
         threads.add(threading.current_thread().name)
         return forecast_text(forecast)
 

@@ -47,6 +47,10 @@ class Running:
         for each in self._connections():
             each.expire(now)
 
+    def unread(self) -> list[int]:
+        """Bytes that wait in each connection."""
+        return [each.transport.get_write_buffer_size() for each in self._connections()]
+
     def _connections(self) -> list[Connection]:
         return [each for each in self.server.server_state.connections if isinstance(each, Connection)]
 

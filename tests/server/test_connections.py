@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 
-from horarium.server.connections import KIB, Limits, Phase
+from horarium.api.answers import Ready
+from horarium.server.connections import KIB, Limits, Phase, Unread
 from horarium.server.intake import HALVES_MAX, Intake, connections_max
 from tests.waiting import PATIENCE, until
 
-from .conftest import DEFAULT, Client, Echo, Running, serving
+from .conftest import DEFAULT, Client, Echo, Receive, Running, Send, serving
 
 HEAD_BYTES = 64 * KIB
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -191,6 +193,32 @@ async def test_an_answer_that_is_not_read_is_given_up(hurried: Running, echo: Ec
         while not echo.paths or hurried.open:
             await asyncio.sleep(0.1)
     client.writer.transport.abort()
+
+
+@pytest.mark.parametrize(("bytes_each_second", "given_up_after"), [(0, 30), (1_000, 30), (8_000, None)])
+def test_a_client_that_reads_too_little_is_given_up_and_one_that_goes_on_is_not(
+    bytes_each_second: int, given_up_after: int | None
+) -> None:
+    unread = Unread()
+    late = (now for now in range(600) if unread.long(64 * KIB, now * bytes_each_second, now, Limits()))
+    assert next(late, None) == given_up_after
+
+
+async def test_of_a_long_answer_that_is_not_read_little_waits_in_the_connection() -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await Ready([b"x" * 1024 * KIB] * 64)(scope, receive, send)  # type: ignore[arg-type]
+
+    async with serving(app) as running:
+        client = await running.connect()
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await client.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await until(lambda: max(running.unread(), default=0) > 0)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert max(running.unread()) < 512 * KIB
+        client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        assert len((await client.answer())[1]) == 64 * 1024 * KIB
 
 
 # ---- one request, one answer

@@ -139,7 +139,7 @@ def answer(value: Any, status: int = 200, headers: Sequence[tuple[str, str]] = (
     return Ready(msgspec.json.encode(value), status=status, media_type=JSON, headers=headers)
 
 
-def answer_text(text: bytes, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Answer:
+def answer_text(text: bytes | list[bytes], status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Answer:
     return Ready(text, status=status, media_type=JSON, headers=headers)
 
 

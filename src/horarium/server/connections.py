@@ -46,7 +46,9 @@ class Limits(Struct, frozen=True):
     """A body may take `body_seconds`, and a second more each time that this number of bytes has arrived."""
     idle_seconds: float = 75.0
     unread_seconds: float = 30.0
-    """How long a client may read nothing of an answer."""
+    unread_bytes: int = 128 * KIB
+    """A client that has not read an answer to its end reads so much of it in that time, or it is given up: a byte now
+    and then would keep a long one in memory for hours."""
     pipelined: int = 100
     """Requests that wait for the answer before theirs."""
 
@@ -89,6 +91,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._answers = Answers(transport, self.loop)
+        self._unread.since = self.loop.time()
         self._enter(Phase.IDLE, self._limits.head_seconds)
         if self._intake.admit(self):
             self._intake.idle[self] = None
@@ -199,7 +202,8 @@ class Connection(HttpToolsProtocol):
 
     def expire(self, now: float) -> None:
         """Look at the deadlines."""
-        if self._unread.long(self.transport.get_write_buffer_size(), now, self._limits.unread_seconds):
+        left = self.transport.get_write_buffer_size()
+        if self._unread.long(left, self._answers.given - left, now, self._limits):
             self.transport.abort()
         elif now < self._deadline or self.flow.read_paused:
             return
@@ -235,10 +239,13 @@ class Answers:
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop = transport, loop
         self._held = b""
+        self.given = 0
+        """Bytes, since the connection was made."""
 
     def write(self, data: bytes) -> None:
         """Send this: now if something waits for it, else with what follows, or when all that could has had its turn. (A
         head that tells a length needs no such turn: its body, or the end of the answer, follows.)"""
+        self.given += len(data)
         if self._held:
             self._transport.write(self._held + data)
             self._held = b""
@@ -301,17 +308,16 @@ class Size(Struct):
 
 
 class Unread(Struct):
-    """What a client has left of its answers."""
+    """How much of its answers a client had read, and when."""
 
-    size: int = 0
+    read: int = 0
     since: float = 0.0
 
-    def long(self, size: int, now: float, seconds: float) -> bool:
-        """Whether the client has read nothing for that long."""
-        if size == 0 or size < self.size or self.size == 0:
-            self.size, self.since = size, now
-            return False
-        return now - self.since >= seconds
+    def long(self, left: int, read: int, now: float, limits: Limits) -> bool:
+        """Whether the client has read too little for too long. `left`: what it has not read."""
+        if left == 0 or read >= self.read + limits.unread_bytes:
+            self.read, self.since = read, now
+        return now - self.since >= limits.unread_seconds
 
 
 MALFORMED = make_problem("malformed_request", "this is not an HTTP/1.1 request that can be read")

@@ -16,6 +16,7 @@ from horarium.operations.plans.stored import Listed
 from horarium.rules.forecasting import Bucket
 
 NO_FIRES = FireDifferences()
+PIECE_BYTES = 64 * 1024
 
 
 def error_shown(error: HorariumError) -> dict[str, Any]:
@@ -58,14 +59,18 @@ def forecast_shown(forecast: Forecast) -> dict[str, Any]:
     return {"buckets": [_bucket(bucket) for bucket in forecast.buckets], **_marked(forecast)}
 
 
-def forecast_text(forecast: Forecast) -> bytes:
-    """The same as JSON, made one bucket after another: all of them as plain data take ten times as much memory."""
-    text = bytearray(b'{"buckets":[')
+def forecast_text(forecast: Forecast) -> list[bytes]:
+    """The same as JSON, in pieces, made one bucket after another: all of them as plain data take ten times as much
+    memory, and one long text twice as much while it grows."""
+    pieces, text = list[bytes](), bytearray(b'{"buckets":[')
     for bucket in forecast.buckets:
         text += msgspec.json.encode(_bucket(bucket))
         text += b","
+        if len(text) > PIECE_BYTES:
+            pieces.append(bytes(text[:-1]))
+            text[:] = b","
     text[-1:] = b"]," + msgspec.json.encode(_marked(forecast))[1:]
-    return bytes(text)
+    return [*pieces, bytes(text)]
 
 
 def _marked(forecast: Forecast) -> dict[str, Any]:

@@ -249,6 +249,16 @@ def test_runs_are_made_shown_cancelled_and_retried(call: Call) -> None:
     assert call("run", "cancel", run["id"], status=1).stderr.startswith("Error: ")
 
 
+def test_a_run_by_hand_says_why_it_waits(call: Call) -> None:
+    call("job", "add", "asked", "--every", "1h", "--queue", "asked")
+    assert re.fullmatch(r"Run \S+ is pending\.\n", call("job", "trigger", "asked").stdout)
+    hold = as_json(call("hold", "add", "--job", "asked", "--for", "2h", "--reason", "maintenance", "--json"))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", hold["until"]), "of whole seconds, for those who read it"
+    waits = f"waits until {hold['until']}: held by {hold['id']}: maintenance"
+    assert waits in call("job", "trigger", "asked").stdout
+    call("hold", "lift", hold["id"])
+
+
 JOBS = """
 jobs:
   - name: imp-a

@@ -65,7 +65,8 @@ def _put(server: Server, name: str, document: dict[str, Any]) -> None:
     made, created = server.client.calendars.put(name, document)
     ends = f", until {made['ends_on']}" if made["ends_on"] else ""
     done = "added" if created else "replaced"
-    server.tell(made, f"Calendar {name} {done}: {len(made['holidays'])} holidays{ends}.")
+    count = len(made["holidays"])
+    server.tell(made, f"Calendar {name} {done}: {count} {'holiday' if count == 1 else 'holidays'}{ends}.")
 
 
 @calendar.command(

@@ -80,7 +80,7 @@ def add(
 def _when(
     begins: str | None, until: str | None, length: float | None, every: str | None, timezone: str | None
 ) -> dict[str, Any]:
-    now = datetime.now(UTC)
+    now = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=1)  # ends are read by people
     found: dict[str, Any] = {}
     start = None if begins is None else until_moment(begins, now)
     if start is not None:

@@ -261,7 +261,9 @@ def trigger(server: Server, name: str, payload: Any, body_file: str | None, key:
 
     given = body_of({"body_file": body_file}) if payload is None else payload
     run = server.client.trigger_job(name, UNSET if given is None else given, unique_key=key)
-    server.tell(run, f"Run {run.id} is {run.state}.")
+    last = run.history[-1].message if run.history else ""
+    why = "" if last.startswith("planned") else f": {last}"  # a hold, a decision, its overlap policy
+    server.tell(run, f"Run {run.id} is {run.state}{why}.")
 
 
 @click.command(help="Show the next fire times of a job.\n\n\b\nExample:\n  horarium job preview nightly --count 5")

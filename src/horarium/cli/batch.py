@@ -144,5 +144,5 @@ def _tell(server: Server, batch: dict[str, Any]) -> None:
     server.tell(
         batch,
         f"Batch {batch['id']} is {batch['state']}: of {batch['total']} runs {batch['completed']} completed, "
-        f"{batch['failed']} failed, {batch['cancelled']} were cancelled, {batch['unfinished']} have not ended.",
+        f"{batch['failed']} failed, {batch['cancelled']} cancelled, {batch['unfinished']} unfinished.",
     )

@@ -10,6 +10,7 @@ import click
 from horarium.cli.calendar_files import from_country, from_ics, from_market, read_calendar
 from horarium.cli.output import Column, print_fields, print_json, say
 from horarium.cli.shell import Lazy, Server, on_server
+from horarium.triggers.words import counted
 
 calendar = Lazy(name="calendar", help="Which days are business days, for triggers that fire on them.")
 NAME = click.argument("name")
@@ -65,8 +66,7 @@ def _put(server: Server, name: str, document: dict[str, Any]) -> None:
     made, created = server.client.calendars.put(name, document)
     ends = f", until {made['ends_on']}" if made["ends_on"] else ""
     done = "added" if created else "replaced"
-    count = len(made["holidays"])
-    server.tell(made, f"Calendar {name} {done}: {count} {'holiday' if count == 1 else 'holidays'}{ends}.")
+    server.tell(made, f"Calendar {name} {done}: {counted(len(made['holidays']), 'holiday')}{ends}.")
 
 
 @calendar.command(

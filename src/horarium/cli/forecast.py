@@ -15,6 +15,8 @@ from horarium.triggers.words import counted
 SHADES = " .:-=+*#%@"
 HOURS = 24
 LABELS_SHOWN = 10
+LOAD_SHOWN = 0.05
+"""Runs at once, on average over an hour: less reads as none."""
 QUIET_DAYS = 7
 
 
@@ -91,5 +93,6 @@ def _say_labels(buckets: list[dict[str, Any]]) -> None:
         for label, load in bucket["running"].items():
             busiest[label] = max(busiest.get(label, 0.0), load)
     for label, total in sorted(totals.items(), key=lambda pair: -pair[1])[:LABELS_SHOWN]:
-        at_once = f", up to {busiest[label]:.1f} at once" if busiest.get(label) else ""
+        most = busiest.get(label, 0)
+        at_once = f", up to {most:.1f} at once" if most >= LOAD_SHOWN else ""
         say(f"{label or '(none)'}: {counted(total, 'start')}{at_once}")

@@ -24,14 +24,14 @@ from msgspec.structs import replace
 from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant
 from horarium.model import Job
 from horarium.model.overrides import Override
-from horarium.operations.looking.forecasting import FREED_AT_ONCE, JOBS_AT_ONCE, Forecasting, StartCounts
+from horarium.operations.looking.forecasting import JOBS_AT_ONCE, Forecasting
+from horarium.operations.looking.starts import StartCounts
 from horarium.operations.plans.shown import forecast_text
 from horarium.operations.settling.holding import Holding
 from horarium.operations.writing.context import Context
 from horarium.ports import JobFilter, Page
 from horarium.rules.compiled import trigger_of
 from horarium.rules.forecasting import (
-    Bucket,
     Every,
     Span,
     add_intervals,
@@ -173,14 +173,14 @@ def test_intervals_are_counted_by_arithmetic(every: int, start: int, bucket: int
 )  # fmt: skip
 def test_intervals_are_counted_together(some: list[tuple[int, int, int]], bucket: int, length: int) -> None:
     span = Span(NOW, NOW + length, bucket)
-    wanted, total, alike = nothing(span), nothing(span), dict[tuple[int, int], Counter[int]]()
+    wanted, total, alike = nothing(span), nothing(span), dict[tuple[int, int], list[int]]()
     for weight, (every, start, jitter) in enumerate(some, 1):
         for at in range(start, length, every):
             for place, count in _shares(at, jitter, span):
                 wanted[place] += count * weight
-        alike.setdefault((every, jitter), Counter())[Every.begun(every, start, jitter).first] += weight
+        alike.setdefault((every, jitter), []).extend([Every.begun(every, start, jitter).first] * weight)
     for (every, jitter), firsts in alike.items():
-        add_intervals(total, every, jitter, firsts, span)
+        add_intervals(total, every, jitter, sorted(firsts), span)
     assert total == pytest.approx(wanted)
 
 
@@ -223,7 +223,7 @@ async def test_of_many_jitters_some_are_worked_out_and_the_others_spread(
     ])  # fmt: skip
     context, told = Context(store, ManualClock(SPRING), LocalSignal(), os.urandom), []
     for exact in (0, 5_000, 1_000_000):
-        monkeypatch.setattr("horarium.operations.looking.forecasting.JITTERS_EXACT", exact)
+        monkeypatch.setattr("horarium.operations.looking.starts.JITTERS_EXACT", exact)
         found = await Forecasting(context, Holding(context)).forecast(SPRING, SPRING + DAY)
         told.append([bucket.total for bucket in found.buckets])
     for expected in told[:2]:
@@ -284,9 +284,9 @@ def _of_kind(number: int) -> Job:
 
 
 def test_peaks_and_quiet_buckets_are_told_in_order() -> None:
-    buckets = [Bucket(at, {"": count} if count else {}, {}) for at, count in enumerate([3, 0, 9, 9, 1, 0, 2])]
-    assert [bucket.at for bucket in peaks(buckets)] == [2, 3, 0, 6, 4]
-    assert [bucket.at for bucket in quiet(buckets)] == [1, 5, 4, 6, 0]
+    sums = [3, 0, 9, 9, 1, 0, 2]
+    assert peaks(sums) == [2, 3, 0, 6, 4]
+    assert quiet(sums) == [1, 5, 4, 6, 0]
 
 
 class Copies(MemoryStore):
@@ -328,17 +328,25 @@ async def test_what_a_forecast_held_is_freed_in_parts_beside_the_loop(
     ends: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, clock = MemoryStore(), ManualClock(SPRING)
-    many = 2 * FREED_AT_ONCE + 1
-    await store.add_jobs([a_job(f"job-{number}", anchor_at=SPRING, planned_until=SPRING) for number in range(many)])
+    spec = {"type": "cron", "expression": "0 3 * * *"}
+    await store.add_jobs(
+        [a_job(f"job-{number}", trigger=spec, planned_until=SPRING, labels={"app": str(number)}) for number in range(9)]
+    )
     context = Context(store, clock, LocalSignal(), os.urandom)
     forecasting = Forecasting(context, Holding(context))
-    freed, done, loop, honest = list[tuple[int, int, bool]](), asyncio.Event(), asyncio.get_running_loop(), StartCounts
+    freed, done, loop, honest = (
+        list[tuple[int, list[int], bool]](),
+        asyncio.Event(),
+        asyncio.get_running_loop(),
+        StartCounts,
+    )
 
     class Counts(honest):  # type: ignore[misc, valid-type]
         def let_go(self) -> None:
-            held = len(self.jobs)
+            held = len(self.labels)
             super().let_go()
-            freed.append((held, len(self.jobs), threading.current_thread() is threading.main_thread()))
+            left = [self.labels, self.patterns, self._numbers, self._rules, self._crossing]
+            freed.append((held, [len(each) for each in left], threading.current_thread() is threading.main_thread()))
             loop.call_soon_threadsafe(done.set)
 
     monkeypatch.setattr("horarium.operations.looking.forecasting.StartCounts", Counts)
@@ -349,11 +357,11 @@ async def test_what_a_forecast_held_is_freed_in_parts_beside_the_loop(
             return await asyncio.Event().wait()  # type: ignore[return-value]
 
         monkeypatch.setattr(forecasting, "_durations", never)
-    asking = asyncio.ensure_future(forecasting.forecast(SPRING, SPRING + DAY))
+    asking = asyncio.ensure_future(forecasting.forecast(SPRING, SPRING + DAY, by="label:app"))
     await asyncio.wait((asking,))
     assert asking.cancelled() == (ends == "given up")
     await done.wait()
-    assert freed == [(many, 0, False)]
+    assert freed == [(10, [0] * 5, False)]
 
 
 @given(
@@ -385,65 +393,20 @@ def test_of_an_interval_with_a_jitter_each_fire_is_looked_at_not_each_bucket() -
     assert steps < 100, "of 10,080 buckets"
 
 
-def test_intervals_of_their_own_begin_take_no_room() -> None:
-    span = Span(SPRING, SPRING + 300 * DAY, HOUR)
-    counts = StartCounts(span)
-    jobs = [
-        a_job(f"job-{number}", trigger={"type": "interval", "every_seconds": 9_000}, anchor_at=SPRING + number * SECOND,
-              planned_until=SPRING)
-        for number in range(300)
-    ]  # fmt: skip
-    counts.weigh(jobs, "host")
-    assert counts.kept == 0
-    weights = Counter(job.key for job in counts.jobs)
-    assert len(weights) == 300
-    assert sum(counts.total(weights)) == sum(counts.size(job.key) for job in counts.jobs) == 300 * 2_879
-
-
-def test_jobs_for_which_chance_chose_one_time_have_one_pattern() -> None:
-    counts = StartCounts(Span(SPRING, SPRING + 7 * DAY, HOUR))
-    hourly = {"type": "cron", "expression": "H * * * *", "timezone": "Europe/Berlin"}
-    counts.weigh([a_job(f"job-{number}", trigger=hourly, planned_until=SPRING) for number in range(400)], "host")
-    assert len(counts.jobs) == 400
-    assert len(counts.patterns) <= 60
-    assert sum(counts.total(Counter(job.key for job in counts.jobs))) == 400 * 7 * 24
-
-
-def test_jobs_whose_patterns_have_no_room_are_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("horarium.operations.looking.forecasting.KEPT_MAX", 20)
-    counts = StartCounts(Span(SPRING, SPRING + 7 * DAY, HOUR))
-    jobs = [
-        a_job(f"job-{number}", trigger={"type": "cron", "expression": f"{number} 3 * * *"}, planned_until=SPRING)
-        for number in range(4)
-    ]
-    counts.weigh(jobs, "host")
-    assert [job.name for job in counts.jobs] == ["job-0", "job-1"]
-    assert counts.left_out == ["job-2", "job-3"]
-
-
-def test_a_rule_that_costs_too_much_is_tried_once_for_all_jobs_that_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    module, tried = sys.modules[StartCounts.__module__], list[Any]()
-    honest = module.listed
-
-    def noted(lists: Any) -> Any:
-        tried.append(lists)
-        return honest(lists)
-
-    monkeypatch.setattr(module, "listed", noted)
-    counts = StartCounts(Span(SPRING, SPRING + 36_500 * DAY, 31 * DAY))
-    minutely = {"type": "cron", "expression": "* * * * *", "timezone": "Europe/Berlin"}
-    counts.weigh([a_job(f"job-{number}", trigger=minutely, planned_until=SPRING) for number in range(40)], None)
-    assert (len(counts.left_out), len(tried)) == (40, 1)
-
-
-def test_jobs_are_looked_at_no_further_once_no_one_waits() -> None:
-    counts = StartCounts(Span(SPRING, SPRING + DAY, HOUR))
-    hourly = {"type": "cron", "expression": "0 * * * *"}
-
-    def jobs() -> Iterator[Job]:
-        for number in range(10):
-            counts.over = number > 3
-            yield a_job(f"job-{number}", trigger=hourly, planned_until=SPRING)
-
-    counts.weigh(jobs(), None)
-    assert counts.weights.total() == 4
+@pytest.mark.parametrize("by", ["job", "label:app"])
+async def test_labels_beyond_a_hundred_are_told_together(by: str) -> None:
+    store, many = MemoryStore(), 700
+    await store.add_jobs([
+        a_job(f"job-{number}", trigger={"type": "interval", "every_seconds": 60 if number < 90 else 7_200 + number},
+              anchor_at=SPRING, planned_until=SPRING, labels={"app": f"app-{number}"})
+        for number in range(many)
+    ])  # fmt: skip
+    context = Context(store, ManualClock(SPRING), LocalSignal(), os.urandom)
+    found = await Forecasting(context, Holding(context)).forecast(SPRING, SPRING + DAY, 3600, by)
+    told = Counter[str]()
+    for bucket in found.buckets:
+        told.update(bucket.starts)
+    names = {f"{'job' if by == 'job' else 'app'}-{number}": 1_439 for number in range(90)}
+    assert names.items() <= told.items()
+    assert len(told) == 101
+    assert sum(told.values()) == 90 * 1_439 + sum(86_399 // (7_200 + number) for number in range(90, many))

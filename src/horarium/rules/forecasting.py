@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import nsmallest
 from itertools import accumulate, groupby, pairwise
@@ -130,31 +131,28 @@ def interval_count(interval: Every, span: Span) -> int:
     return max(0, (span.until - span.since - interval.punctual.first + every - 1) // every)
 
 
-def add_intervals(total: array[float], every: int, jitter: int, firsts: Mapping[int, int], span: Span) -> None:
-    """Add the starts of many intervals of one length and one jitter, by where each first fires, times its weight."""
+def add_intervals(total: array[float], every: int, jitter: int, firsts: Sequence[int], span: Span) -> None:
+    """Add the starts of many intervals of one length and one jitter, by where each first fires, in order."""
     length = span.until - span.since
-    rounds: dict[int, dict[int, int]] = {}
-    for first, weight in firsts.items():
-        later, at = divmod(first + jitter, every)
-        rounds.setdefault(later, {})[at] = weight
-    for later, some in rounds.items():
+    for later, group in groupby(firsts, lambda first: (first + jitter) // every):
         begins = later * every - jitter
-        if len(some) * (length - begins) < span.buckets * every:
-            for at, weight in some.items():
+        order = array("q", (first - begins for first in group))
+        if len(order) * (length - begins) < span.buckets * every:
+            for at, weight in Counter(order).items():
                 interval = Every(every, begins + at, jitter)
                 base = interval_starts(interval.punctual, span)
                 crossing = interval_crossing(interval, span) if jitter else ()
                 add_starts(total, spread(base, crossing, jitter, span) if crossing else base, weight)
         else:
-            _add_round(total, begins, every, jitter, some, span)
+            _add_round(total, begins, every, jitter, order, span)
 
 
-def _add_round(total: array[float], begins: int, every: int, jitter: int, some: Mapping[int, int], span: Span) -> None:
+def _add_round(total: array[float], begins: int, every: int, jitter: int, order: Sequence[int], span: Span) -> None:
     """Intervals that first fire within one round, `begins` behind the beginning of the span. Their number up to an
     instant is known for all of them together, from how many of them fire before that part of their round; with a
     jitter the sum of the times since each of their fires, too."""
-    order, length = sorted(some), span.until - span.since
-    weights, moments = [0, *accumulate(some[at] for at in order)], [0, *accumulate(some[at] * at for at in order)]
+    many, length = len(order), span.until - span.since
+    moments = [0, *accumulate(order)] if jitter else []
 
     def fired(edge: int) -> int:
         if edge <= 0:
@@ -162,9 +160,9 @@ def _add_round(total: array[float], begins: int, every: int, jitter: int, some: 
         number, rest = divmod(edge, every)
         before = bisect_left(order, rest)
         if not jitter:
-            return number * weights[-1] + weights[before]
-        whole = number * (edge * weights[-1] - moments[-1]) - number * (number - 1) // 2 * every * weights[-1]
-        return whole + rest * weights[before] - moments[before]
+            return number * many + before
+        whole = number * (edge * many - moments[-1]) - number * (number - 1) // 2 * every * many
+        return whole + rest * before - moments[before]
 
     def started(edge: int) -> int:
         return fired(edge - begins) - fired(edge - begins - jitter) if jitter else fired(edge - begins)
@@ -433,11 +431,12 @@ def add_running(load: array[float], starts: Sequence[float], seconds: float, spa
             load[end] += number * rest / bucket
 
 
-def peaks(buckets: Sequence[Bucket]) -> list[Bucket]:
-    """The buckets with the most starts, the greatest first; none without any."""
-    return nsmallest(MARKED, (each for each in buckets if each.total), key=lambda each: (-each.total, each.at))
+def peaks(sums: Sequence[int]) -> list[int]:
+    """The places of the buckets with the most starts, the greatest first; none without any."""
+    busy = (place for place, count in enumerate(sums) if count)
+    return nsmallest(MARKED, busy, key=lambda place: (-sums[place], place))
 
 
-def quiet(buckets: Sequence[Bucket]) -> list[Bucket]:
-    """The buckets with the fewest starts, the least first."""
-    return nsmallest(MARKED, buckets, key=lambda bucket: (bucket.total, bucket.at))
+def quiet(sums: Sequence[int]) -> list[int]:
+    """The places of the buckets with the fewest starts, the least first."""
+    return nsmallest(MARKED, range(len(sums)), key=lambda place: (sums[place], place))

@@ -3,10 +3,12 @@ but the plan itself, which `applying` carries out later if nothing has changed s
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
+from operator import add
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -29,7 +31,8 @@ from horarium.operations.calendars import CalendarOperations, decode_calendar
 from horarium.operations.channels import ChannelOperations, decode_channel
 from horarium.operations.jobs.importing import require_owned
 from horarium.operations.jobs.jobs import EDIT_STEPS, JobOperations
-from horarium.operations.looking.forecasting import FORECAST_STEPS, StartCounts, weighed
+from horarium.operations.looking.forecasting import FORECAST_STEPS, weighed
+from horarium.operations.looking.starts import StartCounts
 from horarium.operations.plans.fires import (
     FireDifferences,
     Pair,
@@ -400,21 +403,24 @@ class PlanMaking:
 
     async def _peaks(self, beside: Beside, now: Instant) -> tuple[Peak | None, Peak | None]:
         first = now - now % MINUTE + MINUTE
+        asked = [(Span(first, first + PEAK_HORIZON, MINUTE), None)]
+        changed = {job.name for job, _ in beside.pairs if job is not None}
         holds = await self._holding.look(PLANNED_SECONDS)
         with reading(bound_caller()):
-            async with weighed(self._store, [(Span(first, first + PEAK_HORIZON, MINUTE), None)], holds) as (counts,):
+            async with weighed(self._store, asked, holds, without=changed) as (counts,):
                 return await in_thread(_compared, counts, beside.pairs)
 
 
 def _compared(counts: StartCounts, pairs: Sequence[Pair]) -> tuple[Peak | None, Peak | None]:
     """The busiest minute, as it is and after these changes."""
-    before = counts.total(counts.weights)
-    for job, wanted in pairs:
-        for each, step in ((job, -1), (wanted, 1)):
-            if each is not None and (key := counts.key(each)) is not None:
-                counts.weights[key] += step
-    after = counts.total(counts.weights) if pairs else before
-    return _peak(before, counts.span.since), _peak(after, counts.span.since)
+    (others,) = counts.totals([""])
+
+    def peak(jobs: Iterable[Job | None]) -> Peak | None:
+        keys = (counts.key(job) for job in jobs if job is not None)
+        total = array("d", map(add, others, counts.total(key for key in keys if key is not None)))
+        return _peak(total, counts.span.since)
+
+    return peak(job for job, _ in pairs), peak(after for _, after in pairs)
 
 
 def _owned(job: Job) -> dict[str, Any]:

@@ -138,11 +138,13 @@ def add_intervals(total: array[float], every: int, jitter: int, firsts: Sequence
         begins = later * every - jitter
         order = array("q", (first - begins for first in group))
         if len(order) * (length - begins) < span.buckets * every:
-            for at, weight in Counter(order).items():
+            base, crossing = Counter[int](), list[Instant]()
+            for at in order:
                 interval = Every(every, begins + at, jitter)
-                base = interval_starts(interval.punctual, span)
-                crossing = interval_crossing(interval, span) if jitter else ()
-                add_starts(total, spread(base, crossing, jitter, span) if crossing else base, weight)
+                base.update(interval_starts(interval.punctual, span))
+                if jitter:
+                    crossing += interval_crossing(interval, span)
+            add_starts(total, spread(base, sorted(crossing), jitter, span) if crossing else base, 1)
         else:
             _add_round(total, begins, every, jitter, order, span)
 

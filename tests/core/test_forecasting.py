@@ -345,7 +345,7 @@ async def test_what_a_forecast_held_is_freed_in_parts_beside_the_loop(
         def let_go(self) -> None:
             held = len(self.labels)
             super().let_go()
-            left = [self.labels, self.patterns, self._numbers, self._rules, self._crossing]
+            left = [self.labels, self.patterns.all, self._numbers, self._rules, self._crossing]
             freed.append((held, [len(each) for each in left], threading.current_thread() is threading.main_thread()))
             loop.call_soon_threadsafe(done.set)
 

@@ -50,7 +50,7 @@ def test_intervals_of_their_own_begin_take_no_room() -> None:
         for number in range(300)
     ]  # fmt: skip
     counts.weigh(jobs)
-    assert counts.kept == 0
+    assert counts.patterns.kept == 0
     assert sum(counts.total(job.key for job in counts.busiest)) == sum(counts.sizes) == 300 * 2_879
 
 
@@ -59,7 +59,7 @@ def test_jobs_for_which_chance_chose_one_time_have_one_pattern() -> None:
     hourly = {"type": "cron", "expression": "H * * * *", "timezone": "Europe/Berlin"}
     counts.weigh([a_job(f"job-{number}", trigger=hourly, planned_until=SPRING) for number in range(400)])
     assert len(counts.busiest) == 400
-    assert len(counts.patterns) <= 60
+    assert len(counts.patterns.all) <= 60
     assert sum(counts.total(job.key for job in counts.busiest)) == 400 * 7 * 24
 
 

@@ -75,37 +75,38 @@ class Busy(NamedTuple):
 
 
 class Column(NamedTuple):
-    """What was told of each job, and its value."""
+    """The number that came with each key, and its value."""
 
-    told: array[int]
+    numbers: array[int]
     values: array[int]
 
 
 class Columns:
-    """Keys of jobs, each under a number of the caller's (`told`): of which label the job is."""
+    """Keys of jobs, each with a number of the caller's: that of the job's label."""
 
     def __init__(self) -> None:
         self._rules = Column(array("i"), array("i"))
         self._intervals: dict[tuple[int, int], Column] = {}
         self._own = array("i"), array("i"), array("i")
 
-    def add(self, told: int, key: Key) -> None:
+    def add(self, number: int, key: Key) -> None:
         base, own = key
         column = self._rules
         if isinstance(base, Every):
             column = self._intervals.setdefault((base.every, base.jitter), Column(array("i"), array("q")))
             base = base.first
         if base is not None:
-            column.told.append(told)
+            column.numbers.append(number)
             column.values.append(base)
         if own is not None:
             of, places, counts = self._own
-            of.extend(repeat(told, len(own.places)))
+            of.extend(repeat(number, len(own.places)))
             places.extend(own.places)
             counts.extend(map(int, own.counts))
 
     def totals(self, to: Sequence[int], number: int, patterns: Sequence[Pattern], span: Span) -> list[array[float]]:
-        """How many starts there are in each bucket, in so many groups. `to`: by what was told of a job, its group."""
+        """How many starts there are in each bucket, in each of a number of groups. `to`: by the number that came with
+        a key, its group."""
         totals = [nothing(span) for _ in range(number)]
         for total, of in zip(totals, _parted(self._rules, to, number), strict=True):
             for pattern, weight in Counter(of).items():
@@ -114,17 +115,39 @@ class Columns:
             for total, of in zip(totals, _parted(column, to, number), strict=True):
                 if of:
                     add_intervals(total, every, jitter, array("q", sorted(of)), span)
-        for told, place, count in zip(*self._own, strict=True):
-            totals[to[told]][place] += count
+        for each, place, count in zip(*self._own, strict=True):
+            totals[to[each]][place] += count
         return totals
 
 
 def _parted(column: Column, to: Sequence[int], number: int) -> list[array[int]]:
     """The values of each group."""
     parts = [array(column.values.typecode) for _ in range(number)]
-    for told, value in zip(*column, strict=True):
-        parts[to[told]].append(value)
+    for each, value in zip(*column, strict=True):
+        parts[to[each]].append(value)
     return parts
+
+
+class Patterns:
+    """Starts of rules that many jobs have, by number, and the room of all patterns."""
+
+    def __init__(self) -> None:
+        self.all: list[Pattern] = []
+        self.sizes = array("d")
+        self.kept = 0
+
+    def add(self, pattern: Pattern) -> int:
+        """Its number. Raises TooExpensive."""
+        self.take_room(len(pattern.places))
+        self.all.append(pattern)
+        self.sizes.append(sum(pattern.counts))
+        return len(self.all) - 1
+
+    def take_room(self, buckets: int) -> None:
+        """Raises TooExpensive where there is no room for them."""
+        self.kept += buckets
+        if self.kept > KEPT_MAX:
+            raise TooExpensive("there are too many patterns of starts in too many buckets", field="bucket_seconds")
 
 
 class StartCounts:
@@ -133,10 +156,7 @@ class StartCounts:
 
     def __init__(self, span: Span, holds: Sequence[Hold] = (), by: str | None = None) -> None:
         self.span, self.by = span, by
-        self.patterns: list[Pattern] = []
-        """Of rules that many jobs have."""
-        self._sizes = array("d")
-        self.kept = 0
+        self.patterns = Patterns()
         self.left_out: list[str] = []
         self.labels: dict[str, int] = {"": 0}
         """The number of each; where jobs are told by name, that of those that are none of the busiest."""
@@ -162,8 +182,8 @@ class StartCounts:
         for kept in (self.labels, self._numbers, self._rules, self._crossing):
             while kept:
                 kept.popitem()
-        while self.patterns:
-            self.patterns.pop()
+        while self.patterns.all:
+            self.patterns.all.pop()
 
     def weigh(self, jobs: Iterable[Job]) -> None:
         """Take those of these jobs of which something lies ahead."""
@@ -226,7 +246,7 @@ class StartCounts:
             try:
                 lists = listed(ahead(job, self.span, rule.trigger))
                 base, crossing = jittered(lists, jitter, self.span)
-                self._keep((spec, jitter), packed(base))
+                self._numbers[spec, jitter] = self.patterns.add(packed(base))
                 self._crossing[spec, jitter] = array("q", crossing)
             except TooExpensive:
                 self._crossing[spec, jitter] = None
@@ -237,7 +257,7 @@ class StartCounts:
         if not some or self._exact > 0:
             return self._moved(job, number, some)
         if (key := (spec, jitter, "spread")) not in self._numbers:
-            self._keep(key, spread(self.patterns[number], some, jitter, self.span))
+            self._numbers[key] = self.patterns.add(spread(self.patterns.all[number], some, jitter, self.span))
         return Key(self._numbers[key])
 
     def _own(self, job: Job) -> Key:
@@ -268,20 +288,8 @@ class StartCounts:
         return self._alone(moved_by_jitter(job, crossing, self.span), base)
 
     def _alone(self, starts: Starts, base: Every | int | None = None) -> Key:
-        self._take_room(len(starts))
+        self.patterns.take_room(len(starts))
         return Key(base, packed(starts))
-
-    def _keep(self, key: tuple[Any, ...], pattern: Pattern) -> None:
-        self._take_room(len(pattern.places))
-        self._numbers[key] = len(self.patterns)
-        self.patterns.append(pattern)
-        self._sizes.append(sum(pattern.counts))
-
-    def _take_room(self, buckets: int) -> None:
-        """Raises TooExpensive where there is no room for them."""
-        self.kept += buckets
-        if self.kept > KEPT_MAX:
-            raise TooExpensive("there are too many patterns of starts in too many buckets", field="bucket_seconds")
 
     def size(self, key: Key) -> float:
         """How many starts a job has."""
@@ -289,7 +297,7 @@ class StartCounts:
         size: float = 0 if own is None else sum(own.counts)
         if isinstance(base, Every):
             return size + interval_count(base, self.span)
-        return size if base is None else size + self._sizes[base]
+        return size if base is None else size + self.patterns.sizes[base]
 
     def _rule(self, spec: bytes) -> Rule:
         if spec not in self._rules:
@@ -306,10 +314,10 @@ class StartCounts:
         columns = Columns()
         for key in keys:
             columns.add(0, key)
-        return columns.totals((0,), 1, self.patterns, self.span)[0]
+        return columns.totals((0,), 1, self.patterns.all, self.span)[0]
 
     def told(self, most: int) -> list[str]:
-        """Labels that are told for themselves, at most so many: those with the most starts. Where there are more, the
+        """Labels that are told for themselves: those with the most starts. Where there are more, the
         last one is of all the others: ""."""
         if self.by == "job":
             found = [each.name for each in self.busiest]
@@ -321,7 +329,7 @@ class StartCounts:
         """The starts of all that are none of the busiest, by label; the last one is of those that are not told."""
         places = {label: place for place, label in enumerate(told)}
         to = array("i", (places.get(label, len(told) - 1) for label in self.labels))
-        return self.others.totals(to, len(told), self.patterns, self.span)
+        return self.others.totals(to, len(told), self.patterns.all, self.span)
 
 
 def label_of(job: Job, by: str) -> str:

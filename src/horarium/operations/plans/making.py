@@ -3,12 +3,10 @@ but the plan itself, which `applying` carries out later if nothing has changed s
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
-from operator import add
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -32,7 +30,6 @@ from horarium.operations.channels import ChannelOperations, decode_channel
 from horarium.operations.jobs.importing import require_owned
 from horarium.operations.jobs.jobs import EDIT_STEPS, JobOperations
 from horarium.operations.looking.forecasting import FORECAST_STEPS, weighed
-from horarium.operations.looking.starts import StartCounts
 from horarium.operations.plans.fires import (
     FireDifferences,
     Pair,
@@ -40,6 +37,7 @@ from horarium.operations.plans.fires import (
     fire_differences,
 )
 from horarium.operations.plans.foreseen import Foreseen, foreseen
+from horarium.operations.plans.peaks import Peak, compared
 from horarium.operations.plans.stored import Listed, decode_plan, list_plans, read_plan, require_theirs
 from horarium.operations.settling.holding import PLANNED_SECONDS, Holding
 from horarium.operations.writing.auditing import require_reach, require_unbound, told
@@ -88,13 +86,6 @@ class Change(Struct, frozen=True, kw_only=True):
     fires: FireDifferences | None = None
     jobs: list[FireChange] = []
     error: HorariumError | None = None
-
-
-class Peak(Struct, frozen=True):
-    """The minute in which the most runs start."""
-
-    at: Instant
-    starts: int
 
 
 class Plan(Struct, Generic[T], frozen=True, kw_only=True):
@@ -408,19 +399,7 @@ class PlanMaking:
         holds = await self._holding.look(PLANNED_SECONDS)
         with reading(bound_caller()):
             async with weighed(self._store, asked, holds, without=changed) as (counts,):
-                return await in_thread(_compared, counts, beside.pairs)
-
-
-def _compared(counts: StartCounts, pairs: Sequence[Pair]) -> tuple[Peak | None, Peak | None]:
-    """The busiest minute, as it is and after these changes."""
-    (others,) = counts.totals([""])
-
-    def peak(jobs: Iterable[Job | None]) -> Peak | None:
-        keys = (counts.key(job) for job in jobs if job is not None)
-        total = array("d", map(add, others, counts.total(key for key in keys if key is not None)))
-        return _peak(total, counts.span.since)
-
-    return peak(job for job, _ in pairs), peak(after for _, after in pairs)
+                return await in_thread(compared, counts, beside.pairs)
 
 
 def _owned(job: Job) -> dict[str, Any]:
@@ -441,11 +420,6 @@ def _secret() -> FieldChange:
 def _step(beside: Beside, kind: PlanKind, name: str, document: Any, stored: Record | None) -> None:
     before = None if stored is None else digest_of_record(stored)
     beside.steps.append(Step(kind, name, msgspec.json.encode(document).decode(), before))
-
-
-def _peak(total: Sequence[float], first: Instant) -> Peak | None:
-    most = max(total)
-    return Peak(first + total.index(most) * MINUTE, round(most)) if most else None
 
 
 def _check_caller(documents: Documents) -> None:

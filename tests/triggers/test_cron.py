@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from horarium.clock import DAY, HOUR, INSTANT_MAX, MINUTE, to_instant
 from horarium.errors import InvalidTrigger
 from horarium.triggers import Cron, Trigger, cron, parse_trigger, read_stored
+from horarium.triggers.cron_days import Matcher
 from horarium.triggers.cron_fields import EXPRESSION_MAX
 from horarium.triggers.cron_trigger import drawn
 from horarium.triggers.zones import Gap, Repeat
@@ -426,3 +427,17 @@ def test_what_a_seed_chooses_can_be_written_out(expression: str) -> None:
         assert written == written.seeded("another")
         assert written.list_fires(after, after + 800 * DAY, 300) == seeded.list_fires(after, after + 800 * DAY, 300)
         assert drawn({**spec, "seed": "mine"}, seed) == {**spec, "seed": "mine"}
+
+
+def test_a_list_of_fire_times_works_out_the_days_of_each_month_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    months, honest = 0, Matcher._mask
+
+    def counted(self: Matcher, *month: int) -> int:
+        nonlocal months
+        months += 1
+        return honest(self, *month)
+
+    monkeypatch.setattr(Matcher, "_mask", counted)
+    begin = to_instant(datetime(2027, 1, 1, tzinfo=UTC))
+    assert len(cron("0 3 * * *").list_fires(begin, begin + 365 * DAY, 1_000)) == 365
+    assert months <= 20

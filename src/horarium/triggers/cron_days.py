@@ -8,6 +8,7 @@ next match is found by shifting masks, one month a step, never a minute or a day
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from datetime import date
 from typing import Literal
 
@@ -58,8 +59,9 @@ class Matcher:
         """The matching wall seconds in [wall, end), at most the first `limit`: what `next_wall` gives one by one."""
         found, room = list[int](), limit + 60  # some of the first minute lie before
         hours, minutes, seconds = _bits(self._hours), _bits(self._minutes), _bits(self._seconds)
-        day = self._next_day(date.fromordinal(wall // _DAY + _EPOCH_ORDINAL))
-        while day is not None and day * _DAY < end and len(found) < room:
+        for day in self._days_from(date.fromordinal(wall // _DAY + _EPOCH_ORDINAL)):
+            if day * _DAY >= end or len(found) >= room:
+                break
             for hour in hours:
                 begins = day * _DAY + hour * 3600
                 if begins + 3600 <= wall:
@@ -72,7 +74,6 @@ class Matcher:
                         found += [at + second for second in seconds]
                         if len(found) >= room:
                             break
-            day = self._next_day(date.fromordinal(day + _EPOCH_ORDINAL + 1))
         begin = bisect_left(found, wall)
         return found[begin : min(begin + limit, bisect_left(found, end))]
 
@@ -99,6 +100,10 @@ class Matcher:
 
     def _next_day(self, start: date) -> int | None:
         """The first matching day at or after `start`, in days since 1970."""
+        return next(self._days_from(start), None)
+
+    def _days_from(self, start: date) -> Iterator[int]:
+        """The matching days at or after `start`, in days since 1970; of each month they are worked out once."""
         year, month, day = start.year, start.month, start.day
         while year <= YEAR_MAX:
             if self._has_year(year):
@@ -106,12 +111,13 @@ class Matcher:
                     skipped = _low(months)
                     month, day = month + skipped, 1 if skipped else day
                     first = date(year, month, 1)
-                    days = self._mask(year, month, first.isoweekday()) >> day
-                    if days:
-                        return first.toordinal() - _EPOCH_ORDINAL - 1 + day + _low(days)
+                    before = first.toordinal() - _EPOCH_ORDINAL - 1
+                    days = self._mask(year, month, first.isoweekday()) >> day << day
+                    while days:
+                        yield before + _low(days)
+                        days &= days - 1
                     month, day = month + 1, 1
             year, month, day = year + 1, 1, 1
-        return None
 
     def _mask(self, year: int, month: int, first_weekday: int) -> int:
         """The matching days of a month as bits; `first_weekday` counts from Sunday = 0, modulo 7."""

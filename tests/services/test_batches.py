@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
@@ -15,7 +16,7 @@ from horarium.clock import DAY, SECOND
 from horarium.errors import Conflict, Outage, StateConflict
 from horarium.model import Failed, Run, State, Succeeded
 from horarium.model.batches import BATCH, BATCH_ENDS, BATCH_RUNS, Batch, BatchFollow, BatchOccasion, BatchOn
-from horarium.model.records import RecordFilter
+from horarium.model.records import Record, RecordFilter
 from horarium.operations.facade import Operations
 from horarium.operations.settling.batching import Batching
 from horarium.operations.settling.settling import Settlement
@@ -295,12 +296,37 @@ async def test_runs_and_batches_are_forgotten_in_any_order() -> None:
     done = await world.operations.batches.get(batch.id)
     assert (done.state, told(done)) == ("finished", (2, 2, 0, 0)), "the counts outlive the runs"
     assert (await world.operations.batches.create(None, ON, key="request"))[0].id == batch.id
-    assert await world.operations.batches.forget(None) is None
+    assert await world.operations.batches.forget(world.clock.now(), None) is None
     assert await world.operations.batches.get(batch.id)
     world.clock.advance(8 * DAY // SECOND)
-    await world.operations.batches.forget(None)
+    await world.operations.batches.forget(world.clock.now(), None)
     for prefix in (BATCH, BATCH_RUNS, BATCH_ENDS, "batch-key/"):
         assert not (await world.store.list_records(RecordFilter(prefix), None, 9)).items
+
+
+async def test_a_batch_that_is_done_again_while_it_is_forgotten_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    batch, _ = await world.operations.batches.create(None, ON, await world.rows(1), open=True)
+    _, (last,) = await world.operations.batches.add(batch.id, await world.rows(1))
+    await world.operations.batches.close(batch.id)
+    for run in await world.claim():
+        await world.end(run, failed=run.id == last.id)
+    await world.count()
+    world.clock.advance(8 * DAY // SECOND)
+    honest, raced = world.store.get_records, False
+
+    async def read(names: Sequence[str]) -> list[Record | None]:
+        nonlocal raced
+        found, begins = await honest(names), not raced and names[0].startswith(BATCH_RUNS)
+        if begins:
+            raced = True
+            await world.operations.runs.retry_run(last.id)
+        return found
+
+    monkeypatch.setattr(world.store, "get_records", read)
+    await world.operations.batches.forget(world.clock.now(), None)
+    assert raced
+    assert len((await world.operations.batches.runs(batch.id, None, 9)).items) == 2
 
 
 @pytest.mark.parametrize("when", list(Fault))

@@ -10,8 +10,9 @@ import pytest
 from horarium.access.sessions import Sessions
 from horarium.clock import DAY, SECOND, Instant, to_text
 from horarium.errors import StoreUnavailable
-from horarium.model import Node, State
+from horarium.model import Node, State, uuid7
 from horarium.model.logs import LogLine
+from horarium.model.plans import PLAN
 from horarium.model.records import Record, RecordChange, RecordFilter, instant_key
 from horarium.operations.runs.logs import Logs
 from horarium.operations.writing.context import Context
@@ -259,6 +260,21 @@ async def test_a_session_outlives_a_sign_in_while_the_clock_is_wrong(setting: Se
     assert await sessions.find(token) is None
     (left,) = (await setting.store.list_records(names, None, 9)).items
     assert left.name > "session/" + instant_key(setting.now + DAY), "of the wrong future, which comes one day"
+
+
+async def test_a_clock_that_steps_while_the_pruner_works_deletes_no_batch_and_no_plan(setting: Setting) -> None:
+    logs, operations = Logs(Context(setting.store, setting.clock, setting.signal, os.urandom)), setting.operations
+    believed = BelievedClock(setting.store, setting.clock)
+    believed.look(setting.now)
+    await believed.compare(setting.now)
+    batch, _ = await operations.batches.create("done", {})
+    plan = Record(name=PLAN + uuid7(setting.now, bytes(10)), body=b"{}")
+    assert await setting.store.put_records([RecordChange(plan)]) == [True]
+    read = setting.now
+    setting.clock.step(TEN_YEARS)
+    await LogPruner(logs, operations, setting.clock, believed, DAY_SECONDS, 1024**2).step(read)
+    assert (await operations.batches.get(batch.id)).finished_at == read
+    assert await setting.store.get_records([plan.name]) == [plan]
 
 
 async def work_of_all(setting: Setting, believed: BelievedClock, logs: Logs, minutes: int) -> None:

@@ -11,7 +11,7 @@ from horarium.access.acting import bound_caller, who_acts
 from horarium.access.roles import Principal
 from horarium.clock import Instant, to_micros
 from horarium.errors import Conflict, Forbidden, NotFound, StateConflict
-from horarium.model import Run, RunFollow, State, uuid7, uuid7s
+from horarium.model import Run, RunFollow, State, Whole, uuid7, uuid7s
 from horarium.model.batches import BATCH, BATCH_ENDS, BATCH_KEYS, BATCH_OWED, Batch, BatchOn, BatchOwed, BatchState
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.bounds.reaching import may_reach_job, require_holder, within_reach
@@ -291,9 +291,10 @@ class Batches:
         after, now = replace(batch, retrying=False), self._clock.now()
         return await self._batching.write(after, stored, now, pages=[gone]) is not None
 
-    async def forget(self, after: str | None) -> str | None:
-        """Of a page of batches, delete those that finished long ago, with what leads to their runs. Where to go on."""
-        until = self._clock.now() - to_micros(RETENTION_SECONDS_DEFAULT)
+    async def forget(self, now: Instant, after: str | None) -> str | None:
+        """Of a page of batches, delete those that finished long before `now`, each with what leads to its runs. Where
+        to go on."""
+        until = now - to_micros(RETENTION_SECONDS_DEFAULT)
         page = await self._store.list_records(
             RecordFilter(BATCH, labels={"state": BatchState.FINISHED}), after, PAGE_MAX
         )
@@ -303,8 +304,8 @@ class Batches:
                 names = [page_name(batch.id, number) for number in range(batch.pages)]
                 names += [] if batch.key is None else [BATCH_KEYS + batch.key]
                 found = [each for each in await self._store.get_records(names) if each is not None] if names else []
-                changes = [RecordChange(each, each.version, deleted=True) for each in (*found, record)]
-                await self._store.put_records(changes)
+                gone = tuple(RecordChange(each, each.version, deleted=True) for each in (*found, record))
+                await self._store.write_whole(Whole(records=gone), self._clock.steady())
         return page.next_after
 
     # ---- callers that are bound to queues

@@ -273,9 +273,9 @@ class PlanMaking:
         if newest.next_after is not None:
             await self._store.prune_records(PLAN, newest.next_after.removeprefix(PLAN), PAGE_MAX)
 
-    async def forget_expired(self) -> None:
-        """Delete plans whose time is over."""
-        oldest = uuid7(self._clock.now() - LIFE, bytes(10))
+    async def forget_expired(self, now: Instant) -> None:
+        """Delete plans whose time is over, as of `now`."""
+        oldest = uuid7(now - LIFE, bytes(10))
         await self._store.prune_records(PLAN, oldest, PAGE_MAX)
 
     # ---- records

@@ -47,8 +47,8 @@ class LogPruner(Service):
             return now + (LOOK if self._believed.is_known else SECOND)
         gone = await self._logs.prune(now, self._keep_seconds, self._bytes_max)
         self._keys_after = await self._operations.one_offs.forget_keys(self._keys_after)
-        await self._operations.planned_changes.forget_expired()
+        await self._operations.planned_changes.forget_expired(now)
         await self._operations.reconciler.joining.forget(now, BATCH_MAX)
-        self._batches_after = await self._operations.batches.forget(self._batches_after)
+        self._batches_after = await self._operations.batches.forget(now, self._batches_after)
         self._look_at = now + (PAUSE if gone >= BATCH_MAX else LOOK)
         return self._look_at

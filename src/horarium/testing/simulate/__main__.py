@@ -1,10 +1,12 @@
-"""`python -m horarium.testing.simulate --seeds 1000 [--start N] [--steps M]`: many worlds, and one line about them."""
+"""`python -m horarium.testing.simulate --seeds 1000 [--start N] [--steps M] [--share NAME=SHARE]`:
+many worlds, and one line about them."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
+from horarium.testing.simulate.workload import SHARES
 from horarium.testing.simulate.world import STEPS, Violation, simulate
 
 
@@ -16,7 +18,15 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=STEPS, help=f"length of the storm (default: {STEPS})")
     parser.add_argument("--brief", action="store_true", help="one line a violation, without its trace")
     parser.add_argument("--bus", type=float, default=0.0, help="share of jobs that go to a broker (default: 0)")
+    parser.add_argument(
+        "--share", action="append", default=[], metavar="NAME=SHARE",
+        help=f"a share that is 0 by default ({', '.join(SHARES)}): as in the worlds of their own",
+    )  # fmt: skip
     given = parser.parse_args()
+    for name, _, share in (each.partition("=") for each in given.share):
+        if name not in SHARES:
+            parser.error(f"--share: there is no share {name!r}")
+        SHARES[name] = float(share)
     failed = runs = fires = 0
     for seed in range(given.start, given.start + given.seeds):
         try:

@@ -68,7 +68,9 @@ class AuditWitness:
         if cancelled in self.changes and cancelled in self.entries:
             del self.changes[cancelled], self.entries[cancelled]
         self.there.add(run.id)
-        if run.cause in ASKED and not moved and who_acts() is not None:
+        # Those that come with their batch are in its entry.
+        in_batch = run.cause is Cause.ENQUEUED and run.policy is not None and run.policy.batch is not None
+        if run.cause in ASKED and not moved and not in_batch and who_acts() is not None:
             self.changes["run", run.id, 0] = None
         if key := key_as_given(run.unique_key):
             self.keys.add(key)

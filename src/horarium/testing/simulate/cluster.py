@@ -111,6 +111,7 @@ class Cluster:
 
     def _called_store(self, line: str) -> None:
         """A node calls the store."""
+        self.behaviour.batches.look()
         self._trace.note(line)
         self.look(self._database.space("default").runs)
 

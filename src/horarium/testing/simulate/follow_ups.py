@@ -38,7 +38,7 @@ ON = {
 """What follows from the runs of each job. No job follows from itself, so every chain has an end."""
 CHANNELS = ("chat", "ops")
 QUEUES = ("notify", "follow")
-CHAIN, RETRY = "follow/", "retry/"
+CHAIN, RETRY, OF_BATCH = "follow/", "retry/", "batch/"
 TIMED = (Occasion.LATE, Occasion.OVERDUE)
 TOLD_FIRST = (Occasion.RECOVERED, Occasion.COMPLETED, Occasion.NOT_STARTED, Occasion.FAILED, Occasion.ATTEMPT_FAILED)
 """A channel hears of one end once, as the first of these."""
@@ -103,7 +103,7 @@ class FollowUps:
         """A run was added, perhaps one that follows."""
         self.changed(None, run, job)
         key = run.unique_key
-        if key is None or key.startswith(RETRY) or not (run.queue in QUEUES or key.startswith(CHAIN)):
+        if key is None or key.startswith((RETRY, OF_BATCH)) or not (run.queue in QUEUES or key.startswith(CHAIN)):
             return
         self._made[key] = self._made.get(key, 0) + 1
         if key.startswith(CHAIN) or self._is_behind_now(key):

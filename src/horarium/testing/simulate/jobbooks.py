@@ -9,6 +9,7 @@ from horarium.clock import SECOND, Instant
 from horarium.model import Job, Run
 from horarium.model.jobs import OWNED
 from horarium.testing.simulate.absent import Absences
+from horarium.testing.simulate.batchbooks import BatchBooks
 from horarium.testing.simulate.fair import Fair
 from horarium.testing.simulate.held import Held
 from horarium.testing.simulate.hosts import Hosts
@@ -30,6 +31,7 @@ class JobBooks:
         self.absences = Absences(trace, runs, self.versions)
         self.hosts: Hosts | None = None
         self.fair = Fair(trace)
+        self.batches = BatchBooks(trace, runs)
         self._trace = trace
 
     def run_changed(self, old: Run, new: Run) -> None:

@@ -12,9 +12,11 @@ import msgspec
 from horarium.access.audit import PREFIX as AUDIT
 from horarium.clock import SECOND, Instant, to_micros
 from horarium.model import UNFINISHED, Job, Run
+from horarium.model.batches import BATCH
 from horarium.model.logs import LOG_SECONDS_DEFAULT
 from horarium.model.records import Record
 from horarium.operations.runs.logs import BOOKS
+from horarium.policies import RETENTION_SECONDS_DEFAULT
 from horarium.services.loop.believed import FAR, NOTED, Note
 from horarium.services.metrics.tallies import KEPT as TALLIES_KEPT
 from horarium.services.metrics.tallies import PREFIX as TALLIES
@@ -23,7 +25,12 @@ from horarium.testing.simulate.trace import Trace
 
 AUDIT_SECONDS = 3_600.0
 """How long the audit of a simulated world is kept."""
-KEPT_SECONDS = {AUDIT: AUDIT_SECONDS, BOOKS: LOG_SECONDS_DEFAULT, TALLIES: TALLIES_KEPT / SECOND}
+KEPT_SECONDS = {
+    AUDIT: AUDIT_SECONDS,
+    BATCH: RETENTION_SECONDS_DEFAULT,
+    BOOKS: LOG_SECONDS_DEFAULT,
+    TALLIES: TALLIES_KEPT / SECOND,
+}
 """How long records are kept, by the beginning of their names."""
 
 

@@ -118,6 +118,7 @@ class UnreliableStore:
                 # What a plan is made from has changed, mostly, when it is written.
                 await asyncio.sleep(chance.random() * self._chaos.plans_wait)
             self._note(f"{self._node.name} {name}")
+            self._node.comes_to(name, args)
             answer = await method(*args)
             self._chaos.written += _wrote(name, answer)
             self._node.carried_out(name, args, answer)
@@ -200,7 +201,7 @@ class SimulatedNode:
         self._stepped = stepped
         self._signal = LossySignal(chaos, name)
         self.killed: Callable[[], None] = self.kill
-        self._dies_after: Carried | None = None
+        self._dies_at: tuple[Carried, bool] | None = None
         self._thawed: asyncio.Future[None] | None = None
         self._tasks: dict[asyncio.Task[Any], None] = {}
         store = cast(Store, UnreliableStore(inner, self, chaos, note))
@@ -312,13 +313,19 @@ class SimulatedNode:
         """What happens to it now may cost it a lease through no fault of its own."""
         self.trouble_at = self.clock.monotonic()
 
-    def die_after(self, call: Carried | None) -> None:
-        """Be killed as soon as the store has carried out such a call. None: no more of that."""
-        self._dies_after = call
+    def die_at(self, call: Carried | None, before: bool = False) -> None:
+        """Be killed as soon as the store has carried out such a call, or just `before` it. None: no more of that."""
+        self._dies_at = None if call is None else (call, before)
+
+    def comes_to(self, method: str, args: tuple[Any, ...]) -> None:
+        """A store call is about to take effect."""
+        if self._dies_at is not None and self._dies_at[1] and self._dies_at[0](method, args, None):
+            self.killed()
+            raise asyncio.CancelledError
 
     def carried_out(self, method: str, args: tuple[Any, ...], answer: Any) -> None:
         """A store call took effect; its answer is not back yet."""
-        if self._dies_after is not None and self._dies_after(method, args, answer):
+        if self._dies_at is not None and not self._dies_at[1] and self._dies_at[0](method, args, answer):
             self.killed()
 
     def freeze(self) -> None:

@@ -25,6 +25,7 @@ from horarium.operations.runs.runs import RETRIED
 from horarium.operations.settling.turns import QueueSettings
 from horarium.policies import Overlap
 from horarium.rules.pinging import Ping, Sign
+from horarium.testing.simulate.batched import BatchPeople
 from horarium.testing.simulate.fair import BURST, WEIGHTS, a_key
 from horarium.testing.simulate.follow_ups import CHANNELS
 from horarium.testing.simulate.gates import GatePeople
@@ -154,6 +155,7 @@ class People(RunPeople):
         if SHARES["fair"]:
             self._acts = (self._burst,)
         self._crowding = (self._burst, self._trigger, self._cancel) if is_crowded else ()
+        self._batch = BatchPeople(chance, books, nodes).batch
         gates = GatePeople(chance, books)
         self._calendar = gates.calendar
         self._gates = (
@@ -193,6 +195,8 @@ class People(RunPeople):
             acts = self._crowding if self._crowding and self._chance.random() < CROWDING else self._acts
             if SHARES["gates"] and self._chance.random() < SHARES["gates"]:
                 acts = self._gates
+            if SHARES["batches"] and self._chance.random() < SHARES["batches"]:
+                acts = (self._batch,)
             act = self._chance.choice(acts)
             await self._try(self._trigger if is_race(self._chance) else act, node, self._chance.choice(NAMES))
 
@@ -248,12 +252,12 @@ class People(RunPeople):
             return
         await node.call(self._operations(node).jobs.trigger_job(name, b"{}"))
         triggers = [asyncio.ensure_future(self._trigger_somewhere(name)) for _ in range(3)]
-        node.die_after(_deletes)
+        node.die_at(_deletes)
         try:
             await asyncio.sleep(self._chance.random() * 0.1)
             await node.call(self._operations(node).jobs.delete_job(name))
         finally:
-            node.die_after(None)
+            node.die_at(None)
             await asyncio.wait(triggers)
 
     async def _trigger_somewhere(self, name: str, within: float = 0.1) -> None:

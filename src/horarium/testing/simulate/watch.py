@@ -30,6 +30,7 @@ from horarium.model import (
 from horarium.stores.memory.space import Space
 from horarium.testing.simulate.answers import Answers
 from horarium.testing.simulate.audited import AuditWitness, WatchedBeside
+from horarium.testing.simulate.batchbooks import BatchBooks
 from horarium.testing.simulate.beside import Beside, Calm
 from horarium.testing.simulate.follow_ups import FollowUps
 from horarium.testing.simulate.held import Held
@@ -76,6 +77,11 @@ class Books:
     def gates(self) -> Held:
         """What may not begin."""
         return self.jobs.gates
+
+    @property
+    def batches(self) -> BatchBooks:
+        """Those of batches."""
+        return self.jobs.batches
 
     # ---- runs
 
@@ -253,7 +259,7 @@ class WatchedSpace(Space):
         self.books = books
         self.witness = AuditWitness()
         self.keeping = Keeping(books.trace, self.witness)
-        self.beside = WatchedBeside(self.witness, self.keeping, books.overlaps.owed, books.gates)
+        self.beside = WatchedBeside(self.witness, self.keeping, books.overlaps.owed, books.gates, books.batches)
         self.follow_ups = FollowUps(books.trace, lambda job_id: books.jobs.versions[job_id])
 
     def put_job(self, job: Job) -> None:
@@ -269,6 +275,7 @@ class WatchedSpace(Space):
         added = super().add_run(run)
         if added:
             self.books.added(run)
+            self.books.batches.run_added(run)
             self.books.overlaps.added(run)
             self.books.beside.look()
             self.witness.run_added(run)
@@ -287,6 +294,7 @@ class WatchedSpace(Space):
         old = self.runs[run.id]
         super().put_run(run)
         self.books.changed(old, run)
+        self.books.batches.run_written(run)
         self.books.overlaps.changed(old, run)
         self.books.beside.look()
         if (seen := SEEN.get()) is not None:
@@ -300,6 +308,7 @@ class WatchedSpace(Space):
     def forget_run(self, run: Run) -> None:
         super().forget_run(run)
         self.books.forgotten(run)
+        self.books.batches.run_forgotten(run)
         self.follow_ups.forgotten(run)
         self.keeping.run_forgotten(run)
 

@@ -61,6 +61,7 @@ SHARES = {
     "twice": 0.0,
     "gates": 0.0,
     "joins": 0.0,
+    "batches": 0.0,
     "away": 0.0,
     "hosts": 0.0,
     "fair": 0.0,
@@ -70,7 +71,8 @@ SHARES = {
 attempts say something; how many triggers come as many at once, and how many jobs end the runs before; how often it is
 triggers that people ask for, one after the other on several nodes, and how many handlers go on until they are told to
 stop; how often, where something goes wrong, a node starts while the clock is ahead, or the clock steps twice within a
-moment; how often it is when not to run that people say; how many jobs follow from runs of others; how many of the
+moment; how often it is when not to run that people say; how many jobs follow from runs of others; how often it
+is batches that people work with; how many of the
 jobs are done by workers who are away for minutes, and how many by hosts over HTTP; how many of the bursts of runs have
 a fairness key, and are large; whether a script decides what happens besides. Raised in worlds of their own, so that the
 worlds of all other seeds stay as they are."""
@@ -243,6 +245,7 @@ class Behaviour:
         self.calm: asyncio.Event = asyncio.Event()
         self.broker = MemoryBroker()
         self.said = books.said
+        self.batches = books.batches
         self.absences = books.jobs.absences
         self.hosts = books.jobs.hosts = Hosts(books.trace, chances, books.runs)
         self.timetable = Timetable(chances, books.trace)

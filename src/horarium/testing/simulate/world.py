@@ -20,6 +20,7 @@ from horarium.clock import SECOND, Instant
 from horarium.errors import BrokenInvariant, HorariumError
 from horarium.model import EXTERNAL, Run, State
 from horarium.stores.memory import MemoryDatabase, MemoryStore
+from horarium.testing.simulate.batched import close_all
 from horarium.testing.simulate.beside import DEATH_KNOWN
 from horarium.testing.simulate.bus import BusWorker
 from horarium.testing.simulate.chances import Chances
@@ -157,6 +158,7 @@ class World:
                 self._space.keeping.check()
                 self._space.follow_ups.check(self.cluster.exact)
                 self.books.overlaps.check()
+                self.books.batches.check(self.time.wall)
                 node = self.cluster.some_node(self.chances.of("end"))
                 if node is not None:
                     await self.behaviour.said.check(node.runtime.operations.logs, self._space.runs)
@@ -200,6 +202,7 @@ class World:
         await asyncio.sleep(3)
         await self.cluster.recover()  # the last deed of the storm may have killed the last node meanwhile
         await self._expect_in_place()
+        self.books.batches.look_for_late()
         self.behaviour.calm.set()
         self.behaviour.hosts.calm = True
         await asyncio.sleep(5)
@@ -213,6 +216,7 @@ class World:
             # Others that fall due meanwhile may be as many, where runs of a rate come one by one.
             waited = 0 if any(run.id not in self.books.open[run.job_id or ""] for run in left) else waited + 1
             left = self._left()
+        await self._batches_rest()
         for run in self._left():
             self.trace.fail(
                 f"run {run.id} in {run.queue} never came to an end: {run.state}, due at {run.due_at},"
@@ -235,6 +239,13 @@ class World:
         for run in beside.not_asked_to_stop():
             if run.id in before:
                 self.trace.fail(f"run {run.id} goes on ({run.state}) beside a newer one, though its job ends others")
+
+    async def _batches_rest(self) -> None:
+        """Batches come to their end, too, and what follows from that."""
+        for _ in range(REST_SECONDS_MAX):
+            if self.trace.violation is not None or not [*self.books.batches.unrest(self.time.wall)]:
+                return
+            await asyncio.sleep(1)
 
     def _left(self) -> list[Run]:
         """Runs that should have ended. Where the clock went back, those that wait for a later hour may wait, and those
@@ -261,6 +272,7 @@ class World:
                 self.trace.note(f"not paused: {type(error).__name__}")
         if SHARES["gates"]:
             await lift_all(node)
+        await close_all(node, self.books)
 
 
 def _should_begin_by(run: Run) -> int:

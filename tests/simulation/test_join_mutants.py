@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-from horarium.model import RunChange
+from horarium.clock import Instant
+from horarium.model import Job, Run, RunChange
 from horarium.operations.settling.joining import Joining
 from horarium.operations.settling.members import Members
+from horarium.rules import joins, planning
+from horarium.rules.overridden import Dropped
 from horarium.testing.simulate import simulate
 from horarium.testing.simulate.workload import SHARES
 from tests.simulation.naming import said_of
@@ -44,10 +47,22 @@ def forgets_what_it_reads(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Joining, "_add", add)
 
 
+def misses_the_next_one_too(patch: pytest.MonkeyPatch) -> None:
+    honest = planning.dropped_run
+
+    def dropped_run(job: Job, dropped: Dropped, now: Instant) -> Run:
+        following = joins.join_of(job).next_window(dropped.last)
+        further = dropped if following is None else dropped._replace(last=following, fires=dropped.fires + 1)
+        return honest(job, further, now)
+
+    patch.setattr("horarium.rules.joins.dropped_run", dropped_run)
+
+
 MUTANTS: dict[str, tuple[Patch, int, str]] = {
     "ends of members say nothing": (ends_say_nothing, 127, "all had come in its window .*, and nothing"),
     "ends that are read are forgotten": (forgets_what_it_reads, 55, "all had come in its window .*, and nothing"),
     "one of them is enough": (one_is_enough, 33, "in which not all had come"),
+    "a missed window takes the next one with it": (misses_the_next_one_too, 149, "2 rows account for its window"),
 }
 """How each breaks a rule, the first seed that is tried, and what is said of it."""
 

@@ -182,7 +182,10 @@ class World:
     async def _storm(self) -> None:
         chance = self.chances.of("storm")
         script = None if self._script is None else asyncio.ensure_future(self._script(self))
+        kept = asyncio.ensure_future(self._keep_one_node()) if SHARES["batches"] else None
         await self._people(self.chances.of("people")).define(chance.randint(1, len(NAMES)))
+        if kept is not None:
+            kept.cancel()
         for step in range(1, self._steps + 1):
             self._step = step
             await asyncio.sleep(chance.random() * 2 * (SLOWER if SHARES["away"] else 1))
@@ -194,6 +197,13 @@ class World:
                 await self.cluster.strike(self.chances.of("strike", str(step)))
         if script is not None:
             await script
+
+    async def _keep_one_node(self) -> None:
+        """Calls that come in may kill every node before the first step, from which on others are started."""
+        while True:
+            await asyncio.sleep(1)
+            if not self.cluster.nodes:
+                await self.cluster.start()
 
     async def _calm(self) -> None:
         """Nothing fails any more. Everything must come to its end."""

@@ -281,5 +281,16 @@ async def _literal(connection: Connection, kind: str, value: Any) -> str:
     return found
 
 
+async def test_the_counts_of_queues_look_at_each_run_and_no_more(store: PostgresStore) -> None:
+    """No name of a queue is looked up for each of the runs that wait there."""
+    blocks, _, text = await cost(store, "count_runs", store._namespace_id, NOW, ROWS)
+    assert blocks < WAITING, text
+
+
+async def test_claimed_runs_are_not_looked_for_among_those_that_wait(store: PostgresStore) -> None:
+    blocks, _, text = await cost(store, "list_claimed_runs", *lists(store._namespace_id)["list_claimed_runs"])
+    assert blocks < 2 * ROWS, text
+
+
 async def test_every_query_of_the_store_is_looked_at_or_reads_little(store: PostgresStore) -> None:
     assert {*await queries(store, 1), *SMALL, *COUNTING} == set(QUERIES.names())

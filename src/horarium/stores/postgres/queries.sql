@@ -513,9 +513,12 @@ WHERE matches OR place = $4::int8 ORDER BY fire_at DESC LIMIT $5::int8;
 {walk; runs; namespace_id = $1::int4};
 
 -- name: list_claimed_runs
--- All that are claimed are looked at: they are no more than all workers together perform.
-SELECT runs.*, 0::int8 AS place, true AS matches FROM horarium.runs
-WHERE namespace_id = $1::int4 AND state > 0 AND id < $2::bytea AND id >= $3::bytea AND $4::int8 > 0
+-- All that are claimed are looked at: they are no more than all workers together perform. The order within is that of
+-- their index, so that they are not looked for among all that wait.
+SELECT claimed.*, 0::int8 AS place, true AS matches FROM (
+    SELECT runs.* FROM horarium.runs WHERE namespace_id = $1::int4 AND state > 0 ORDER BY lease_expires_at, id OFFSET 0
+) AS claimed
+WHERE id < $2::bytea AND id >= $3::bytea AND $4::int8 > 0
     AND ($6::int4 IS NULL OR queue_id = $6::int4) AND state = $7::int2
     AND ($8::int8 IS NULL OR fire_at >= $8::int8) AND ($9::int8 IS NULL OR fire_at < $9::int8)
 ORDER BY id DESC LIMIT $5::int8;
@@ -1138,13 +1141,14 @@ SELECT definition FROM horarium.nodes WHERE namespace_id = $1 AND beat_at >= $2 
 SELECT coalesce(sum(jobs), 0)::int8, coalesce(sum(enabled), 0)::int8 FROM horarium.job_counts WHERE namespace_id = $1;
 
 -- name: count_runs
-SELECT queues.name,
-    count(*) FILTER (WHERE state = 0 AND due_at <= $2),
-    count(*) FILTER (WHERE state = 0 AND due_at > $2),
-    count(*) FILTER (WHERE state > 0),
-    min(due_at) FILTER (WHERE state = 0 AND due_at <= $2) AS oldest_due_at,
-    count(*) OVER ()
-FROM horarium.runs JOIN horarium.queues ON queues.num = runs.queue_id
-WHERE runs.namespace_id = $1 GROUP BY queues.name
-ORDER BY min(due_at) FILTER (WHERE state = 0 AND due_at <= $2) IS NULL,
-    min(due_at) FILTER (WHERE state = 0 AND due_at <= $2), queues.name LIMIT $3;
+-- Counted by the numbers of queues first, so that each name is looked up once, and not for each run.
+SELECT queues.name, sum(due)::int8, sum(later)::int8, sum(claimed)::int8, min(oldest_due_at), count(*) OVER ()
+FROM (
+    SELECT queue_id,
+        count(*) FILTER (WHERE state = 0 AND due_at <= $2) AS due,
+        count(*) FILTER (WHERE state = 0 AND due_at > $2) AS later,
+        count(*) FILTER (WHERE state > 0) AS claimed,
+        min(due_at) FILTER (WHERE state = 0 AND due_at <= $2) AS oldest_due_at
+    FROM horarium.runs WHERE namespace_id = $1 GROUP BY queue_id OFFSET 0
+) AS counted JOIN horarium.queues ON queues.num = counted.queue_id
+GROUP BY queues.name ORDER BY min(oldest_due_at) IS NULL, min(oldest_due_at), queues.name LIMIT $3;

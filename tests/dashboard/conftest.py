@@ -21,4 +21,5 @@ def visitor(api: Api) -> Visitor:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page of a busy machine waits for its forecast, as long as that takes."""
-    monkeypatch.setattr("horarium.dashboard.foresight.PATIENCE_SECONDS", 60.0)
+    for name in ("PATIENCE_SECONDS", "IN_VIEW_SECONDS"):
+        monkeypatch.setattr(f"horarium.dashboard.foresight.{name}", 60.0)

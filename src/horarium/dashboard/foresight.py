@@ -18,8 +18,10 @@ KEPT_LEAST = 3
 """Those of one page are kept, however many counts they have: it is put together from them once the last is there."""
 SHARE = 20
 """A forecast is kept for twenty times as long as it took: all who look cost a twentieth of a core at most."""
-PATIENCE_SECONDS = 0.5
+PATIENCE_SECONDS = 0.08
 """How long a page waits for its forecasts before it is shown without."""
+IN_VIEW_SECONDS = 0.5
+"""How long one waits that is in view, and looks again."""
 
 Key = tuple[Asked, bool, str]
 """A question, whether the answer has the number of runs at one time, and the bounds of the reader."""
@@ -34,18 +36,27 @@ class Foresight:
         self._work: tuple[list[Key], asyncio.Task[list[Forecast]]] | None = None
 
     async def forecast(
-        self, since: Instant, until: Instant, seconds: int, by: str = "queue", *, running: bool = True
+        self,
+        since: Instant,
+        until: Instant,
+        seconds: int,
+        by: str = "queue",
+        *,
+        running: bool = True,
+        in_view: bool = False,
     ) -> Forecast | None:
         """As the operation of that name; None: it takes long, and is there for those who ask again. `running`: the
-        number of runs at one time, too."""
-        found = await self.several([(since, until, seconds, by)], running=running)
+        number of runs at one time, too. `in_view`: the page that asks is."""
+        found = await self.several([(since, until, seconds, by)], running=running, in_view=in_view)
         return None if found is None else found[0]
 
-    async def several(self, asked: Sequence[Asked], *, running: bool = True) -> list[Forecast] | None:
+    async def several(
+        self, asked: Sequence[Asked], *, running: bool = True, in_view: bool = False
+    ) -> list[Forecast] | None:
         """The same, of several spans, for which the jobs are read once."""
         keys = [(each, running, str(who_reads() or "")) for each in asked]
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(IN_VIEW_SECONDS if in_view else PATIENCE_SECONDS):
                 return await self._all_of(keys)
         except TimeoutError:
             return None

@@ -179,7 +179,7 @@ class Calendar:
             drawn.held = [part for each in holds if each.scope.all for part in stretches(each, begin, until)]
             often = {*drawn.often, *ahead.crowded}
             if ahead.truncated:
-                summed = await self._sums(begin, until, visit.zone, most, often)
+                summed = await self._sums(begin, until, visit, most, often)
                 drawn.counting = summed is None
                 drawn.sums, more = summed or ({}, set())
                 often |= more
@@ -193,15 +193,15 @@ class Calendar:
         return drawn
 
     async def _sums(
-        self, begin: Instant, until: Instant, zone: str, most: int, often: set[str]
+        self, begin: Instant, until: Instant, visit: Visit, most: int, often: set[str]
     ) -> tuple[dict[Instant, int], set[str]] | None:
         """By arithmetic: how many fires each hour has but those of jobs that fire more often than that, and these;
         None: that is not there yet."""
         whole = begin - begin % MINUTE
-        hour = whole + (60 - local(begin, zone).minute) * MINUTE
+        hour = whole + (60 - local(begin, visit.zone).minute) * MINUTE
         asks = [(min(hour - HOUR, until), min(hour, until), 60, "job")]
         asks += [(hour, until, 3600, "job")] if hour < until else []
-        forecasts = await self._foresight.several(asks, running=False)
+        forecasts = await self._foresight.several(asks, running=False, in_view=visit.in_view)
         if forecasts is None:
             return None
         found = [each.buckets for each in forecasts]

@@ -10,9 +10,12 @@ import pytest
 
 from horarium.clock import HOUR, MINUTE, SECOND, Instant
 from horarium.dashboard.lanes import Axis, Bar, Piece, lane_of
+from horarium.dashboard.views import timeline
 from horarium.dashboard.views.failures import key_of
 from horarium.library.one_offs import Wanted, one_offs
 from horarium.model import Node, Run, State, uuid7
+from horarium.ports import Page, RunFilter
+from horarium.stores.memory import MemoryStore
 from tests.api.conftest import Api
 from tests.dashboard.visitor import Visitor
 from tests.waiting import until
@@ -147,6 +150,35 @@ async def test_the_timeline_says_what_runs_what_waits_and_what_comes(api: Api, v
     for query in ("span=7d&by=job", "by=worker", "by=label:team", "span=24h&at=2027-01-01T00:00:00Z"):
         assert (await visitor.open(f"/timeline?{query}")).status == 200
     assert "Nothing ran and nothing comes" in visitor.text
+
+
+async def test_the_timeline_of_a_quiet_hour_behind_a_busy_one_reads_a_few_pages(
+    api: Api, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that ran within six hours may reach into the span: where that is much, most of it did not."""
+    await api.add_job("busy")
+    now, pages = api.clock.now(), 0
+    for number in range(40):
+        await ended(api, "busy", number, now - HOUR - number * MINUTE, State.COMPLETED)
+    await ended(api, "busy", 50, now - 5 * MINUTE, State.COMPLETED)
+    await visitor.open("/timeline")
+    assert "are not looked at" not in visitor.text
+    monkeypatch.setattr(timeline, "PAGE_MAX", 4)
+    list_runs = MemoryStore.list_runs
+
+    async def counted(store: MemoryStore, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
+        nonlocal pages
+        pages += not where.states and limit == timeline.PAGE_MAX
+        return await list_runs(store, where, after, limit)
+
+    monkeypatch.setattr(MemoryStore, "list_runs", counted)
+    await visitor.open("/timeline")
+    assert "due before 06:42 are not looked at" in visitor.text, visitor.text
+    assert "more runs in this span" not in visitor.text
+    assert "busy completed in 5 m" in visitor.page
+    assert pages == timeline.PAGES_MAX
+    await visitor.open("/timeline?at=2027-02-01T00:00:00Z")
+    assert "are not looked at" not in visitor.text, "nothing ran yet"
 
 
 async def test_lanes_of_queues_show_holds_with_their_words_and_since_when_no_worker_came(

@@ -35,6 +35,8 @@ from horarium.triggers.words import counted
 SPANS = {"1h": HOUR, "6h": 6 * HOUR, "24h": DAY, "7d": 7 * DAY}
 LANES = ("queue", "job", "worker")
 READ_MAX = 1_000
+PAGES_MAX = 5
+"""Pages of runs that are read at most: of those that were due before the span, few reach into it."""
 BEFORE = 6 * HOUR
 """How long before the span a run that reaches into it may have been due, unless it goes on still."""
 AHEAD_MAX, AHEAD_JOBS = 150, 60
@@ -70,7 +72,8 @@ class Timeline:
         now = visit.now
         since = now - length * 3 // 5 if given is None else given
         axis = Axis(since, since + length)
-        past, cut = await self._past(axis, now)
+        past, read_from = await self._past(axis, now)
+        cut = axis.since <= read_from
         going, more = await self._unfinished(now)
         runs = list({run.id: run for run in (*going, *past)}.values())
         ahead = None
@@ -112,6 +115,7 @@ class Timeline:
                 + sum(bar.worst == 0 for bar in left_out),
                 "hidden": len(hidden),
                 "cut": cut or more or (ahead is not None and ahead.truncated),
+                "read_from": read_from if axis.since - BEFORE < read_from < axis.since else None,
                 "until": _until(going, usual, now),
                 "failed": failed[:FAILED_SHOWN],
                 "failed_more": len(failed) - FAILED_SHOWN,
@@ -139,17 +143,23 @@ class Timeline:
             lane.note = _places(queue or idle, going, free.get(lane.name if queue is None else queue.queue, 0), ours)
             _at_queue(lane, axis, holds, queue, visit)
 
-    async def _past(self, axis: Axis, now: Instant) -> tuple[list[Run], bool]:
-        """Runs that reach into the span, the newest first; and whether there are more than are read."""
+    async def _past(self, axis: Axis, now: Instant) -> tuple[list[Run], Instant]:
+        """Runs that reach into the span, the newest first; and from which fire time on they were read."""
         found: list[Run] = []
         after: str | None = None
-        where = RunFilter(since=max(axis.since - BEFORE, 0), until=min(axis.until, now + 1))
-        while len(found) < READ_MAX and axis.since < now:
+        begin, read_from = axis.since - BEFORE, min(axis.until, now + 1)
+        where = RunFilter(since=max(begin, 0), until=read_from)
+        if axis.since >= now:
+            return found, begin
+        for _ in range(PAGES_MAX):
             page = await self._operations.store.list_runs(where, after, PAGE_MAX)
             found += (run for run in page.items if (run.finished_at or now) >= axis.since)
             if (after := page.next_after) is None:
-                return found, False
-        return found, after is not None
+                return found, begin
+            read_from = min((read_from, *(run.fire_at for run in page.items[-1:])))
+            if len(found) >= READ_MAX:
+                break
+        return found, read_from
 
     async def _unfinished(self, now: Instant) -> tuple[list[Run], bool]:
         """What goes on or is due, however long ago it began."""

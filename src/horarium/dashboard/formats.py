@@ -115,9 +115,11 @@ def clock(instant: Instant, zone: str, now: Instant) -> Markup:
 
 
 def _written(instant: Instant, zone: str, style: str, text: str) -> Markup:
+    tip = f"{second_text(instant, 'UTC')} UTC"
     return Markup(
-        '<time class="abs" datetime="{0}" data-zone="{1}" data-style="{2}" title="{3} UTC">{4}</time>'
-    ).format(utc_text(instant), zone, style, second_text(instant, "UTC"), text)
+        f'<time class="abs" datetime="{utc_text(instant)}" data-zone="{escape(zone)}" data-style="{style}" '
+        f'title="{tip}">{text}</time>'
+    )
 
 
 def day_of(instant: Instant, zone: str) -> str:

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from horarium.api.answers import Ready
@@ -69,8 +69,9 @@ TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", 
 
 def mark(which: Mark, title: str | None = None) -> Markup:
     """The drawing of a mark, beside a word that says the same."""
-    tip = Markup("<title>{}</title>").format(title) if title else ""
-    return Markup('<svg class="mk s-{0}" aria-hidden="true"><use href="#m-{0}"/>{1}</svg>').format(which.symbol, tip)
+    tip = f"<title>{escape(title)}</title>" if title else ""
+    symbol = which.symbol  # a word of ours, as all that is not escaped
+    return Markup(f'<svg class="mk s-{symbol}" aria-hidden="true"><use href="#m-{symbol}"/>{tip}</svg>')
 
 
 def shown_pages(visit: Any) -> list[tuple[str, str, str]]:
@@ -191,10 +192,5 @@ def when(instant: Instant | None, now: Instant, zone: str) -> Markup:
     """An instant as people read it: how far off, with the local time and UTC in its title."""
     if instant is None:
         return Markup("<span class=faint>\u2013</span>")
-    return Markup('<time datetime="{}" title="{} {}, {} UTC">{}</time>').format(
-        formats.utc_text(instant),
-        formats.day_text(instant, zone),
-        zone,
-        formats.day_text(instant, "UTC"),
-        formats.relative(instant, now),
-    )
+    tip = f"{formats.day_text(instant, zone)} {escape(zone)}, {formats.day_text(instant, 'UTC')} UTC"
+    return Markup(f'<time datetime="{formats.utc_text(instant)}" title="{tip}">{formats.relative(instant, now)}</time>')

@@ -168,7 +168,7 @@ async def test_the_timeline_of_a_quiet_hour_behind_a_busy_one_reads_a_few_pages(
 
     async def counted(store: MemoryStore, where: RunFilter, after: str | None, limit: int) -> Page[Run]:
         nonlocal pages
-        pages += not where.states and limit == timeline.PAGE_MAX
+        pages += not where.states and limit == 4
         return await list_runs(store, where, after, limit)
 
     monkeypatch.setattr(MemoryStore, "list_runs", counted)

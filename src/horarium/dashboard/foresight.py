@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from horarium.access.acting import who_reads
 from horarium.clock import Clock, Instant
+from horarium.dashboard.site import BY_LIVE, Visit
 from horarium.operations.looking.forecasting import Asked, Forecast
 
 COUNTS_MAX = 30_000
@@ -25,6 +26,11 @@ IN_VIEW_SECONDS = 0.5
 
 Key = tuple[Asked, bool, str]
 """A question, whether the answer has the number of runs at one time, and the bounds of the reader."""
+
+
+def is_in_view(visit: Visit) -> bool:
+    """Whether the page is in view, and looks again or brings a part of itself."""
+    return BY_LIVE in visit.request.headers or "hx-request" in visit.request.headers
 
 
 class Foresight:

@@ -80,11 +80,6 @@ class Visit(Struct, kw_only=True):
         return Scope(scope) in (self.scopes or self.principal.scopes)
 
     @property
-    def in_view(self) -> bool:
-        """Whether the page is in view, and looks again or brings a part of itself."""
-        return BY_LIVE in self.request.headers or "hx-request" in self.request.headers
-
-    @property
     def may_share(self) -> bool:
         """Whether the visitor may save views that everyone sees."""
         return self.may(Scope.JOBS_WRITE) and not self.principal.bound

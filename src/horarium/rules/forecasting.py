@@ -117,7 +117,7 @@ def interval_of(job: Job, span: Span) -> Every | None:
         return None
     every, anchor = to_micros(spec["every_seconds"]), spec.get("anchor")
     start = job.anchor_at + every if anchor is None else read_instant(anchor, "anchor")
-    return Every.begun(every, start - span.since, to_micros(job.jitter_seconds))
+    return Every.begun(every, start - span.since, to_micros(job.jitter_seconds) if job.jitter_seconds else 0)
 
 
 def packed(starts: Starts) -> Pattern:

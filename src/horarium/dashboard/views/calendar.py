@@ -13,7 +13,7 @@ from msgspec import Struct
 from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, INSTANT_MAX, MINUTE, Instant, to_instant
 from horarium.dashboard.attention import last_runs_of
-from horarium.dashboard.foresight import Foresight
+from horarium.dashboard.foresight import Foresight, is_in_view
 from horarium.dashboard.formats import local, utc_text, zone_of
 from horarium.dashboard.marks import FAILED, HELD, LEGEND, PLANNED, Mark, mark_of, worst_first
 from horarium.dashboard.site import Answer, Page, Shown, Visit
@@ -201,7 +201,7 @@ class Calendar:
         hour = whole + (60 - local(begin, visit.zone).minute) * MINUTE
         asks = [(min(hour - HOUR, until), min(hour, until), 60, "job")]
         asks += [(hour, until, 3600, "job")] if hour < until else []
-        forecasts = await self._foresight.several(asks, running=False, in_view=visit.in_view)
+        forecasts = await self._foresight.several(asks, running=False, in_view=is_in_view(visit))
         if forecasts is None:
             return None
         found = [each.buckets for each in forecasts]

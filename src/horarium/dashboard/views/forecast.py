@@ -15,7 +15,7 @@ from horarium.access.acting import reading
 from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant, to_instant
 from horarium.dashboard.charts import LoadChart, load_chart
-from horarium.dashboard.foresight import Foresight
+from horarium.dashboard.foresight import Foresight, is_in_view
 from horarium.dashboard.formats import duration, in_words, local, utc_text, zone_of
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.strips import within
@@ -102,7 +102,7 @@ class Forecasts:
         since, until = _week(asked.first, visit.zone)
         begin = max(since, _hour_of(visit.now, visit.zone))
         over = begin >= until
-        found = None if over else await self._foresight.forecast(begin, until, 3600, in_view=visit.in_view)
+        found = None if over else await self._foresight.forecast(begin, until, 3600, in_view=is_in_view(visit))
         counting = found is None and not over
         buckets = [] if found is None else found.buckets
         queues = sorted({queue for bucket in buckets for queue in bucket.starts if queue})
@@ -142,7 +142,7 @@ class Forecasts:
         day = local(at, visit.zone).date()
         begin, end = midnight(day, visit.zone), midnight(day + timedelta(days=1), visit.zone)
         asks = [(begin, end, STEP // SECOND, "queue"), (at, at + HOUR, 60, "job")]
-        if (found := await self._foresight.several(asks, in_view=visit.in_view)) is None:
+        if (found := await self._foresight.several(asks, in_view=is_in_view(visit))) is None:
             return None
         of_day, of_jobs = found
         shares, others, herd = _shares(of_jobs.buckets, of_jobs.seconds)
@@ -201,7 +201,7 @@ class Forecasts:
     async def quiet_minutes(self, visit: Visit) -> Answer:
         """Minutes of the next day in which the fewest runs start, each far from the others."""
         begin = visit.now - visit.now % MINUTE + MINUTE
-        found = await self._foresight.forecast(begin, begin + DAY, 60, in_view=visit.in_view)
+        found = await self._foresight.forecast(begin, begin + DAY, 60, in_view=is_in_view(visit))
         if found is None:
             return Shown("quiet.html", {"best": None})
         best: list[Bucket] = []

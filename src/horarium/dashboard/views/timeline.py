@@ -66,14 +66,12 @@ class Timeline:
     async def show(self, visit: Visit) -> Answer:
         name = visit.text("span") if visit.text("span") in SPANS else "1h"
         length = SPANS[name]
-        by = visit.text("by")
-        by = by if by in LANES or by.startswith("label:") else "queue"
+        by = asked if (asked := visit.text("by")) in LANES or asked.startswith("label:") else "queue"
         given = instant_of(visit.text("at"), "at", "UTC")
         now = visit.now
         since = now - length * 3 // 5 if given is None else given
         axis = Axis(since, since + length)
         past, read_from = await self._past(axis, now)
-        cut = axis.since <= read_from
         going, more = await self._unfinished(now)
         runs = list({run.id: run for run in (*going, *past)}.values())
         ahead = None
@@ -114,8 +112,8 @@ class Timeline:
                 "failed_left_out": sum(lane.failed_left_out for lane in lanes)
                 + sum(bar.worst == 0 for bar in left_out),
                 "hidden": len(hidden),
-                "cut": cut or more or (ahead is not None and ahead.truncated),
-                "read_from": read_from if axis.since - BEFORE < read_from < axis.since else None,
+                "cut": read_from >= axis.since or more or (ahead is not None and ahead.truncated),
+                "read_from": read_from if read_from > axis.since - BEFORE else None,
                 "until": _until(going, usual, now),
                 "failed": failed[:FAILED_SHOWN],
                 "failed_more": len(failed) - FAILED_SHOWN,

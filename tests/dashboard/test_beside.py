@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from html import unescape
+from typing import Any
 
 import pytest
 
 from horarium.clock import HOUR, MINUTE, SECOND, Instant
+from horarium.dashboard import attention
 from horarium.dashboard.lanes import Axis, Bar, Piece, lane_of
 from horarium.dashboard.views import timeline
 from horarium.dashboard.views.failures import key_of
@@ -179,6 +182,27 @@ async def test_the_timeline_of_a_quiet_hour_behind_a_busy_one_reads_a_few_pages(
     assert pages == timeline.PAGES_MAX
     await visitor.open("/timeline?at=2027-02-01T00:00:00Z")
     assert "are not looked at" not in visitor.text, "nothing ran yet"
+
+
+async def test_of_many_jobs_fewer_runs_tell_what_is_usual(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    for job in ("one", "two"):
+        await api.add_job(job)
+        for number in range(30):
+            await ended(api, job, number, api.clock.now() - number * HOUR, State.COMPLETED)
+    read = []
+    last_runs = MemoryStore.last_runs
+
+    async def counted(store: MemoryStore, jobs: Sequence[str], since: int, until: int, limit: int) -> Any:
+        found = await last_runs(store, jobs, since, until, limit)
+        read.append(sum(map(len, found.values())))
+        return found
+
+    monkeypatch.setattr(MemoryStore, "last_runs", counted)
+    for room in (1_000, 10, 1):
+        monkeypatch.setattr(attention, "USUAL_RUNS", room)
+        usual = await attention.usual_of(api.operations, ["one", "two"], api.clock.now())
+        assert usual == {"one": 5 * MINUTE, "two": 5 * MINUTE}
+    assert read == [40, 10, 6]
 
 
 async def test_lanes_of_queues_show_holds_with_their_words_and_since_when_no_worker_came(

@@ -54,6 +54,8 @@ from horarium.triggers.words import counted
 
 USUAL_OF = 20
 """Of how many last runs the usual length is the median."""
+USUAL_RUNS, USUAL_LEAST = 1_000, 3
+"""How many runs are read for that of many jobs together, and of each of them at least."""
 
 
 class Badge(Struct, frozen=True):
@@ -246,7 +248,8 @@ async def last_runs_of(
 
 async def usual_of(operations: Operations, jobs: Sequence[str], now: Instant) -> dict[str, Instant]:
     """The median of how long the last completed runs of each of these jobs took; of those that have any."""
-    found, usual = await last_runs_of(operations, jobs, USUAL_OF, max(now - 30 * DAY, 0), now + 1), {}
+    each = min(USUAL_OF, max(USUAL_RUNS // max(len(jobs), 1), USUAL_LEAST))
+    found, usual = await last_runs_of(operations, jobs, each, max(now - 30 * DAY, 0), now + 1), {}
     for name, runs in found.items():
         if took := [run.took for run in runs if run.state is State.COMPLETED and run.took is not None]:
             usual[name] = int(median(took))

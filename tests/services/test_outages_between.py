@@ -15,7 +15,7 @@ from horarium.buses.memory import MemoryBroker, MemoryBus
 from horarium.clock import DAY, MINUTE, SECOND
 from horarium.delivery.bus import ONE_OFF
 from horarium.errors import BusUnavailable, Outage
-from horarium.model import BusTarget, Cause, Failed, Node, Run, RunChange, Succeeded
+from horarium.model import BusTarget, Cause, Failed, Node, Run, RunChange, State, Succeeded
 from horarium.model.channels import WebhookChannel
 from horarium.model.records import RecordChange, RecordFilter
 from horarium.operations.facade import Operations
@@ -39,7 +39,7 @@ from horarium.services.upkeep.applier import Applier
 from horarium.services.upkeep.rates import RateApplier
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing import Fault, FaultyStore, by_script
-from tests.services.conftest import START, Setting
+from tests.services.conftest import START, Setting, a_rescuer
 from tests.services.test_breaker import DEAD, NO_ANSWER, Hosts
 from tests.services.test_planner import TEN_YEARS, a_planner, runs
 from tests.services.test_rates import World
@@ -276,3 +276,21 @@ async def test_a_pause_that_a_target_asked_for_shuts_its_keys_although_the_store
     assert (await world.stored(run)).due_at == world.clock.now() + 30 * SECOND
     (late,) = await world.add(1, rate=rate)
     assert late.due_at >= world.clock.now() + 30 * SECOND
+
+
+async def test_a_run_follows_its_job_though_the_answer_to_its_rescue_was_lost(
+    setting: Setting, store: FaultyStore
+) -> None:
+    """No worker claims from the queue that its job has left, and no node has died: nothing else would find it."""
+    job = await setting.add_job()
+    await setting.add_run("run", job=job.name, job_id=job.id, lease_seconds=30)
+    await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now, setting.steady)
+    await setting.operations.jobs.patch_job(job.name, {"target": {"type": "queue", "queue": "other"}})
+    assert (await setting.run()).queue == "pull/q"
+    rescuer = a_rescuer(setting)
+    await rescuer.step(setting.now)
+    setting.clock.advance(30)
+    await fails(store, rescuer.step(setting.now), "settle_runs", when=Fault.AFTER)
+    assert await setting.state() is State.PENDING
+    await rescuer.step(setting.now)
+    assert (await setting.run()).queue == "pull/other"

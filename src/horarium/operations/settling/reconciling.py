@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -106,6 +106,10 @@ class Reconciler:
                 await self._look(waiting)
         except StoreUnavailable as error:
             log.warning("runs that were put back are looked at later: %s", error)
+
+    def look_later(self, runs: Iterable[Run]) -> None:
+        """It is not known whether these runs were written; their jobs are looked at once the store answers again."""
+        self._left.update((run.job_id, None) for run in runs if run.state is State.PENDING and run.job_id is not None)
 
     async def catch_up(self) -> None:
         """Do what an outage kept us from."""

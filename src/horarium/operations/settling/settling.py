@@ -88,7 +88,11 @@ class Settling:
         if members is not None:
             changes = await members.with_ends(changes)
         changes = with_then(with_ends(changes, now), now)
-        written = await self._store.settle_runs(changes, self._clock.steady())
+        try:
+            written = await self._store.settle_runs(changes, self._clock.steady())
+        except BaseException:  # they may have been written all the same
+            self._reconciler.look_later(change.run for change in changes)
+            raise
         done = [change.run for change in compress(changes, written)]
         self._settled(done, jobs)
         pending = State.PENDING
@@ -114,7 +118,9 @@ class Settling:
 
     async def give_turns(self, runs: Sequence[Run], jobs: Mapping[str, Job], now: Instant) -> None:
         """Give these runs, which wait and have fallen due, the turns of their keys."""
-        placed = await self._rating.lined_up(runs) if runs else []
+        if not runs:
+            return
+        placed = await self._rating.lined_up(runs)
         changes = [
             RunChange(after, run.token, run.state) for run, after in zip(runs, placed, strict=True) if after != run
         ]

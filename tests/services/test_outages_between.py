@@ -287,10 +287,11 @@ async def test_a_run_follows_its_job_though_the_answer_to_its_rescue_was_lost(
     await setting.store.claim_runs(["pull/q"], 1, "w", setting.now, setting.now, setting.steady)
     await setting.operations.jobs.patch_job(job.name, {"target": {"type": "queue", "queue": "other"}})
     assert (await setting.run()).queue == "pull/q"
-    rescuer = a_rescuer(setting)
-    await rescuer.step(setting.now)
     setting.clock.advance(30)
-    await fails(store, rescuer.step(setting.now), "settle_runs", when=Fault.AFTER)
+    claimed = await setting.run()
+    lost = RunChange(rescue(claimed, job, setting.now), claimed.token, claimed.state)
+    write = setting.operations.settling.write([lost], {job.id: job}, setting.now)
+    await fails(store, write, "settle_runs", when=Fault.AFTER)
     assert await setting.state() is State.PENDING
-    await rescuer.step(setting.now)
+    await a_rescuer(setting).step(setting.now)
     assert (await setting.run()).queue == "pull/other"

@@ -118,9 +118,7 @@ class Settling:
 
     async def give_turns(self, runs: Sequence[Run], jobs: Mapping[str, Job], now: Instant) -> None:
         """Give these runs, which wait and have fallen due, the turns of their keys."""
-        if not runs:
-            return
-        placed = await self._rating.lined_up(runs)
+        placed = await self._rating.lined_up(runs) if runs else []
         changes = [
             RunChange(after, run.token, run.state) for run, after in zip(runs, placed, strict=True) if after != run
         ]

@@ -58,8 +58,8 @@ KEPT_MAX = 3_000_000
 
 
 class Key(NamedTuple):
-    """When a job starts: by an interval, by the pattern of this number, or by neither; and what is different of it, or
-    its alone."""
+    """When a job starts: by an interval, by the pattern of this number, or by neither; and its own starts, or its
+    differences from that pattern."""
 
     base: Every | int | None
     own: Pattern | None = None

@@ -26,7 +26,7 @@ KNOWN = 5 * SECOND
 
 
 class BatchBooks:
-    """The batches, their pages, what is owed to them, and what followed. `runs`: every run that ever was."""
+    """The batches, their pages, their debts and follow-ups. `runs`: every run that ever was."""
 
     def __init__(self, trace: Trace, runs: Mapping[str, Run]) -> None:
         self.batches: dict[str, Batch] = {}
@@ -44,7 +44,7 @@ class BatchBooks:
         self._cancels: dict[str, tuple[str, int]] = {}
         self.finishes = 0
 
-    # ---- what is written
+    # ---- writes
 
     def record_put(self, record: Record) -> None:
         """A record was written."""
@@ -173,7 +173,7 @@ class BatchBooks:
                     batch, f"one whose follow-up {key} is owed {owed} times, and was made {self._made[key]} times"
                 )
 
-    # ---- what was answered
+    # ---- answers
 
     def failed(self, batch_id: str) -> list[str]:
         """Its runs that have failed, and are kept."""
@@ -194,7 +194,7 @@ class BatchBooks:
         self._cancels |= dict.fromkeys(open_runs, (batch_id, self._trace.elapsed))
 
     def look_for_late(self) -> None:
-        """What was answered a while ago has been done."""
+        """Requests that were answered a while ago have been done."""
         for run_id, (batch_id, at) in self._cancels.items():
             state = self._runs[run_id].state
             if state in (State.PENDING, State.RUNNING) and at + KNOWN < self._trace.elapsed:
@@ -209,7 +209,7 @@ class BatchBooks:
         return [id for name in sorted(self._pages[batch_id]) for id in self._pages[batch_id][name]]
 
     def unrest(self, now: Instant) -> Iterator[str]:
-        """What has not come to its end. A run that waits for an instant after `now` may."""
+        """Things without an end so far. A run that waits for an instant after `now` may."""
         for batch_id in self._owing:
             yield f"batch {batch_id}: its {self._owing[batch_id]} is carried out no further"
         for batch_id, ends in self._ends.items():

@@ -22,7 +22,7 @@ BY_REQUEST = "cancelled by request"
 PAGES_MAX, RUNS_MAX = 4, 4
 """Requests by which a batch is filled, and runs of each."""
 NOBODYS = "nobodys"
-"""A queue that no worker asks for: what waits there fails, as not started in time."""
+"""A queue that no worker asks for: its runs fail, as not started in time."""
 TARGETS = (
     {"type": "handler", "name": "alpha"},
     {"type": "handler", "name": "alpha"},

@@ -6,17 +6,22 @@ a longer batch can get another plan than a single row.
 
 from __future__ import annotations
 
+import os
 import re
 from array import array
 from collections.abc import Iterator
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
+from horarium.model import Job, QueueTarget, uuid7
+from horarium.ports import JobFilter
 from horarium.stores.migrations import known_migrations
+from horarium.stores.sqlite import jobs
 from horarium.stores.sqlite.connect import connect, parse_url
 from horarium.stores.sqlite.migrate import PACKAGE, migrate
-from horarium.stores.sqlite.session import QUERIES, SIZES
+from horarium.stores.sqlite.session import QUERIES, SIZES, Session
 
 NOT_TABLES = (
     "carray",
@@ -142,3 +147,46 @@ def test_the_levels_of_a_claim_are_probed_in_the_index_alone(connection: apsw.Co
     looks = [line for line in plan_of(connection, "claim_levels") if line.startswith("SEARCH")]
     assert looks
     assert all("USING COVERING INDEX runs_" in line for line in looks)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        JobFilter(),
+        JobFilter(finished=False),
+        JobFilter(enabled=False),
+        JobFilter(labels={"team": "shop"}),
+    ],
+)
+def test_jobs_with_a_prefix_are_found_without_a_look_at_those_before_or_after(
+    connection: apsw.Connection, where: JobFilter
+) -> None:
+    session = Session(connection, "prefixes")
+    session.find_namespace()
+    if not jobs.list_jobs(session, JobFilter(), None, 1).items:
+        jobs.add_jobs(session, [a_job(f"{team}-{number:03}") for team in "abc" for number in range(300)])
+    steps = 0
+
+    def count() -> bool:
+        nonlocal steps
+        steps += 1
+        return False
+
+    connection.set_progress_handler(count, 1)
+    try:
+        found = jobs.list_jobs(session, replace(where, name_prefix="b-29"), None, 20)
+    finally:
+        connection.set_progress_handler(None)
+    assert [job.name for job in found.items] == [f"b-29{number}" for number in range(10)]
+    assert steps < 1_000
+
+
+def a_job(name: str) -> Job:
+    return Job(
+        name=name,
+        id=uuid7(1_000, os.urandom(10)),
+        trigger={"type": "interval", "every_seconds": 60},
+        target=QueueTarget(queue="q"),
+        labels={"team": "shop"},
+        enabled=False,
+    )

@@ -7,14 +7,18 @@
 -- Whole definitions, as one array.
 SELECT '[' || ifnull(group_concat(definition, ','), '') || ']' FROM
 
+-- part: named
+-- Names that follow ?2 and may begin with ?4. One bound at each end: of two at one end SQLite walks from that which it
+-- sees first.
+{1}name >= max(?2 || char(0), ?4) AND {1}name < ?4 || char(0x10FFFF)
+
 -- part: prefixed
 substr({1}name, 1, length(?4)) = ?4
 
 -- part: jobs_of
 {definitions} (
     SELECT definition FROM jobs INDEXED BY jobs_{1}
-    WHERE namespace_id = ?1 AND deleted_at IS NULL AND finished = {2} AND name > ?2 AND name >= ?4
-        AND (?4 = '' OR name < ?4 || char(0x10FFFF)) AND {prefixed}
+    WHERE namespace_id = ?1 AND deleted_at IS NULL AND finished = {2} AND {named} AND {prefixed}
         AND (?3 IS NULL OR enabled = ?3) AND ?6 IS NOT NULL
     ORDER BY name LIMIT ?5
 )
@@ -220,7 +224,7 @@ WHERE namespace_id = ?1 AND id IN (SELECT value FROM carray(?2));
 -- As above; the prefix bounds the walk at both ends.
 {definitions} (
     SELECT definition FROM jobs
-    WHERE namespace_id = ?1 AND deleted_at IS NULL AND name > ?2 AND name >= ?4 AND name < ?4 || char(0x10FFFF)
+    WHERE namespace_id = ?1 AND deleted_at IS NULL AND {named}
         AND (?3 IS NULL OR enabled = ?3) AND (?6 IS NULL OR finished = ?6) AND {prefixed}
     ORDER BY name LIMIT ?5
 );
@@ -234,9 +238,8 @@ WHERE namespace_id = ?1 AND id IN (SELECT value FROM carray(?2));
 -- name: list_disabled_jobs
 {definitions} (
     SELECT definition FROM jobs
-    WHERE namespace_id = ?1 AND deleted_at IS NULL AND name > ?2 AND name >= ?4 AND enabled = 0 AND ?3 = 0
-        AND (?6 IS NULL OR finished = ?6)
-        AND (?4 = '' OR name < ?4 || char(0x10FFFF)) AND {prefixed}
+    WHERE namespace_id = ?1 AND deleted_at IS NULL AND {named} AND enabled = 0 AND ?3 = 0
+        AND (?6 IS NULL OR finished = ?6) AND {prefixed}
     ORDER BY name LIMIT ?5
 );
 
@@ -248,7 +251,7 @@ SELECT count(*) FROM (SELECT 1 FROM job_labels WHERE namespace_id = ?1 AND key =
 -- One label leads (it is indexed, by name); the rest are looked up for each job that has it.
 {definitions} (
     SELECT jobs.definition FROM job_labels AS lead CROSS JOIN jobs ON jobs.num = lead.num
-    WHERE lead.namespace_id = ?1 AND lead.key = ?7 AND lead.value = ?8 AND lead.name > ?2
+    WHERE lead.namespace_id = ?1 AND lead.key = ?7 AND lead.value = ?8 AND {named; lead.}
         AND (?3 IS NULL OR jobs.enabled = ?3) AND (?6 IS NULL OR jobs.finished = ?6) AND {prefixed; lead.}
         AND NOT EXISTS (
             SELECT 1 FROM json_each(?9) AS wanted

@@ -95,6 +95,29 @@ async def test_of_a_kind_that_takes_much_memory_one_is_answered_at_a_time() -> N
     assert asked.ended == ["planner 0", "reader", "planner 2"]
 
 
+async def test_questions_that_wait_for_one_of_their_kind_take_no_place_from_others() -> None:
+    asked = Asked()
+    many = [asked.ask(f"planner {number}", alone="plans") for number in range(2 * CALLERS_AT_ONCE)]
+    many += [asked.ask("reader", alone="plans") for _ in range(CALLER_AT_ONCE)]
+    many.append(asked.ask("reader"))
+    await settled()
+    assert asked.under_way == ["planner 0", "reader"]
+    asked.answers.set()
+    await asyncio.gather(*many)
+    assert len(asked.ended) == len(many)
+
+
+async def test_a_caller_whose_question_waits_for_one_of_its_kind_has_the_next_one_answered() -> None:
+    asked = Asked()
+    many = [asked.ask("planner", alone="plans") for _ in range(CALLER_AT_ONCE + 1)]
+    many += [asked.ask("planner") for _ in range(CALLER_AT_ONCE)]
+    await settled()
+    assert asked.under_way == ["planner"] * CALLER_AT_ONCE
+    asked.answers.set()
+    await asyncio.gather(*many)
+    assert len(asked.ended) == len(many)
+
+
 async def test_more_than_may_wait_are_refused_and_the_others_answered() -> None:
     asked = Asked()
     tasks = [asked.ask("one") for _ in range(CALLER_AT_ONCE + CALLER_WAITING_MAX + 1)]

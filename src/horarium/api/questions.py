@@ -1,7 +1,8 @@
 """Admission control for questions whose cost depends on how much is stored: lists, previews, pages of the dashboard.
 
 A few are answered at a time, the next one of the caller that has had the least; a caller has a share of them, and one
-that has none under way does not wait for the long ones of a few others. Others wait, and are refused (503,
+that has none under way does not wait for the long ones of a few others. Of a kind that takes much memory one is
+answered at a time; those that wait for it take no place from others. Others wait, and are refused (503,
 `Retry-After`) where they would wait too long or too many wait already. A question has a bounded time and a bounded
 number of steps for rules, and ends as soon as its client hangs up.
 """
@@ -9,11 +10,12 @@ number of steps for rules, and ends as soon as its client hangs up.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
+from msgspec import Struct
 from starlette.types import Message, Receive
 
 from horarium.api.problems import ClientGone, Overloaded
@@ -31,13 +33,20 @@ QUESTION_SECONDS = 20.0
 T = TypeVar("T")
 
 
+class Waiter(Struct, eq=False):
+    """A question that waits. `turn`: done once it has a place. `alone`: as in `Questions.ask`."""
+
+    turn: asyncio.Future[None]
+    alone: str | None
+
+
 class Questions:
     """Those of a process that are being answered, and those that wait, by caller."""
 
     def __init__(self) -> None:
         self._asking: Counter[str] = Counter()
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._alone = set[str]()
+        self._waiting: dict[str, deque[Waiter]] = {}
 
     async def ask(
         self, caller: str, receive: Receive, question: Callable[[], Awaitable[T]], alone: str | None = None
@@ -61,61 +70,76 @@ class Questions:
                 await asyncio.wait((asked,))
 
     async def _in_turn(self, caller: str, question: Callable[[], Awaitable[T]], alone: str | None) -> T:
-        async with self._place(caller), nullcontext() if alone is None else self._turns[alone]:
+        async with self._place(caller, alone):
             with limited(QUESTION_STEPS):
                 return await question()
 
     @asynccontextmanager
-    async def _place(self, caller: str) -> AsyncIterator[None]:
-        if self._fits(caller):
-            self._asking[caller] += 1
+    async def _place(self, caller: str, alone: str | None) -> AsyncIterator[None]:
+        if self._fits(caller, alone):
+            self._enter(caller, alone)
         else:
-            await self._wait(caller)
+            await self._wait(caller, alone)
         try:
             yield
         finally:
-            self._leave(caller)
+            self._leave(caller, alone)
 
-    def _fits(self, caller: str) -> bool:
+    def _fits(self, caller: str, alone: str | None) -> bool:
         asking, all_of_them = self._asking[caller], self._asking.total()
         most = AT_ONCE if asking else CALLERS_AT_ONCE
-        return asking < CALLER_AT_ONCE and all_of_them < most
+        return asking < CALLER_AT_ONCE and all_of_them < most and alone not in self._alone
 
-    async def _wait(self, caller: str) -> None:
+    async def _wait(self, caller: str, alone: str | None) -> None:
         """Return once a place was given to this caller."""
-        mine = self._waiting.setdefault(caller, deque())
+        mine = self._waiting.get(caller, ())
         if len(mine) >= CALLER_WAITING_MAX or sum(map(len, self._waiting.values())) > WAITING_MAX:
             raise Overloaded("too many questions wait for their answers; try again later")
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        mine.append(turn)
+        waiter = Waiter(asyncio.get_running_loop().create_future(), alone)
+        self._waiting.setdefault(caller, deque()).append(waiter)
         try:
-            await turn
+            await waiter.turn
         except asyncio.CancelledError:
-            if not turn.cancelled():
-                self._leave(caller)  # it had been given a place, and did not know yet
-            elif turn in mine:
-                mine.remove(turn)
-                if not mine:
-                    del self._waiting[caller]
+            if not waiter.turn.cancelled():
+                self._leave(caller, alone)  # it had been given a place, and did not know yet
+            else:
+                self._forget(caller, waiter)
             raise
 
-    def _leave(self, caller: str) -> None:
+    def _enter(self, caller: str, alone: str | None) -> None:
+        self._asking[caller] += 1
+        if alone is not None:
+            self._alone.add(alone)
+
+    def _leave(self, caller: str, alone: str | None) -> None:
         self._asking[caller] -= 1
         if not self._asking[caller]:
             del self._asking[caller]
+        if alone is not None:
+            self._alone.discard(alone)
         self._give()
 
     def _give(self) -> None:
         """Places that are free go to those who have the fewest, then to those who waited longest."""
-        while able := [caller for caller in self._waiting if self._fits(caller)]:
-            caller = min(able, key=lambda each: self._asking[each])
-            mine = self._waiting.pop(caller)
-            turn = mine.popleft() if mine else None
-            if mine:
-                self._waiting[caller] = mine  # behind the others
-            if turn is not None and not turn.done():
-                turn.set_result(None)
-                self._asking[caller] += 1
+        while able := [(caller, waiter) for caller in self._waiting if (waiter := self._next(caller)) is not None]:
+            caller, waiter = min(able, key=lambda each: self._asking[each[0]])
+            self._forget(caller, waiter)
+            if caller in self._waiting:
+                self._waiting[caller] = self._waiting.pop(caller)  # behind the others
+            if not waiter.turn.done():
+                waiter.turn.set_result(None)
+                self._enter(caller, waiter.alone)
+
+    def _next(self, caller: str) -> Waiter | None:
+        """The first question of this caller that may be answered now."""
+        return next((each for each in self._waiting[caller] if self._fits(caller, each.alone)), None)
+
+    def _forget(self, caller: str, waiter: Waiter) -> None:
+        mine = self._waiting.get(caller)
+        if mine is not None and waiter in mine:
+            mine.remove(waiter)
+            if not mine:
+                del self._waiting[caller]
 
 
 class Messages:

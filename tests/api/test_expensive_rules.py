@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from horarium.api import questions
 from horarium.model import Job
 from horarium.rules.planning import plan
-from horarium.triggers.budget import PLAN_STEPS
+from horarium.triggers.budget import PLAN_STEPS, QUESTION_STEPS
 
 from .conftest import Api, a_definition
 
@@ -90,8 +91,10 @@ async def test_a_preview_that_takes_too_much_is_refused(api: Api) -> None:
     assert "windows" in reply.json["detail"]
 
 
-async def test_eighty_jobs_of_which_nothing_is_left_are_each_refused(api: Api) -> None:
-    jobs = [a_definition(f"j{n}", trigger=NOTHING if n % 2 else NOTHING_BY_RULES) for n in range(80)]
+async def test_many_jobs_of_which_nothing_is_left_are_each_refused(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "QUESTION_SECONDS", 300.0)  # how long it takes depends on the machine
+    count = QUESTION_STEPS // PLAN_STEPS + 4
+    jobs = [a_definition(f"j{n}", trigger=NOTHING if n % 2 else NOTHING_BY_RULES) for n in range(count)]
     async with loop_held(LOOP_HELD_SECONDS):
         reply = await api.post("/import", {"jobs": jobs, "dry_run": True})
     assert reply.status == 200

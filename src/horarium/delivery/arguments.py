@@ -132,20 +132,26 @@ class Arguments:
         WrongArguments."""
         if self.free:
             return {}
-        try:
-            made = (
-                self._decoder.decode(payload)
-                if payload is not None
-                else msgspec.convert(args, self._type, dec_hook=made_of)
-            )
-        except (msgspec.DecodeError, RecursionError) as error:
-            kind = UnknownArgs if _UNKNOWN.match(str(error)) else WrongArguments
-            raise kind(self._explain(str(error)), field="args") from None
+        made = self._made(payload, args)
         taken = {name: value for name in self._names if (value := getattr(made, name)) is not UNSET}
         if self._open:
             given = msgspec.json.decode(payload) if payload is not None else args
             taken.update((name, value) for name, value in given.items() if name not in self._names)
         return taken
+
+    def check(self, payload: bytes | None) -> None:
+        """Raises WrongArguments if the function can't be called with these args, JSON text (None: with none)."""
+        if not self.free:
+            self._made(payload, {})
+
+    def _made(self, payload: bytes | None, args: Any) -> Any:
+        try:
+            if payload is not None:
+                return self._decoder.decode(payload)
+            return msgspec.convert(args, self._type, dec_hook=made_of)
+        except (msgspec.DecodeError, RecursionError) as error:
+            kind = UnknownArgs if _UNKNOWN.match(str(error)) else WrongArguments
+            raise kind(self._explain(str(error)), field="args") from None
 
     def _explain(self, error: str) -> str:
         """The message of msgspec, in the words of the caller's args."""

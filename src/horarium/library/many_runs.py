@@ -124,7 +124,7 @@ def _definition(program: Program, given: Mapping[str, Any]) -> RunDefinition:
     check_names(given, list(RunArguments.__annotations__), UnknownArgument)
     if given.get("handler") is not None:
         handler = program.handler_name(given["handler"], InvalidRequest)
-        given = program.with_defaults(handler, {**given, "handler": handler})
+        given = {**program.with_defaults(handler, {**given, "handler": handler})}
         if not given.keys() & {"unique_key", "unique", "debounce"}:
             given["unique"] = program.unique(f"handler/{handler}", encode_args(given.get("args")))
     fields = {name: value for name, value in given.items() if value is not None}

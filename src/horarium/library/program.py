@@ -119,11 +119,13 @@ class Program:
         self._handlers[name] = Handler(name, function, places, rules, self._pool if wanted_pool else None, queue)
         self._defaults[name] = defaults
 
-    def with_defaults(self, handler: object, given: Mapping[str, Any], *, of_job: bool = False) -> dict[str, Any]:
+    def with_defaults(self, handler: object, given: Mapping[str, Any], *, of_job: bool = False) -> Mapping[str, Any]:
         """The keyword arguments of a call, and those of its handler that it does not give itself. A job, and a call
         that says when its run is due, have their own times."""
-        found = self._defaults.get(handler, {}) if isinstance(handler, str) else {}
-        if found and (of_job or any(given.get(name) is not None for name in TIMES)):
+        found = self._defaults.get(handler) if isinstance(handler, str) else None
+        if not found:
+            return given
+        if of_job or any(given.get(name) is not None for name in TIMES):
             found = {name: value for name, value in found.items() if name not in TIMES}
         return {**found, **given}
 
@@ -191,7 +193,7 @@ class Program:
         fields: dict[str, Any] = {**spec.fields}
         if fields.get("handler") is not None:
             handler = self.handler_name(fields["handler"], InvalidJob)
-            fields = self.with_defaults(handler, {**fields, "handler": handler}, of_job=True)
+            fields = {**self.with_defaults(handler, {**fields, "handler": handler}, of_job=True)}
         from horarium.wire.definitions import read_definition
 
         definition = read_definition(job_fields(spec.name, spec.trigger, fields))
@@ -226,4 +228,4 @@ class Program:
         handler = self._handlers.get(name)
         if handler is not None:
             for payload in payloads:
-                handler.arguments.of(payload, {})
+                handler.arguments.check(payload)

@@ -142,7 +142,7 @@ class RunOperations:
 
     async def _add_batch(self, runs: Sequence[Run], asked: Mapping[str, str]) -> list[bool]:
         added = await self._store.add_runs(runs, told_runs(runs, asked))
-        announce_runs(self._signal, compress(runs, added))
+        announce_runs(self._signal, runs if all(added) else compress(runs, added))
         return added
 
     async def replace_run(self, waiting: Run, after: Run, now: Instant) -> bool:

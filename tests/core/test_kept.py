@@ -22,7 +22,7 @@ from horarium.access import keys, remembered, sessions, tokens
 from horarium.access.roles import Role, principal
 from horarium.api import refused, sign_ins
 from horarium.clock import SECOND, SystemClock
-from horarium.dashboard.foresight import COUNTS_MAX, Foresight
+from horarium.dashboard.foresight import COUNTS_MAX, Foresight, Kept
 from horarium.delivery import addresses, message, signing
 from horarium.model import State
 from horarium.model.records import Record
@@ -66,7 +66,7 @@ def forecasts() -> tuple[Any, Keep]:
     def keep(number: int) -> None:
         names = [f"job-{number}-{each}" for each in range(100)]
         bucket = Bucket(number, dict.fromkeys(names, number), dict.fromkeys(names, number + 0.5))
-        kept.keep(((number, number, 60, "job"), True, ""), Forecast([bucket], [], [], []), 1.0)
+        kept.keep(((number, number, 60, "job"), True, ""), Kept(Forecast([bucket], [], [], []), 1.0, 2.0))
 
     return kept, keep
 

@@ -6,24 +6,19 @@ import asyncio
 import gzip
 import json
 import re
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from os import urandom
 from typing import Any
 
 import pytest
 
-from horarium.access.acting import reading
-from horarium.access.roles import Principal
 from horarium.api.answers import Ready
 from horarium.clock import DAY, HOUR, MINUTE, to_datetime
-from horarium.dashboard.foresight import Foresight
 from horarium.dashboard.frame import file_answer
-from horarium.errors import StoreUnavailable
 from horarium.model import Run, State, uuid7
 from horarium.operations.looking import forecasting
 from horarium.operations.looking.forecasting import Forecast, Forecasting
-from horarium.rules.forecasting import Bucket
 from tests.api.conftest import Api, a_definition
 from tests.dashboard.visitor import Visitor
 
@@ -244,102 +239,6 @@ async def test_no_spread_is_offered_that_gains_nothing(api: Api, visitor: Visito
     assert (await api.post("/holds", {"scope": {"all": True}, "reason": "moving", "until": until})).status == 201
     await visitor.open("/forecast?count=starts")
     assert "No jitter makes the busiest minute of this hour less busy" in visitor.text, visitor.text
-
-
-async def test_a_forecast_that_took_long_is_kept_for_twenty_times_as_long(api: Api) -> None:
-    asked = []
-
-    async def slow(what: Sequence[Any]) -> list[Forecast]:
-        asked.append(what)
-        api.clock.advance(2)
-        return [Forecast([Bucket(0, {"": 1}, {"": 1.0}) for _ in range(3_000)], [], [], []) for _ in what]
-
-    foresight, now = Foresight(slow, api.clock), api.clock.now()
-    for _ in range(2):
-        await foresight.forecast(now, now + HOUR, 60)
-    assert len(asked) == 1
-    await foresight.forecast(now, now + HOUR, 60, "job")
-    assert len(asked) == 2, "another one"
-    api.clock.advance(40)
-    await foresight.forecast(now, now + HOUR, 60)
-    assert len(asked) == 3
-    with reading(Principal(subject="a", name="a", kind="key", labels=({"team": "a"},))):
-        await foresight.forecast(now, now + HOUR, 60)
-    assert len(asked) == 4, "of its jobs alone"
-    for number in range(4):
-        await foresight.forecast(now + number, now + HOUR, 60, "host")
-    await foresight.forecast(now, now + HOUR, 60)
-    assert len(asked) == 9, "few are kept"
-    first, second = (now, now + HOUR, 60, "queue"), (now, now + HOUR, 60, "job")
-    assert len(await foresight.several([first, second]) or ()) == 2
-    assert asked[9:] == [[second]], "those that are not kept, together"
-
-
-async def test_what_takes_long_is_worked_out_beside_and_is_there_for_the_next_look(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("horarium.dashboard.foresight.PATIENCE_SECONDS", 0.0)
-    go_on, asked, fault = asyncio.Event(), [], None
-
-    async def slow(what: Sequence[Any]) -> list[Forecast]:
-        asked.append(what)
-        await go_on.wait()
-        api.clock.advance(2)
-        if fault is not None:
-            raise fault
-        return [Forecast([Bucket(0, {"": 1}, {"": 1.0}) for _ in range(30_000)], [], [], []) for _ in what]
-
-    foresight, now = Foresight(slow, api.clock), api.clock.now()
-
-    async def look(by: str) -> Forecast | None:
-        return await foresight.forecast(now, now + HOUR, 60, by)
-
-    for by in ("queue", "queue", "host"):
-        assert await look(by) is None
-        await asyncio.sleep(0)
-    assert len(asked) == 1, "one at a time, once"
-    go_on.set()
-    monkeypatch.setattr("horarium.dashboard.foresight.PATIENCE_SECONDS", 60.0)
-    for by in ("queue", "host", "job", "queue", "host", "job"):
-        found = await look(by)
-        assert found is not None, by
-        assert found.buckets[0].running, by
-    assert len(asked) == 3, "as many as a page has are kept, however long they are"
-    bound = Principal(subject="a", name="a", kind="key", labels=({"team": "a"},))
-    with reading(bound):
-        await look("host")
-        await look("host")
-    assert len(asked) == 4, "those of a bound visitor too, for itself"
-    fault = StoreUnavailable("away")
-    go_on.clear()
-    monkeypatch.setattr("horarium.dashboard.foresight.PATIENCE_SECONDS", 0.0)
-    assert await look("label:a") is None
-    go_on.set()
-    monkeypatch.setattr("horarium.dashboard.foresight.PATIENCE_SECONDS", 60.0)
-    with pytest.raises(StoreUnavailable):
-        await look("label:a")
-    fault = None
-    assert await look("label:a") is not None
-
-
-async def test_what_was_cancelled_is_worked_out_by_the_next_look(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[asyncio.Task[Any] | None] = []
-
-    async def slow(what: Sequence[Any]) -> list[Forecast]:
-        begun.append(asyncio.current_task())
-        if len(begun) == 1:
-            await asyncio.Event().wait()
-        return [Forecast([], [], [], []) for _ in what]
-
-    foresight, now = Foresight(slow, api.clock), api.clock.now()
-    monkeypatch.setattr("horarium.dashboard.foresight.PATIENCE_SECONDS", 0.0)
-    assert await foresight.forecast(now, now + HOUR, 60) is None
-    await asyncio.sleep(0)
-    assert begun[0] is not None
-    begun[0].cancel()
-    await asyncio.wait((begun[0],))
-    monkeypatch.setattr("horarium.dashboard.foresight.PATIENCE_SECONDS", 60.0)
-    assert await foresight.forecast(now, now + HOUR, 60) is not None
 
 
 async def test_pages_say_what_is_being_counted_and_fill_in(

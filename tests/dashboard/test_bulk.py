@@ -83,6 +83,23 @@ async def test_chosen_ones_are_previewed_where_it_cannot_be_taken_back(api: Api,
     assert (await visitor.post("/bulk-jobs/undo?from=1&to=x")).status == 422
 
 
+async def test_a_page_counts_so_many_runs_and_says_that_there_are_more(
+    api: Api, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await api.add_job("job")
+    for _ in range(3):
+        await a_failed_run(api)
+    for most, said in ((3, "Retry 3 runs?"), (2, "Retry more than 2 runs?")):
+        monkeypatch.setattr(views_bulk, "COUNTED_MAX", most)
+        await visitor.open("/bulk-runs?action=retry&state=failed")
+        assert said in visitor.text
+    await visitor.post("/bulk-runs", action="retry", state="failed")
+    assert len((await api.get("/runs?state=pending")).json["items"]) == 3, "it is done to all of them"
+    monkeypatch.setattr(views_bulk, "COUNTED_MAX", 2)
+    await visitor.open("/bulk-runs?action=cancel&state=pending")
+    assert "Cancel more than 2 runs?" in visitor.text
+
+
 async def test_runs_that_were_retried_are_marked_and_not_offered_again(
     api: Api, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

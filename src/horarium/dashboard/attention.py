@@ -54,7 +54,7 @@ from horarium.triggers.words import counted
 
 USUAL_OF = 20
 """Of how many last runs the usual length is the median."""
-USUAL_RUNS, USUAL_LEAST = 1_000, 3
+USUAL_RUNS, USUAL_LEAST = 600, 3
 """How many runs are read for that of many jobs together, and of each of them at least."""
 
 

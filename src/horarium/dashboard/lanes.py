@@ -19,7 +19,7 @@ LINE, NOTE_LETTERS = 18, 19
 LETTER, NARROWER = 0.76, 1.7
 """The width of a letter, in percent of a lane on a wide screen; and how many times that on a screen of half the width,
 where words that have less room are left out (`far`)."""
-WORST = ("fail", "late", "lost", "run", "done", "exp", "unk")
+WORST = {kind: place for place, kind in enumerate(("fail", "late", "lost", "run", "done", "exp", "unk"))}
 _begin = itemgetter(0)
 
 
@@ -55,8 +55,7 @@ class Bar(Struct, frozen=True):
     @property
     def worst(self) -> int:
         """Those with the least are drawn first where there is no room for all."""
-        kinds = {"late"} if self.waits else {piece.kind for piece in self.pieces}
-        return min(WORST.index(kind) for kind in kinds)
+        return WORST["late"] if self.waits else min([WORST[piece.kind] for piece in self.pieces])
 
 
 class Drawn(Struct, frozen=True):

@@ -23,6 +23,8 @@ from horarium.ports import PAGE_MAX, RunFilter
 from horarium.triggers.words import counted
 
 CHOSEN_MAX = 200
+COUNTED_MAX = 2_000
+"""Runs that a page counts before it says that there are more."""
 BATCHES_MAX = 10
 """Batches of one request; where there is more, the page asks again."""
 REACH = {"retry": RETRIED, "cancel": CANCELLED}
@@ -121,8 +123,8 @@ class BulkRuns:
         states = _reach(action, selected)
         selection = _selection(selected, states, chosen)
         if action == "retry":
-            return await self._operations.bulk.count_retries(selection, states, of_more=PAGE_MAX)
-        return await self._operations.bulk.count(selection, states, None)
+            return await self._operations.bulk.count_retries(selection, states, of_more=PAGE_MAX, most=COUNTED_MAX)
+        return await self._operations.bulk.count(selection, states, None, COUNTED_MAX)
 
     async def do(self, visit: Visit) -> Answer:
         action, selected = _action(visit), read_filter(visit)

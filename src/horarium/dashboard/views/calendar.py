@@ -28,13 +28,13 @@ from horarium.triggers.words import counted
 
 PAST_MAX = 600
 FAR_TOO_MANY = 4
-JOBS_MAX = 120
-RUNS_MAX = 1_200
+JOBS_MAX = 100
+RUNS_MAX = 800
 FEW_JOBS = 60
 """Up to this number of jobs, twice as many runs are read: few of them have that many."""
 SOON = 2 * HOUR
 """Where more ran than is read at one time, the jobs that seldom fire are read one by one, this many of them."""
-FAILED_MAX = 600
+FAILED_MAX = 400
 """Failed runs that are read for themselves: they are drawn, however often their job fires."""
 DRAWN_MAX = 6
 CROWDED_FROM = 8

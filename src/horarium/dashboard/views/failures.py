@@ -26,7 +26,7 @@ from horarium.triggers.words import counted
 
 SPANS = {"day": (DAY, "24 h", "24 hours", HOUR), "week": (7 * DAY, "7 d", "7 days", 7 * HOUR),
          "month": (30 * DAY, "30 d", "30 days", 30 * HOUR)}  # fmt: skip
-READ_MAX = 3_000
+READ_MAX = 2_000
 """Failed runs that are read, the newest first; the counts of more are said to be lower bounds."""
 FAILED_ONLY = frozenset({State.FAILED})
 GROUPS_SHOWN = 50
@@ -176,10 +176,14 @@ class Failures:
         noted = {(cause.key, cause.sort) for trouble, _ in attention.known for cause in trouble.causes}
         groups: dict[str, Group] = {}
         newest: dict[str | None, str] = {}
+        keys: dict[str | None, str] = {}
         for run in runs:
-            key = key_of(run)
+            if (key := keys.get(run.error)) is None:
+                key = keys[run.error] = key_of(run)
             newest.setdefault(run.job, key)
-            groups.setdefault(key, Group(key, error_line(run.error, 500) or "No error was given", [])).runs.append(run)
+            if (group := groups.get(key)) is None:
+                group = groups[key] = Group(key, error_line(run.error, 500) or "No error was given", [])
+            group.runs.append(run)
         wanted = [group for group in groups.values() if _fits(group, search.casefold())]
         for group in wanted:
             group.failing = any(job in failing and newest[job] == group.key for job in group.jobs)

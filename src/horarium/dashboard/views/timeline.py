@@ -34,7 +34,7 @@ from horarium.triggers.words import counted
 
 SPANS = {"1h": HOUR, "6h": 6 * HOUR, "24h": DAY, "7d": 7 * DAY}
 LANES = ("queue", "job", "worker")
-READ_MAX = 1_000
+READ_MAX = 600
 PAGES_MAX = 5
 """Pages of runs that are read at most: of those that were due before the span, few reach into it."""
 BEFORE = 6 * HOUR

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
@@ -29,8 +30,10 @@ class Slices:
         """Others have their turn, if this has gone on for long enough."""
         now = self._clock()
         if now > self._ends:
+            worked = time.thread_time()
             await asyncio.sleep(0)
-            if self._clock() > now + BUSY_SECONDS:
+            # A thread that has the interpreter meanwhile is no task that a rest would help.
+            if self._clock() > now + BUSY_SECONDS and time.thread_time() > worked + BUSY_SECONDS:
                 await asyncio.sleep(REST_SECONDS)
             self._ends = self._clock() + SLICE_SECONDS
 

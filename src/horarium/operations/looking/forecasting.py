@@ -18,7 +18,7 @@ from horarium.errors import InvalidRequest
 from horarium.model import State
 from horarium.model.holds import Hold
 from horarium.operations.bounds.evaluating import in_thread
-from horarium.operations.bounds.listing import pages_of
+from horarium.operations.bounds.listing import Slices, pages_of
 from horarium.operations.looking.starts import Key, StartCounts
 from horarium.operations.settling.holding import PLANNED_SECONDS, Holding
 from horarium.operations.writing.context import Context
@@ -100,12 +100,13 @@ async def weighed(
 ) -> AsyncIterator[list[StartCounts]]:
     """The starts in each of these spans, told by a label, of every job of the store that who reads may see, read once.
     `without`: names of those that are left out."""
-    many = [await in_thread(StartCounts, span, holds, by) for span, by in asked]
+    many, slices = [await in_thread(StartCounts, span, holds, by) for span, by in asked], Slices()
     try:
         async for page in pages_of(lambda after: store.list_jobs(JobFilter(finished=False), after, JOBS_AT_ONCE)):
             jobs = [job for job in page if job.name not in without] if without else page
             for counts in many:
                 await in_thread(counts.weigh, jobs)
+            await slices.give_way()
         yield many
     finally:
         for counts in many:

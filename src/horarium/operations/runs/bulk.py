@@ -96,17 +96,24 @@ class Bulk:
 
     # ---- which
 
-    async def count(self, selection: Selection, states: frozenset[State], after: str | None) -> Batch:
-        """How many fit, among the first 10,000 that are looked at."""
-        found, following = await self._find(selection, states, after, LOOKED_MAX)
+    async def count(
+        self, selection: Selection, states: frozenset[State], after: str | None, most: int = LOOKED_MAX
+    ) -> Batch:
+        """How many fit, up to `most`, among the first 10,000 that are looked at."""
+        found, following = await self._find(selection, states, after, most)
         return Batch(matched=len(found), after=following)
 
     async def count_retries(
-        self, selection: Selection, states: frozenset[State], after: str | None = None, of_more: int = RETRIED_KNOWN_MAX
+        self,
+        selection: Selection,
+        states: frozenset[State],
+        after: str | None = None,
+        of_more: int = RETRIED_KNOWN_MAX,
+        most: int = LOOKED_MAX,
     ) -> Batch:
         """The same for a retry, with how many of them were retried before; where they are more than a thousand, of the
         first `of_more`."""
-        found, following = await self._find(selection, states, after, LOOKED_MAX)
+        found, following = await self._find(selection, states, after, most)
         known, before = found if len(found) <= RETRIED_KNOWN_MAX else found[:of_more], 0
         for at in range(0, len(known), BATCH_MAX):
             before += sum(await asyncio.gather(*map(self._was_retried, known[at : at + BATCH_MAX])))

@@ -364,5 +364,6 @@ async def test_a_page_that_is_refused_for_its_cost_is_a_page(
     monkeypatch.setattr(questions, "QUESTION_SECONDS", 0.01)
     reply = await visitor.open("/forecast")
     assert (reply.status, reply.headers["content-type"]) == (503, "text/html; charset=utf-8")
+    assert reply.headers["retry-after"] == "1", "so a page in view tells this from a store that does not answer"
     assert "This page takes too long" in visitor.text
     assert "refresh" not in visitor.page, "asking again by itself would cost as much again"

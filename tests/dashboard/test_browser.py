@@ -172,6 +172,30 @@ async def test_what_happens_while_the_page_looks_again_is_looked_for_after_it(pa
     await expect(row.get_by_text("Failed", exact=True).first).to_be_visible()
 
 
+async def test_a_page_that_was_refused_says_so_and_looks_again_later(page: Page, server: LiveServer) -> None:
+    looks = 0
+
+    async def refused_once(route: Route) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            return await route.fulfill(status=503, headers={"retry-after": "1"}, body="")
+        return await route.continue_()
+
+    add_job(server, "refused-once")
+    await page.goto("/jobs?q=refused-")
+    await page.mouse.move(1_400, 880)
+    await expect(page.locator("#live")).to_have_text("Live")
+    await page.route(re.compile(r"/jobs\?q=refused-$"), refused_once)
+    fail_a_run(server, "refused-once", "ValueError: no")
+    await expect(page.locator("#live")).to_have_text(re.compile("Stale since .*: the server has too much to do"))
+    assert await page.evaluate("spread") == 4 * await page.evaluate("SPREAD")
+    await expect(page.locator("#live")).to_have_text("Live")
+    assert await page.evaluate("spread") == await page.evaluate("SPREAD")
+    row = page.get_by_role("row").filter(has_text="refused-once")
+    await expect(row.get_by_text("Failed", exact=True).first).to_be_visible()
+
+
 async def test_a_failure_shows_by_itself_and_is_retried(page: Page, server: LiveServer) -> None:
     add_job(server, "billing")
     await page.goto("/runs?job=billing")

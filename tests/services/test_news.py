@@ -97,3 +97,41 @@ async def test_a_store_that_stands_still_is_news_before_it_fails(monkeypatch: py
     while await anext(told) != {"jobs", "runs"}:
         pass
     news.close()
+
+
+async def test_listeners_that_look_again_hear_of_a_change_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horarium.services.polling.news.TURN_SECONDS", 0.1)
+    looked, heard = asyncio.Event(), list[int]()
+    at = list[float]()
+
+    async def count() -> Stats:
+        looked.set()
+        return Stats(0, 0, ())
+
+    signal, clock = LocalSignal(), asyncio.get_running_loop().time
+    news = News(count, signal, lambda: 0)
+
+    async def listens(number: int, *, paced: bool) -> None:
+        async for kinds in news.listen(paced=paced):
+            if kinds:
+                heard.append(number)
+                at.append(clock())
+                return
+
+    tasks = [asyncio.ensure_future(listens(number, paced=number < 3)) for number in range(4)]
+    await looked.wait()
+    signal.publish(JOBS)
+    await asyncio.gather(*tasks)
+    assert sorted(heard[:2]) == [0, 3], "one that is not paced does not wait"
+    assert heard[2:] == [1, 2]
+    assert at[2] - at[0] > 0.05
+    assert at[3] - at[2] > 0.05
+    told = news.listen(paced=True), news.listen(paced=True)
+    last = [asyncio.ensure_future(anext(each)) for each in told]
+    await asyncio.sleep(0)
+    monkeypatch.setattr("horarium.services.polling.news.TURN_SECONDS", 60.0)
+    signal.publish(JOBS)
+    assert await last[0] == {"jobs"}
+    news.close()
+    with pytest.raises(StopAsyncIteration):
+        await asyncio.wait_for(last[1], 5)

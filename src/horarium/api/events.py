@@ -19,7 +19,7 @@ AGAIN_MILLISECONDS = 2_000
 
 async def _lines(news: News, caller: str, *, paced: bool) -> AsyncIterator[bytes]:
     yield f"retry: {AGAIN_MILLISECONDS}\n\n".encode()
-    async for kinds in news.listen(caller):
+    async for kinds in news.listen(caller, paced=paced):
         if paced and AWAY in kinds:
             yield b"event: away\ndata: {}\n\n"
         elif kinds:

@@ -25,6 +25,7 @@ from horarium.access.roles import LOCAL, Principal, Scope
 from horarium.access.sessions import Sessions, SignInSession
 from horarium.api.answers import Ready
 from horarium.api.guards import Keys
+from horarium.api.limits import RETRY_AFTER_SECONDS
 from horarium.api.problems import BodyCutOff, BodyTooLarge, MalformedRequest, Overloaded
 from horarium.api.reading import peer_of, read_all
 from horarium.api.routing import AnyRequest, Route
@@ -327,13 +328,13 @@ class Site:
     def _broken(self, visit: Visit | None, request: AnyRequest, error: HorariumError) -> Response:
         status, heading = _refusal(error)
         values: dict[str, Any] = {"heading": heading, "error": error, "status": status}
-        if isinstance(error, Outage):
-            values["outage"] = True
+        values |= {"outage": True} if isinstance(error, Outage) else {}
         if visit is None:
             body = render("down.html", {**values, "again": not isinstance(error, Overloaded)})
         else:
             body = render("broken.html", {**self.frame(visit, ""), "counts": {}, "said": None, **values})
-        return page_answer(body, gzipped=takes_gzip(request), status=status)
+        later = (("retry-after", str(RETRY_AFTER_SECONDS)),) if isinstance(error, Overloaded) else ()
+        return page_answer(body, gzipped=takes_gzip(request), status=status, headers=later)
 
     # ---- forms
 

@@ -105,9 +105,11 @@ function write() {
 const regions = () => [...document.querySelectorAll("[data-live]")];
 const live = document.getElementById("live");
 const PAUSE = 2000;
+const SPREAD = 300;
 let looking = false;
 let stale = false;
 let looked = 0;
+let spread = SPREAD; // pages look again at random within so many milliseconds: longer after each refusal
 
 function busy(region) {
   const focused = document.activeElement;
@@ -189,6 +191,7 @@ async function look(asked) {
   try {
     const answer = await fetch(location.href, { headers: { "X-Live": "1" }, redirect: "manual" });
     if (answer.ok) {
+      spread = SPREAD;
       if (unanswered) sayLive();
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const places = document.getElementById("places");
@@ -213,7 +216,11 @@ async function look(asked) {
         }
       }
     } else if (answer.type === "opaqueredirect") reload();
-    else if (answer.status === 503) { stale = true; sayStale("the store does not answer"); }
+    else if (answer.status === 503 && answer.headers.has("retry-after")) {
+      stale = true;
+      spread = Math.min(4 * spread, 20000);
+      sayStale("the server has too much to do");
+    } else if (answer.status === 503) { stale = true; sayStale("the store does not answer"); }
     else { stale = true; sayStale("the server answered " + answer.status); }
   } catch { stale = true; } finally { looking = false; looked = Date.now(); }
 }
@@ -221,7 +228,7 @@ async function look(asked) {
 let waiting = 0;
 function soon() {
   if (waiting) return;
-  const pause = Math.max(PAUSE - (Date.now() - looked), 0) + Math.random() * 300;
+  const pause = Math.max(PAUSE - (Date.now() - looked), 0) + Math.random() * spread;
   waiting = setTimeout(() => { waiting = 0; look(); }, pause);
 }
 

@@ -33,6 +33,9 @@ CALLER_LISTENERS_MAX = 100
 PAGE_SECONDS = 0.15
 """What looks again at each piece of news hears of the next one after this long for each listener: so all pages that are
 open cost about the same, however many they are."""
+TURN_SECONDS = 0.015
+"""Listeners that look again hear of a change one after the other, this far apart: of all that look at once most would
+be refused."""
 
 Kinds = frozenset[str]
 
@@ -66,15 +69,19 @@ class News:
 
     async def rest(self) -> None:
         """Return when a listener that looks again at all news should hear of the next, or all are let go."""
+        await self._pause(len(self._listeners) * PAGE_SECONDS)
+
+    async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._ended.wait(), len(self._listeners) * PAGE_SECONDS)
+            await asyncio.wait_for(self._ended.wait(), seconds)
 
     def full(self, caller: str) -> bool:
         """Whether there are as many listeners as there may be, in all or of this caller ("": of no one's)."""
         return len(self._listeners) >= LISTENERS_MAX or self._callers[caller] >= CALLER_LISTENERS_MAX
 
-    async def listen(self, caller: str = "") -> AsyncIterator[Kinds]:
-        """Changes, as they happen (`jobs`, `runs`); now and then nothing, to show that the line stands."""
+    async def listen(self, caller: str = "", *, paced: bool = False) -> AsyncIterator[Kinds]:
+        """Changes, as they happen (`jobs`, `runs`); now and then nothing, to show that the line stands. `paced`: in
+        turn with the others."""
         if caller:
             self._callers[caller] += 1
         waking, kinds = asyncio.Event(), set[str]()
@@ -85,6 +92,8 @@ class News:
             while not self._closed:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(waking.wait(), SILENCE_SECONDS)
+                if paced and waking.is_set():
+                    await self._pause(TURN_SECONDS * list(self._listeners).index(waking))
                 waking.clear()
                 told = frozenset(kinds)
                 kinds.clear()

@@ -60,7 +60,7 @@ export class Transport {
       headers["Content-Type"] ??= "application/json";
       init.body = JSON.stringify(asked.body);
     }
-    const timeout = AbortSignal.timeout((asked.timeoutSeconds ?? TIMEOUT_SECONDS) * 1000);
+    const timeout = AbortSignal.timeout(Math.ceil((asked.timeoutSeconds ?? TIMEOUT_SECONDS) * 1000)); // takes no fraction
     init.signal = asked.signal ? AbortSignal.any([asked.signal, timeout]) : timeout;
     let answer: Response;
     let text: string;

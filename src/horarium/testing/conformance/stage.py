@@ -25,8 +25,8 @@ from horarium.node.runtime import Options, Runtime
 from horarium.policies import Timeouts
 from horarium.wire.one_offs import RunDefinition
 
-LEASE_SECONDS = 9.0
-"""So long that a worker on a machine that stands still for seconds keeps to it."""
+LEASE_SECONDS = 10.0
+"""So long that a worker on a machine that stands still for seconds keeps to it; a third of it is no whole number."""
 START_SECONDS = 30.0
 """How long a worker may take until its first claim."""
 ANSWER_SECONDS = 20.0

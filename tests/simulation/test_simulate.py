@@ -29,9 +29,8 @@ from tests.waiting import PATIENCE
 pytestmark = pytest.mark.slow
 
 SEEDS_TWICE = (0, 1, 7)
-SEEDS_QUICK = range(20)
 SEEDS = range(1_000, 1_030)
-MORE_SEEDS = range(1_030, 1_330)
+MORE_SEEDS = range(1_030, 1_380)
 AT_ONE_TIME = 50
 A_FEW = 10
 """Worlds of one test: several processes share the tests."""
@@ -44,9 +43,9 @@ def kept_seeds() -> list[int]:
 
 
 def test_the_same_seed_gives_the_same_trace_whatever_the_order_of_hashes() -> None:
-    worlds = [simulate(seed) for seed in SEEDS_TWICE]
-    assert [simulate(seed) for seed in SEEDS_TWICE] == worlds
-    script = f"from horarium.testing.simulate import simulate; print([simulate(s).trace for s in {SEEDS_TWICE}])"
+    """In another process they are simulated in the reverse order: what one world leaves behind moves no other."""
+    traces = {seed: simulate(seed).trace for seed in SEEDS_TWICE}
+    script = f"from horarium.testing.simulate import simulate; print([simulate(s).trace for s in {SEEDS_TWICE[::-1]}])"
     other = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, "PYTHONHASHSEED": "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"},
@@ -55,20 +54,15 @@ def test_the_same_seed_gives_the_same_trace_whatever_the_order_of_hashes() -> No
         timeout=PATIENCE,
         check=True,
     ).stdout
-    assert other == f"{[world.trace for world in worlds]}\n"
-
-
-def test_twenty_worlds_hold_every_invariant_and_no_two_are_the_same() -> None:
-    reports = [simulate(seed) for seed in SEEDS_QUICK]
-    assert len({report.trace for report in reports}) == len(reports)
-    assert sum(report.runs for report in reports) > 200
-    assert sum(report.fires for report in reports) > 200
+    assert other == f"{[traces[seed] for seed in SEEDS_TWICE[::-1]]}\n"
 
 
 @pytest.mark.parametrize("first", SEEDS[::A_FEW])
-def test_many_worlds_hold_every_invariant(first: int) -> None:
-    for seed in range(first, first + A_FEW):
-        simulate(seed)
+def test_many_worlds_hold_every_invariant_and_no_two_are_the_same(first: int) -> None:
+    reports = [simulate(seed) for seed in range(first, first + A_FEW)]
+    assert len({report.trace for report in reports}) == len(reports)
+    assert sum(report.runs for report in reports) > 100
+    assert sum(report.fires for report in reports) > 100
 
 
 @pytest.mark.proof
@@ -186,10 +180,9 @@ def test_a_dispatcher_that_forgets_claims_is_caught(monkeypatch: pytest.MonkeyPa
     assert_caught(MemoryStore)
 
 
-@pytest.mark.parametrize("first", SEEDS_QUICK[::A_FEW])
-def test_worlds_of_fixed_delays_hold_every_invariant(monkeypatch: pytest.MonkeyPatch, first: int) -> None:
+def test_worlds_of_fixed_delays_hold_every_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("horarium.testing.simulate.workload.SHARES", {**SHARES, "from_end": 0.7, "buffer_max": 0.3})
-    assert sum(simulate(seed).runs for seed in range(first, first + A_FEW)) > 100
+    assert sum(simulate(seed).runs for seed in range(A_FEW)) > 100
 
 
 STORMS = {**SHARES, "storms": 0.6}

@@ -246,7 +246,7 @@ def shortened(text: str, most: int = 160) -> str:
 
 def run_sphinx(source: Path, target: Path) -> None:
     """Raises BadSite with what Sphinx says."""
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-n", "-b", "html", "-j", "2"]
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-n", "-b", "html"]
     done = subprocess.run(
         [*command, "-d", str(source.parent / "doctrees"), str(source), str(target)],
         capture_output=True, text=True, check=False,

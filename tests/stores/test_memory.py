@@ -13,20 +13,7 @@ from horarium.stores.memory.indexes import ClaimedCounts, Identities, JobIndexes
 from horarium.stores.memory.ordered import CHUNK_MAX, Ordered
 from horarium.stores.memory.space import Beside, Space
 from horarium.testing.contract import StoreContract
-from horarium.testing.contract.machine import run_machine
 from horarium.testing.values import a_job
-from tests.searching import share
-
-
-class TestMemoryStore(StoreContract):
-    @pytest.fixture(autouse=True)
-    def _database(self) -> None:
-        self.database = MemoryDatabase()
-
-    async def open_store(self, namespace: str) -> Store:
-        store = MemoryStore(namespace, database=self.database)
-        await store.open()
-        return store
 
 
 class CheckedStore(MemoryStore):
@@ -60,12 +47,15 @@ def plain(value: Any) -> Any:
     return value
 
 
-@pytest.mark.slow
-def test_after_any_sequence_of_calls_the_indexes_agree_with_the_rows() -> None:
-    async def open_store(namespace: str) -> Store:
-        return CheckedStore(namespace)
+class TestMemoryStore(StoreContract):
+    @pytest.fixture(autouse=True)
+    def _database(self) -> None:
+        self.database = MemoryDatabase()
 
-    run_machine(open_store, examples=share(40), steps=40, shorten=True)
+    async def open_store(self, namespace: str) -> Store:
+        store = CheckedStore(namespace, database=self.database)
+        await store.open()
+        return store
 
 
 def test_an_ordered_collection_is_sorted_through_any_change() -> None:

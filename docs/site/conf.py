@@ -12,7 +12,7 @@ from sphinx.search.en import SearchEnglish
 
 gc.set_threshold(200_000, 20, 100)
 """Trees of pages are many objects and live to the end: Python's own 700 had them looked at for a fifth of the time."""
-SearchEnglish.stem = cache(SearchEnglish.stem)  # type: ignore[method-assign]
+SearchEnglish.stem = cache(SearchEnglish.stem)
 """Sphinx keeps the stem of a word for a page, and most words are on many."""
 
 project = "Horarium"

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 KEY = "a-key-of-the-tests-that-is-too-long-to-be-guessed"
 HEADERS = {"Authorization": f"Bearer {KEY}"}
-CONFIG = {
+CONFIG: dict[str, Any] = {
     "seed": 20270115,
     "checks": {
         # A JSON schema can't say what a cron expression, a zone or a phrase is, nor that an end follows a start:

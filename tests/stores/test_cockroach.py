@@ -29,6 +29,8 @@ class TestCockroachStore(StoreContract):
         real = self.server == "cockroachdb"
         self.url = REAL_URL if real else request.getfixturevalue("serializable_url")
         self.trouble = Trouble()
+        if not real:  # of which `make cockroach` asks the most sequences
+            self.machine_examples = 20
 
     async def open_store(self, namespace: str) -> Store:
         if self.server == "giving-up":

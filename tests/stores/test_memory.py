@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 from typing import Any
 
 import pytest
 
-from horarium.ports import Store
+from horarium.ports import JobFilter, Store
 from horarium.stores.memory import MemoryDatabase, MemoryStore
+from horarium.stores.memory import store as memory
 from horarium.stores.memory.indexes import ClaimedCounts, Identities, JobIndexes, Lanes, RunIndexes
 from horarium.stores.memory.ordered import CHUNK_MAX, Ordered
 from horarium.stores.memory.space import Beside, Space
@@ -45,6 +47,30 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     return value
+
+
+async def test_a_list_that_looks_at_many_jobs_gives_way_and_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "LOOKED_AT", 10)
+    store = MemoryStore()
+    await store.add_jobs([a_job(f"job-{number:03}", id=f"{number:03}", enabled=number > 95) for number in range(100)])
+    turns = 0
+
+    async def beside() -> None:
+        nonlocal turns
+        for _ in range(20):
+            await asyncio.sleep(0)
+            turns += 1
+
+    task = asyncio.ensure_future(beside())
+    page = await store.list_jobs(JobFilter(enabled=True), None, 50)
+    assert turns >= 9
+    assert [job.name for job in page.items] == ["job-096", "job-097", "job-098", "job-099"]
+    assert page.next_after is None
+    await task
+    first = await store.list_jobs(JobFilter(name_prefix="job-0"), "job-05", 25)
+    assert (first.items[0].name, first.next_after) == ("job-050", "job-074")
+    rest = await store.list_jobs(JobFilter(name_prefix="job-07"), "a", 50)
+    assert [job.name for job in rest.items] == [f"job-07{digit}" for digit in range(10)]
 
 
 class TestMemoryStore(StoreContract):

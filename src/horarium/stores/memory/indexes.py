@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import TypeVar
 
 from horarium.clock import Instant
@@ -12,6 +13,8 @@ from horarium.stores.memory.ordered import Ordered
 
 Timed = tuple[Instant, str]
 """An instant and the id of what happens then."""
+LOOKED_AT = 2_000
+"""Names of jobs that are looked at before other tasks have their turn."""
 
 _PENDING = State.PENDING  # read from its class each time, it would take as long as five fields
 
@@ -53,6 +56,11 @@ class JobIndexes:
             self.trimmed.remove(job.name)
         if job.next_fire_at is not None:
             self.due.remove((job.next_fire_at, job.id))
+
+    def named(self, prefix: str, after: str | None) -> Iterator[str]:
+        """Names that begin so, beyond `after`, ascending."""
+        names = self.names.since(prefix) if after is None or after < prefix else self.names.above(after)
+        return takewhile(lambda name: name.startswith(prefix), names)
 
 
 class Identities:

@@ -7,7 +7,7 @@ these don't slow down as history grows. Nothing here decides anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 
 from msgspec.structs import replace
@@ -67,6 +67,10 @@ class Space:
             self.found_jobs.remove(old)
         self.jobs[job.id] = job
         self.found_jobs.add(job)
+
+    def jobs_named(self, names: Sequence[str]) -> Iterator[Job]:
+        """The jobs of these names, which there are."""
+        return (self.jobs[self.found_jobs.ids[name]] for name in names)
 
     def forget_job(self, job: Job) -> None:
         self.found_jobs.remove(job)

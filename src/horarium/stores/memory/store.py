@@ -6,6 +6,7 @@ walks the lanes in claim order, counts the runs that it takes, and only then wri
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
@@ -32,7 +33,7 @@ from horarium.ports import (
 )
 from horarium.stores.counting import counted
 from horarium.stores.listing import ahead_after, ahead_cursor, id_bounds
-from horarium.stores.memory.indexes import Timed
+from horarium.stores.memory.indexes import LOOKED_AT, Timed
 from horarium.stores.memory.ordered import Ordered
 from horarium.stores.memory.space import Space
 
@@ -90,11 +91,16 @@ class MemoryStore:
         return [self._space.jobs.get(job_id) for job_id in ids]
 
     async def list_jobs(self, where: JobFilter, after: str | None, limit: int) -> Page[Job]:
-        names = self._space.found_jobs.names if after is None else self._space.found_jobs.names.above(after)
-        jobs = (self._space.jobs[self._space.found_jobs.ids[name]] for name in names)
-        found = list(islice((job for job in jobs if _job_matches(job, where)), limit + 1))
-        more = len(found) > limit > 0
-        return Page(tuple(found[:limit]), found[limit - 1].name if more else None)
+        found = list[Job]()
+        while len(found) <= limit:
+            names = list(islice(self._space.found_jobs.named(where.name_prefix or "", after), LOOKED_AT))
+            fitting = (job for job in self._space.jobs_named(names) if _job_matches(job, where))
+            found += islice(fitting, limit + 1 - len(found))
+            if len(names) < LOOKED_AT:
+                break
+            after = names[-1]
+            await asyncio.sleep(0)
+        return Page(tuple(found[:limit]), found[limit - 1].name if len(found) > limit > 0 else None)
 
     async def job_health(self, job_ids: Sequence[str]) -> dict[str, Health]:
         return {job_id: self._space.health.get(job_id, NO_HEALTH) for job_id in job_ids}
@@ -126,8 +132,7 @@ class MemoryStore:
 
     async def jobs_trimmed(self, after: str | None, limit: int) -> Page[Job]:
         names = list(islice(self._space.found_jobs.trimmed.above(after or ""), limit + 1))
-        jobs = tuple(self._space.jobs[self._space.found_jobs.ids[name]] for name in names[:limit])
-        return Page(jobs, names[limit - 1] if len(names) > limit > 0 else None)
+        return Page(tuple(self._space.jobs_named(names[:limit])), names[limit - 1] if len(names) > limit > 0 else None)
 
     async def commit_plans(self, plans: Sequence[Plan], steady: Instant) -> list[bool]:
         return [self._commit_plan(plan, steady) for plan in plans]
@@ -419,8 +424,6 @@ def _job_matches(job: Job, where: JobFilter) -> bool:
     if where.enabled is not None and job.active is not where.enabled:
         return False
     if where.finished is not None and (job.finished_at is not None) is not where.finished:
-        return False
-    if where.name_prefix is not None and not job.name.startswith(where.name_prefix):
         return False
     return where.labels.items() <= job.labels.items()
 

@@ -30,7 +30,7 @@ SEEN = "seen"
 LISTENERS_MAX = 1_000
 CALLER_LISTENERS_MAX = 100
 """Of one key or person."""
-PAGE_SECONDS = 0.15
+PAGE_SECONDS = 0.3
 """What looks again at each piece of news hears of the next one after this long for each listener: so all pages that are
 open cost about the same, however many they are."""
 TURN_SECONDS = 0.015

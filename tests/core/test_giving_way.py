@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from horarium.operations.bounds.listing import REST_SECONDS, SLICE_SECONDS, Slices
+from horarium.operations.bounds import listing
+from horarium.operations.bounds.listing import REST_SECONDS, Slices
 
 
 def works(seconds: float) -> None:
@@ -31,8 +32,8 @@ async def test_it_rests_where_another_task_worked(
         await sleep(0)
 
     monkeypatch.setattr(asyncio, "sleep", noted)
+    monkeypatch.setattr(listing, "SLICE_SECONDS", -1.0)  # its time is over at once
     slices = Slices()
-    time.sleep(2 * SLICE_SECONDS)
     asyncio.get_running_loop().call_soon(other, 0.01)
     await slices.give_way()
     assert pauses == ([0, REST_SECONDS] if rests else [0])

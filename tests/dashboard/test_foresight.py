@@ -86,21 +86,23 @@ async def test_a_forecast_is_shown_for_a_while_after_the_next_one_is_due(api: Ap
         await look()
 
 
-async def test_no_page_waits_for_what_has_taken_long_already(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    go_on = asyncio.Event()
+async def test_no_page_waits_for_what_has_taken_long_already(api: Api) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow(what: Sequence[Any]) -> list[Forecast]:
+        begun.set()
         await go_on.wait()
         return [Forecast([], [], [], []) for _ in what]
 
     foresight, now = Foresight(slow, api.clock), api.clock.now()
     first = asyncio.create_task(foresight.forecast(now, now + HOUR, 60))
-    await asyncio.sleep(0.01)
+    await begun.wait()
     api.clock.advance(61)
     assert await foresight.forecast(now, now + HOUR, 60) is None
     assert not first.done()
     later = asyncio.create_task(foresight.forecast(now, now + HOUR, 60, in_view=True))
-    await asyncio.sleep(0.01)
+    for _ in range(10):
+        await asyncio.sleep(0)
     assert not later.done(), "one in view waits"
     go_on.set()
     assert await later is not None

@@ -18,6 +18,7 @@ from horarium.api.app import Pages, create_app
 from horarium.dashboard.app import dashboard
 from horarium.node.backends import make_store
 from horarium.node.runtime import Options, Runtime
+from horarium.testing.conformance.stage import accept_no_more
 from tests.servers.process import free_port
 from tests.waiting import PATIENCE
 
@@ -62,9 +63,13 @@ class LiveServer:
             self._socket.close()
             self._ready.set()
 
+    def begin_to_stop(self) -> None:
+        """Tell it to drain and end, and wait for nothing."""
+        self.loop.call_soon_threadsafe(self._stopping.set)
+
     def stop(self) -> None:
         """Drain and end."""
-        self._loop.call_soon_threadsafe(self._stopping.set)
+        self.begin_to_stop()
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive(), "the server did not stop"
 
@@ -73,7 +78,7 @@ class LiveServer:
         self.start()
 
     async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         options = Options(allow_private_targets=True, grace_seconds=2.0, roles=("api", "planner", "rescuer", "pruner"))
         runtime = Runtime(make_store(self._store), options)
@@ -102,6 +107,7 @@ class LiveServer:
         runtime.claims.close()
         runtime.news.close()
         ticks.cancel()
+        await accept_no_more(self._socket)
         await server.shutdown(sockets=[self._socket])
         await runtime.close()
 

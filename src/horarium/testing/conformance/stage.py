@@ -90,6 +90,14 @@ class Ahead(SystemClock):
         return super().now() + self._ahead
 
 
+async def accept_no_more(listener: socket.socket) -> None:
+    """Stop taking connections from this listener; return once those that it gave are the server's, which closes them.
+    In Python 3.11 a connection that asyncio makes into a transport while its server closes is never closed."""
+    asyncio.get_running_loop().remove_reader(listener)
+    for _ in range(3):  # its task, its transport, its protocol
+        await asyncio.sleep(0)
+
+
 class Stage:
     """`async with`: it serves. `spoil` decides about each request before the API does."""
 
@@ -125,6 +133,7 @@ class Stage:
 
     async def __aexit__(self, *error: object) -> None:
         self._runtime.claims.close()
+        await accept_no_more(self._listener)
         self._abort(None)
         await self._server.shutdown(sockets=[self._listener])
         await self._runtime.close()

@@ -111,7 +111,8 @@ async def test_hours_with_more_failures_than_are_read_are_hatched_not_blank(api:
 async def test_the_forecast_counts_each_hour_and_names_its_jobs(api: Api, visitor: Visitor) -> None:
     await many(api, 30)
     await visitor.open("/forecast?count=starts")
-    assert re.search(r"05:00: 30 starts", visitor.page)
+    assert re.search(r'title="[^"]*05:00: 30 starts"', visitor.page)
+    assert re.search(r'title="[^"]*: 0 starts"', visitor.page)
     assert "Worst:" in visitor.text
     assert "30 of them at 05:30" in visitor.text
     assert "job-011" in visitor.text

@@ -109,6 +109,8 @@ class LiveServer:
         ticks.cancel()
         await accept_no_more(self._socket)
         await server.shutdown(sockets=[self._socket])
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()  # of a client that does not read: a later test would be blamed for it
         await runtime.close()
 
     def _dashboard(self, runtime: Runtime, tokens: Tokens | None) -> Pages:

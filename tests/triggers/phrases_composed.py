@@ -89,6 +89,13 @@ COMPOSED: list[tuple[str, str, str]] = [
 ]  # fmt: skip
 
 ASKED: list[tuple[str, str]] = [
+    ("monday 8 december at 9am", "2026-12-08 is a Tuesday"),
+    ("on monday, december 8 2026 at 9am", "2026-12-08 is a Tuesday"),
+    ("monday 2026-12-08 at 9am", "2026-12-08 is a Tuesday"),
+    ("wed 25 dec at 9am", "2026-12-25 is a Friday"),
+    ("tomorrow monday at 9am", "2026-11-21 is a Saturday"),
+    ("sunday, 5 december 2026 at 9am", "2026-12-05 is a Saturday"),
+    ("saturday, 6 december 2026 at 9am", "2026-12-06 is a Sunday"),
     ("every weekday at half past eight", "is it 8:30am or 8:30pm?"),
     ("every day at a quarter to six", "is it 5:45am or 5:45pm?"),
     ("evry tuesday", "did you mean 'every'?"),

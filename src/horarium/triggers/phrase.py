@@ -152,6 +152,8 @@ class Phrase(Trigger):
         if self.anchor is not None:
             trial = trial.anchored(self.anchor)
             self._refuse_past(trial)
+        if fixed:
+            self._refuse_other_weekday(trial)
         object.__setattr__(self, "_trigger", trial if fixed else None)
         if self.content is not None and self.calendar is None:
             raise InvalidTrigger("days: the text names no calendar", field="days")
@@ -199,6 +201,18 @@ class Phrase(Trigger):
         is_today = day is not None and day.days == 0 and self._parts.once
         if is_today and self.anchor is not None and trigger.next_fire(self.anchor) is None:
             raise InvalidTrigger("text: that is over today; write e.g. 'tomorrow at 9am'", field="text")
+
+    def _refuse_other_weekday(self, trigger: Trigger) -> None:
+        """`monday, december 8`, where that is a Tuesday."""
+        parts = self._parts
+        fire = trigger.next_fire(INSTANT_MIN - 1) if parts.once and parts.weekdays and parts.day is not None else None
+        if fire is None:
+            return
+        day = to_datetime(fire).astimezone(ZoneInfo(self.zone))
+        if day.isoweekday() % 7 not in parts.weekdays:
+            raise InvalidTrigger(
+                f"text: {day:%Y-%m-%d} is a {day:%A}: which is meant? write the date or the weekday alone", field="text"
+            )
 
     def _once_in_words(self) -> str:
         """In its zone, as it was said."""

@@ -296,6 +296,9 @@ class TimeReader(DateReader):
             if written.hour not in hours:
                 self._refuse(written.token, f"which hour of the {name.replace('tonight', 'evening')} is that?")
             written.hour = hours[written.hour]
+        day = self._tokens[token.index - 1] if token.index else token  # of `friday night`, which ends on the next one
+        if name == "night" and written.hour < 6 and (day.text == "tomorrow" or self._is_weekday(day)):
+            self._refuse(written.token, "before that night or after it? write e.g. 'saturday at 1am'")
 
     def _spread_times(self, token: Token, count: int) -> None:
         """`twice a day`: at the times that are named, or evenly from midnight on."""

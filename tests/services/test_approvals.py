@@ -12,8 +12,10 @@ from horarium.access.audit import Origin
 from horarium.access.roles import Role, principal
 from horarium.clock import SECOND
 from horarium.errors import AlreadyDecided, Forbidden, NotFound
-from horarium.model import Disposition, EventKind, Follow, Job, Occasion, Run, RunChange, State
+from horarium.model import Disposition, EventKind, Failed, Follow, Job, Occasion, Run, RunChange, State
+from horarium.model.holds import HoldScope
 from horarium.model.records import RecordFilter
+from horarium.operations.settling.settling import Settlement
 from horarium.policies import Approval, CatchUp, CatchUpPolicy
 from horarium.ports import RunFilter
 from horarium.rules.approving import approved, rejected
@@ -21,6 +23,7 @@ from horarium.rules.asking import OPEN
 from horarium.rules.following import is_behind, message_of
 from horarium.services.alerts.unanswered import CLAIMED_WITHIN, Unanswered
 from horarium.services.planning.planner import Planner
+from horarium.wire.holds import HoldDefinition
 from tests.services.conftest import START, Setting
 
 TEN_MINUTES = Approval(within_seconds=600)
@@ -85,9 +88,9 @@ async def test_of_two_decisions_about_one_reading_one_is_written(setting: Settin
     job = (await setting.store.get_jobs(["job"]))[0]
     assert job is not None
     both = [
-        RunChange(approved(run, setting.now, "ann", None), run.token, run.state),
+        RunChange(approved(run, job, setting.now, "ann", None), run.token, run.state),
         RunChange(rejected(run, job, setting.now, "ben", None), run.token, run.state),
-        RunChange(approved(run, setting.now, "cleo", None), run.token, run.state),
+        RunChange(approved(run, job, setting.now, "cleo", None), run.token, run.state),
     ]
     assert await setting.store.settle_runs(both, setting.steady) == [True, False, False]
 
@@ -200,3 +203,67 @@ async def test_a_run_that_is_approved_before_its_time_counts_from_its_time(setti
     run = await operations.approving.decide(waiting.run.id, "approve")
     assert not is_behind(job, run, Occasion.LATE, 60, run.fire_at + 60 * SECOND)
     assert is_behind(job, run, Occasion.LATE, 60, run.fire_at + 61 * SECOND)
+
+
+async def test_what_was_approved_is_what_runs(setting: Setting) -> None:
+    follows = {Occasion.APPROVAL_WANTED: (Follow(trigger="a"),)}
+    _, run = await asked_run(setting, approval=Approval(within_seconds=600, four_eyes=True), on=follows)
+    with as_("ben"):
+        await setting.operations.approving.decide(run.id, "approve")
+    with as_("ann", Role.EDITOR):
+        await setting.operations.jobs.patch_job("job", {"title": "same work"})
+        assert (await the_run(setting)).due_at <= setting.now
+        await setting.operations.jobs.patch_job("job", {"target": {"payload": {"other": "work"}}})
+    after = await the_run(setting)
+    assert (after.state, after.due_at) == (State.PENDING, setting.now + 600 * SECOND)
+    assert "target was changed" in after.history[-2].message
+    assert await claim(setting) == []
+    assert len((await setting.store.list_runs(RunFilter(queue="follow"), None, 10)).items) == 2
+    (waiting,) = (await setting.operations.approving.page(None, None, 10)).items
+    assert waiting.run.id == run.id
+    with as_("ann", Role.EDITOR), pytest.raises(Forbidden, match="defined this job"):
+        await setting.operations.approving.decide(run.id, "approve")
+    with as_("ben"):
+        await setting.operations.approving.decide(run.id, "approve")
+    assert [each.id for each in await claim(setting)] == [run.id]
+
+
+async def test_who_asked_for_a_run_may_not_decide_about_it_after_a_change_either(setting: Setting) -> None:
+    await setting.add_job(every=3_600, approval=Approval(within_seconds=600, four_eyes=True))
+    with as_("cleo"):
+        run = await setting.operations.jobs.trigger_job("job")
+    with as_("ben"):
+        await setting.operations.approving.decide(run.id, "approve")
+    with as_("ann", Role.EDITOR):
+        await setting.operations.jobs.patch_job("job", {"target": {"queue": "r", "payload": 1}})
+    assert (await the_run(setting, "pull/r")).due_at == setting.now + 600 * SECOND
+    with as_("cleo"), pytest.raises(Forbidden, match="asked for this run"):
+        await setting.operations.approving.decide(run.id, "approve")
+
+
+async def test_a_held_run_is_asked_about_again_at_once(setting: Setting) -> None:
+    _, run = await asked_run(setting)
+    hold = await setting.operations.holds.add(HoldDefinition(scope=HoldScope(job="job"), reason="new disks"))
+    await setting.operations.approving.decide(run.id, "approve")
+    assert await claim(setting) == []
+    await setting.operations.jobs.patch_job("job", {"target": {"payload": "other work"}})
+    assert (await the_run(setting)).due_at == setting.now + 600 * SECOND
+    await setting.operations.approving.decide(run.id, "approve")
+    await setting.operations.holds.lift(hold.id)
+    setting.clock.advance(2)
+    assert [each.id for each in await claim(setting)] == [run.id]
+
+
+async def test_the_next_attempt_of_what_was_approved_is_the_same_work(setting: Setting) -> None:
+    _, run = await asked_run(setting)
+    await setting.operations.approving.decide(run.id, "approve")
+    (claimed,) = await claim(setting)
+    await setting.operations.jobs.patch_job("job", {"target": {"payload": "other work"}})
+    await setting.operations.settling.settle_one(
+        Settlement(claimed.id, claimed.token, Failed("no luck", retry_after_seconds=0))
+    )
+    assert (await the_run(setting)).due_at == setting.now + 600 * SECOND
+    assert await claim(setting) == []
+    await setting.operations.approving.decide(run.id, "approve")
+    (again,) = await claim(setting)
+    assert (again.id, again.attempt) == (run.id, 2)

@@ -15,11 +15,13 @@ from horarium.model.states import UNFINISHED, Cause, Disposition, State
 from horarium.model.targets import CommandTarget, HttpTarget
 from horarium.policies import LEASE_SECONDS_DEFAULT, Rate, Retention, Retry, Timeouts
 
+_NO_TRACE = frozenset({EventKind.LIMITED, EventKind.DECIDED})
+
 
 class Event(Struct, frozen=True, array_like=True):
     """One line of a run's history. `message` is for people; what decides anything is `kind`, where a line has one.
-    `detail`: of a failed attempt, the end of its traceback; of a run that waits for a rate limit, the key. `override`:
-    by which the fire time was skipped or moved."""
+    `detail`: of a failed attempt, the end of its traceback; of a run that waits for a rate limit, the key; of an
+    approval, what was approved (`rules.approving`). `override`: by which the fire time was skipped or moved."""
 
     at: Instant
     state: State
@@ -31,7 +33,7 @@ class Event(Struct, frozen=True, array_like=True):
     @property
     def trace(self) -> str | None:
         """Of a failed attempt, the end of its traceback."""
-        return None if self.kind is EventKind.LIMITED else self.detail
+        return None if self.kind in _NO_TRACE else self.detail
 
 
 Level = tuple[str, int, bool]

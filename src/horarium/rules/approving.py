@@ -2,11 +2,15 @@
 
 Such a run is pending like any other, and due when the time for its decision is over: so it is not claimed, and holds
 nothing, before that. Its history says that it was asked about, and what was decided; nothing else is stored of it but
-the record that leads to it. A run that is claimed and still asked about has had its time (`expired`).
+the record that leads to it. A run that is claimed and still asked about has had its time (`expired`). The approval
+says which work was approved: where the job does other work by then, the run is asked about again (`is_outdated`).
 """
 
 from __future__ import annotations
 
+from hashlib import sha256
+
+import msgspec
 from msgspec.structs import replace
 
 from horarium.clock import Instant, to_micros, to_text
@@ -49,14 +53,48 @@ def asked(job: Job, run: Run) -> Run:
     return replace(run, due_at=due_at, start_by=start_by, history=(*run.history, event))
 
 
-def approved(run: Run, now: Instant, by: str, reason: str | None) -> Run:
+def approved(run: Run, job: Job, now: Instant, by: str, reason: str | None, asker: tuple[str, str] = ("", "")) -> Run:
     """The run, due at its own time again, or now. Its token grows, so that of two decisions about a run that stays
-    pending one is written."""
+    pending one is written. `asker`: who asked for the run, if anybody did: subject and name."""
     asked = last_word(run)
     due_at = now if asked is None else max(now, asked.at)
     start_by = None if run.start_by is None else run.start_by + due_at - run.due_at
     released = replace(run, due_at=due_at, start_by=start_by, token=run.token + 1)
-    return noted(released, now, said("approved", by, reason), EventKind.DECIDED)
+    *before, word = noted(released, now, said("approved", by, reason), EventKind.DECIDED).history
+    return replace(released, history=(*before, replace(word, detail=_approved_work(job, asker))))
+
+
+def is_outdated(run: Run, job: Job) -> bool:
+    """Whether the run is to do other work than what a person approved."""
+    last = last_word(run) if job.approval is not None and run.history else None
+    if last is None or last.kind is not EventKind.DECIDED or last.detail is None or run.finished:
+        return False
+    return last.detail != _approved_work(job, asker_of(run))
+
+
+def asked_again(run: Run, job: Job, now: Instant) -> Run:
+    """A pending run that is outdated, as it waits for another decision."""
+    told = noted(run, now, "the job's target was changed after this was approved")
+    return asked(job, replace(told, due_at=max(now, run.due_at), token=run.token + 1))
+
+
+def was_approved(run: Run) -> bool:
+    """Whether it was approved once, and waits again perhaps."""
+    return any(event.kind is EventKind.DECIDED for event in run.history)
+
+
+def asker_of(run: Run) -> tuple[str, str]:
+    """Who asked for a run that was approved: subject and name, empty where its rule did."""
+    last = next((event.detail for event in reversed(run.history) if event.kind is EventKind.DECIDED), None)
+    if last is None:
+        return "", ""
+    _, by, name = msgspec.json.decode(last, type=tuple[str, str, str])
+    return by, name
+
+
+def _approved_work(job: Job, asker: tuple[str, str]) -> str:
+    digest = sha256(msgspec.json.encode(job.target, order="sorted")).hexdigest()[:16]
+    return msgspec.json.encode([digest, *asker]).decode()
 
 
 def rejected(run: Run, job: Job, now: Instant, by: str, reason: str | None) -> Run:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from horarium.clock import Instant
 from horarium.model import Job, Plan, Run
 from horarium.model.records import Record, instant_key, key_instant
-from horarium.rules.approving import is_waiting
+from horarium.rules.approving import asker_of, is_waiting, was_approved
 
 OPEN = "approval/"
 """What the names of these records begin with; then the end of the time for a decision, and the run."""
@@ -67,5 +67,6 @@ def with_questions(planned: Plan, by: str = "", by_name: str = "") -> Plan:
         return planned
     along = dict(planned.along)
     for run in waiting:
-        along[run.id] = (*along.get(run.id, ()), Question(run.id, run.due_at, by, by_name).record)
+        asker = asker_of(run) if was_approved(run) else (by, by_name)
+        along[run.id] = (*along.get(run.id, ()), Question(run.id, run.due_at, *asker).record)
     return replace(planned, along=along)

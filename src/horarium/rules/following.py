@@ -41,7 +41,7 @@ from horarium.model.channels import Told
 from horarium.model.follows import AFTER_MAX
 from horarium.model.targets import FOLLOW_QUEUE, NOTIFY_QUEUE
 from horarium.policies import Retry
-from horarium.rules.approving import is_waiting
+from horarium.rules.approving import is_waiting, was_approved
 from horarium.rules.chains import AT_END, DEPTH_MAX, depth_of, step_of, with_end_of_chain
 from horarium.rules.holds import PLANNED_CAUSES
 from horarium.rules.missed import as_run
@@ -78,6 +78,8 @@ def occasions(job: Job, run: Run, was: State | None, now: Instant) -> list[Occas
     is among them if it may be one: that is for the runs before it to say."""
     if run.state is State.PENDING and was is None:
         return [Occasion.APPROVAL_WANTED] if is_waiting(run) else []
+    if run.state is State.PENDING and run.history and run.history[-1].kind is EventKind.ASKED:
+        return [Occasion.APPROVAL_WANTED]  # again: its job does other work than what was approved
     if run.state is State.PENDING and _has_expired(run, now):
         return [Occasion.APPROVAL_EXPIRED]
     if run.state is State.PENDING:
@@ -276,6 +278,9 @@ def _of_occasion(job: Job, run: Run, occasion: Occasion, now: Instant, earlier: 
     about, part = run.id, str(occasion)
     if occasion is Occasion.ATTEMPT_FAILED:
         part, count = f"{occasion}.{run.attempt}", run.attempt
+    elif occasion is Occasion.APPROVAL_WANTED and was_approved(run):
+        asked = sum(event.kind is EventKind.ASKED for event in run.history)
+        part, count = f"{occasion}.{asked}", 1
     elif occasion is Occasion.RECOVERED:
         failed = failures_before(earlier)
         if not failed:

@@ -5,6 +5,7 @@
 - `cancel_other`, `terminate_other`: the newest run goes on, those before it end.
 - Everything that is pending waits in the queue of the job's target. A run with a payload of its own does not follow it
   to a target of another type, which was not meant to have that payload: it is cancelled.
+- A run that was approved, and would do other work by now, waits for another decision.
 - A run that waits for a hold which no longer covers it, since its job has other labels or another host, is due again.
 
 A claim does not raise a job's version, so a change of a job can lose to a claim: its plan finds a run changed and
@@ -25,6 +26,8 @@ from horarium.model import CLAIMED, EXTERNAL, Cause, Disposition, Job, Plan, Run
 from horarium.model.holds import Hold
 from horarium.policies import Overlap
 from horarium.rules.applying import Newest, newest_of, owed_by
+from horarium.rules.approving import asked_again, asker_of, is_outdated
+from horarium.rules.asking import Question
 from horarium.rules.compiled import retention_of_job
 from horarium.rules.holds import NOT_HELD, PLANNED_CAUSES, JobHold, brought_back, hold_on, host_of
 from horarium.rules.planning import CURSOR_AHEAD, ENDS_OTHERS, owed_run, plan
@@ -62,6 +65,8 @@ def reconcile(
         elif is_misplaced(run, job):
             withdrawals.append(run)
             moved.append(_moved(run, job, now))
+        elif run.state is State.PENDING and is_outdated(run, job):
+            changes.append(_asked_again(run, job, now))
         elif holds is not None and (back := brought_back(run, now)) and _is_free(holds, back, job, now):
             changes.append(_change(run, back))
     if not changes and not withdrawals:
@@ -85,7 +90,8 @@ def reconciled(planned: Plan, unfinished: Sequence[Run], now: Instant) -> Plan:
 
 def belongs(run: Run, job: Job) -> bool:
     """Whether this run, which has just been claimed, may be handed to a worker of its queue."""
-    return job.deleted_at is None and run.queue == job.queue and not _outlives_pause(run, job)
+    there = job.deleted_at is None and run.queue == job.queue and not _outlives_pause(run, job)
+    return there and not is_outdated(run, job)
 
 
 def look_from(before: Job, after: Job, planned: Plan | None) -> Instant | None:
@@ -93,7 +99,7 @@ def look_from(before: Job, after: Job, planned: Plan | None) -> Instant | None:
     None: none of them."""
     if after.deleted_at is not None or before.queue != after.queue or before.labels != after.labels:
         return INSTANT_MIN
-    if before.target != after.target and host_of(before) != host_of(after):
+    if before.target != after.target and (after.approval is not None or host_of(before) != host_of(after)):
         return INSTANT_MIN
     if not after.enabled:
         return after.paused_at
@@ -207,7 +213,14 @@ def _moved(run: Run, job: Job, now: Instant) -> Run:
     moved = replace(brought_back(run, now) or run, queue=job.queue)
     if (run.queue == EXTERNAL) is not (job.queue == EXTERNAL):
         moved = _on_other_side(moved, job, now)
-    return noted(moved, now, said)
+    moved = noted(moved, now, said)
+    return asked_again(moved, job, now) if is_outdated(run, job) else moved
+
+
+def _asked_again(run: Run, job: Job, now: Instant) -> RunChange:
+    after = asked_again(brought_back(run, now) or run, job, now)
+    question = Question(run.id, after.due_at, *asker_of(run))
+    return RunChange(after, run.token, run.state, records=(question.record,))
 
 
 def _is_free(holds: Sequence[Hold], back: Run, job: Job, now: Instant) -> bool:

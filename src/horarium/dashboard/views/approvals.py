@@ -211,7 +211,7 @@ def _decision(run: Run, zone: str) -> str:
     """Who decided, and after how long."""
     last = last_word(run)
     assert last is not None, "there was a decision"
-    asked = next((event.at for event in run.history if event.kind is EventKind.ASKED), None)
+    asked = next((event.at for event in reversed(run.history) if event.kind is EventKind.ASKED), None)
     many = f"missed {run.fires:,}: " if run.fires > 1 else ""
     after = "" if asked is None or last.kind is EventKind.EXPIRED else f", after {span(last.at - asked)}"
     return f"{many}{localized(last.message, zone)}{after}"

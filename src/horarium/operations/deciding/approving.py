@@ -94,7 +94,12 @@ class Approving:
             why_not = await self._why_not(None if origin is None else origin.principal, job, question)
             if why_not is not None:
                 raise Forbidden(why_not)
-            after = approved(run, now, by, reason) if decision == "approve" else rejected(run, job, now, by, reason)
+            asker = question.by, question.by_name
+            after = (
+                approved(run, job, now, by, reason, asker)
+                if decision == "approve"
+                else rejected(run, job, now, by, reason)
+            )
             change = RunChange(
                 after,
                 run.token,

@@ -194,8 +194,12 @@ def _released(run: Run, jobs: Mapping[str, Job], now: Instant) -> RunChange:
     return _change(run, settle(run, jobs.get(run.job_id or ""), reason, now))
 
 
+def _goes_on(job: Job) -> bool:
+    return job.enabled and job.deleted_at is None and job.approval is None
+
+
 def _unwanted(runs: Sequence[Run], jobs: Mapping[str, Job]) -> list[Run]:
-    """Those that their jobs no longer want. A job that goes on wants all that wait in its queue."""
-    queues = {id: job.queue if job.enabled and job.deleted_at is None else None for id, job in jobs.items()}
+    """Those that their jobs no longer want. A job that goes on, without approvals, wants all that wait in its queue."""
+    queues = {id: job.queue if _goes_on(job) else None for id, job in jobs.items()}
     doubtful = [run for run in runs if queues.get(run.job_id or "", run.queue) != run.queue]
     return [run for run in doubtful if not belongs(run, jobs[run.job_id or ""])]

@@ -58,8 +58,8 @@ class Held:
         self._written.pop(name.removeprefix(HOLDS), None)
 
     def changed(self, run: Run) -> None:
-        """A run was written: it was decided about once at most."""
-        since = next((at for at, event in enumerate(run.history) if event.kind is EventKind.ASKED), 0)
+        """A run was written: since it was asked about, it was decided about once at most."""
+        since = max((at for at, event in enumerate(run.history) if event.kind is EventKind.ASKED), default=0)
         decisions = [event for event in run.history[since:] if event.kind in DECIDED]
         if len(decisions) > 1:
             self._trace.fail(f"run {run.id} was decided twice: {[event.message for event in decisions]}")

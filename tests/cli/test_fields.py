@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
 from horarium.cli.crontab import NAME_CHARS_MAX, Crontab
+from horarium.cli.documents import read_entries
 from horarium.cli.fields import (
     attempts_of,
     body_of,
@@ -222,6 +224,25 @@ def test_a_line_that_is_none_of_a_crontab_is_named_and_the_others_are_read(line:
     bad, good = Crontab("crontab", "q", "UTC").read(f"{line}\n# a comment\n\n@daily /bin/true")
     assert f"{bad.place}: {bad.error}".startswith(words)
     assert (good.place, (good.name or "")[:5]) == ("crontab:4", "true-")
+
+
+SUSE = "SHELL=/bin/bash\n-*/15 * * * *   root  test -x /usr/lib/cron/run-crons && /usr/lib/cron/run-crons\n"
+
+
+def test_a_line_that_cron_is_not_to_log_is_a_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text(SUSE)
+    (entry,) = read_entries(str(tmp_path / "file"), queue="shell", timezone="UTC")
+    job = entry.definition or {}
+    assert (job["trigger"]["expression"], job["target"]["user"]) == ("*/15 * * * *", "root")
+    (daily,) = jobs_of("-@daily root /bin/true\n", with_user=True)
+    assert daily["trigger"]["expression"] == "@daily"
+
+
+@pytest.mark.parametrize("text", ["0 3 * * * work\n", "@daily work\n", '{"name": "work"}', "name: work\n"])
+def test_a_file_with_a_byte_order_mark_is_as_one_without(text: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text(text, encoding="utf-8-sig")
+    (entry,) = read_entries(str(tmp_path / "file"), queue="shell", timezone="UTC")
+    assert (entry.error, (entry.name or "")[:4]) == (None, "work")
 
 
 def test_the_variables_of_a_crontab_that_cron_knows_keep_their_meaning() -> None:

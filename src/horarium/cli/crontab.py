@@ -34,6 +34,8 @@ AS_UNDER_CRON = {
 }
 
 _SETTING = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|\"[A-Za-z_][A-Za-z0-9_]*\"|'[A-Za-z_][A-Za-z0-9_]*')\s*=\s*(.*)")
+_NOT_LOGGED = re.compile(r"-(?=[*\d@])")
+"""Before a line of work, to cronie and SUSE's cron: its starts are not logged."""
 _PERCENT = re.compile(r"(?<!\\)%")
 _USER_COLUMN = re.compile(r"#.*\b(dow|day of week|weekday)\s+user", re.IGNORECASE)
 _BEFORE_PROGRAM = re.compile(
@@ -73,7 +75,7 @@ class Crontab:
     def read(self, text: str) -> Iterator[Entry]:
         """Its jobs, and the lines that are none."""
         for number, raw in enumerate(text.splitlines(), 1):
-            line = raw.strip()
+            line = without_mark(raw)
             if not line or line.startswith("#"):
                 continue
             try:
@@ -198,10 +200,16 @@ def host_zone() -> str | None:
         return None
 
 
+def without_mark(line: str) -> str:
+    """A line without blanks around it, and without the hyphen of a line that cron is not to log."""
+    stripped = line.strip()
+    return stripped[1:] if _NOT_LOGGED.match(stripped) else stripped
+
+
 def has_users(text: str) -> bool:
     """Whether the sixth field of each line is a user: a copy of /etc/crontab. Its heading says so, or `root` is one of
     them and each of the others is a user here."""
-    lines = [line for line in map(str.strip, text.splitlines()) if line and not _SETTING.fullmatch(line)]
+    lines = [line for line in map(without_mark, text.splitlines()) if line and not _SETTING.fullmatch(line)]
     work = [line for line in lines if not line.startswith("#")]
     users = [fields[at] for line in work if len(fields := line.split()) > (at := 1 if line[0] == "@" else 5) + 1]
     if not users or len(users) < len(work):

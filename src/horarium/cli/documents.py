@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from horarium.cli.crontab import Crontab, has_users
+from horarium.cli.crontab import Crontab, has_users, without_mark
 from horarium.cli.elsewhere import (
     Common,
     celery_entries,
@@ -143,7 +143,8 @@ def _format_in(text: str) -> str:
     """By content: JSON begins with a bracket, a crontab's first line of work with a cron expression."""
     if _looks_like_json(text):
         return "json"
-    lines = (line.split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
+    stripped = map(without_mark, text.splitlines())
+    lines = (line.split() for line in stripped if line and not line.startswith("#"))
     first = next((fields for fields in lines if "=" not in fields[0]), [])
     is_crontab = len(first) > 5 and is_cron(" ".join(first[:5])) and first[0] != "-"
     is_nickname = len(first) > 1 and first[0].startswith("@") and is_cron(first[0])

@@ -311,11 +311,11 @@ def body_of(flags: Mapping[str, Any]) -> Any:
 
 
 def read_text(path: str) -> str:
-    """A file's text; `-` is the standard input."""
+    """A file's text, without a byte order mark; `-` is the standard input."""
     try:
         if path == "-":
-            return sys.stdin.read()
-        return Path(path).read_text(encoding="utf-8")
+            return sys.stdin.read().removeprefix("\ufeff")
+        return Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise click.UsageError(f"{path} is not UTF-8 text") from None
     except OSError as error:

@@ -219,6 +219,15 @@ async def test_a_plan_warns_of_what_people_overlook(api: Api, trigger: dict[str,
     assert any("there is no channel 'nowhere'" in warning["text"] for warning in made["warnings"])
 
 
+async def test_a_plan_warns_of_jobs_that_it_names_and_that_are_not_there(api: Api) -> None:
+    await api.post("/jobs", daily("there"))
+    joined = {"type": "after", "jobs": ["there", "beside", "extrakt-b"], "within": "day"}
+    follows = {"failed": [{"trigger": "there"}, {"trigger": "pgae-someone"}]}
+    made = await plan(api, daily("beside"), a_definition("load", trigger=joined, on=follows))
+    warned = [(each["job"], each["text"]) for each in made["warnings"] if "there is no job" in each["text"]]
+    assert warned == [("load", "there is no job 'extrakt-b', 'pgae-someone'; define it, or correct its name")]
+
+
 async def test_a_herd_of_jobs_is_warned_of_and_the_peak_is_told(api: Api) -> None:
     await api.post("/jobs", daily("a"))
     made = await plan(api, *(daily(f"job-{n}") for n in range(50)))

@@ -285,7 +285,7 @@ async def require_followed(
     caller = bound_caller()
     if caller is None:
         return
-    names = sorted(_followed(after) - (frozenset() if before is None else _followed(before)) - {after.name})
+    names = sorted(followed(after) - (frozenset() if before is None else followed(before)) - {after.name})
     stored = await store.get_jobs(names) if names else []
     found = [beside.get(name, job) for name, job in zip(names, stored, strict=True)]
     others = [name for name, job in zip(names, found, strict=True) if job is None or not may_reach_job(caller, job)]
@@ -293,7 +293,8 @@ async def require_followed(
         raise Forbidden(f"{caller.name} is bound {caller.bounds}, and has no job {', '.join(others)} there")
 
 
-def _followed(job: Job) -> frozenset[str]:
+def followed(job: Job) -> frozenset[str]:
+    """The names of the jobs that it sets off, or follows from."""
     triggered = (each.trigger for follows in job.on.values() for each in follows if each.trigger is not None)
     return frozenset((*triggered, *members_in(job)))
 

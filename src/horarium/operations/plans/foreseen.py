@@ -14,9 +14,10 @@ from horarium.model.calendars import Calendar
 from horarium.model.targets import PLAIN_QUEUES
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.bounds.listing import Slices
+from horarium.operations.bounds.reaching import followed
 from horarium.operations.bounds.telling import channel_warnings
 from horarium.operations.calendars import PREFIX, decode_calendar
-from horarium.ports import RunFilter, Store
+from horarium.ports import BATCH_MAX, RunFilter, Store
 from horarium.rules.calendars import calendars_in, ends_soon
 from horarium.rules.foreseeing import warnings_of
 from horarium.triggers.budget import LIST_STEPS
@@ -52,6 +53,7 @@ async def foreseen(
     found = [*_of_overrides(pairs), *_of_labels(jobs, owner), *_of_names(pairs)]
     found += await _of_rules(jobs, now)
     found += await _of_channels(store, jobs, channels)
+    found += await _of_followed(store, pairs)
     found += await _of_calendars(store, jobs, calendars, now)
     found += await _of_queues(store, jobs)
     if peak is not None and peak[1] >= HERD:
@@ -112,6 +114,23 @@ async def _of_channels(store: Store, jobs: Sequence[Job], known: Collection[str]
     telling = [job for job in jobs if job.on]
     texts = await channel_warnings(store, [job.on for job in telling], known) if telling else []
     return [Foreseen(job.name, text) for job, text in zip(telling, texts, strict=True) if text]
+
+
+async def _of_followed(store: Store, pairs: Pairs) -> list[Foreseen]:
+    """Jobs that others set off, or follow from, and that are neither stored nor in the plan."""
+    wanted = {after.name: followed(after) for _, after in pairs if after is not None}
+    gone = {before.name for before, after in pairs if before is not None and after is None}
+    names = sorted(frozenset[str]().union(*wanted.values()) - wanted.keys())
+    for start in range(0, len(names), BATCH_MAX):
+        some = names[start : start + BATCH_MAX]
+        stored = await store.get_jobs(some)
+        gone |= {name for name, job in zip(some, stored, strict=True) if job is None}
+    missing = {name: sorted(others & gone) for name, others in wanted.items()}
+    return [
+        Foreseen(name, f"there is no job {', '.join(map(repr, others))}; define it, or correct its name")
+        for name, others in missing.items()
+        if others
+    ]
 
 
 async def _of_calendars(

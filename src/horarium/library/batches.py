@@ -15,12 +15,12 @@ from horarium.errors import InvalidRequest
 from horarium.library.enqueuing import Enqueuing
 from horarium.library.looking import timeout_seconds
 from horarium.library.named import in_name_of_actor
-from horarium.library.one_offs import EnqueueFields, Then
+from horarium.library.one_offs import EnqueueFields, Then, with_key
 from horarium.library.resources import converted
 from horarium.library.tasks import Task, following
 from horarium.library.values import BatchStatus, Run
 from horarium.model import Run as StoredRun
-from horarium.model import RunFollow
+from horarium.model import RunFollow, own_labels
 from horarium.model.batches import Batch as StoredBatch
 from horarium.model.batches import BatchFollow, BatchOccasion, BatchOn, BatchState
 from horarium.policies import Unique
@@ -134,13 +134,13 @@ class BatchMethods(Enqueuing):
 
     def _keyed(self, run: StoredRun) -> StoredRun:
         """With the key of its handler's `unique`. Raises InvalidRequest for a rule that a batch can't keep."""
-        rule = self._program.unique(run.queue, run.payload)
+        rule = self._program.unique(run.queue)
         if rule is None or run.unique_key is not None:
             return run
         if rule != Unique(rule.key):
             message = "a run of a batch holds its key for as long as it is kept; give this one a unique_key"
             raise InvalidRequest(f"unique: {message}", field="unique")
-        return replace(run, unique_key=stored_key(rule))
+        return replace(run, unique_key=stored_key(with_key(rule, run.queue, own_labels(run), run.payload)))
 
 
 class Batch:

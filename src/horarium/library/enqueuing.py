@@ -12,12 +12,21 @@ from horarium.clock import Clock
 from horarium.delivery.handler import Handler, HandlerFunction
 from horarium.errors import Conflict, InvalidRequest
 from horarium.library.named import Part, in_name_of_actor, origin_of
-from horarium.library.one_offs import EnqueueFields, TaskCall, encode_args, follow_of, one_offs, unique_rule, wanted
+from horarium.library.one_offs import (
+    EnqueueFields,
+    TaskCall,
+    encode_args,
+    follow_of,
+    one_offs,
+    unique_rule,
+    wanted,
+    with_key,
+)
 from horarium.library.program import Program
 from horarium.library.tasks import following
 from horarium.library.values import Run
 from horarium.model import Run as StoredRun
-from horarium.model import RunFollow, callers_key
+from horarium.model import RunFollow, callers_key, own_labels
 from horarium.node.backends import Backend
 from horarium.node.options import Options
 from horarium.operations.writing.auditing import told_runs
@@ -90,9 +99,10 @@ class Enqueuing(Noded):
         committed."""
         (run,) = self._one_offs(name, [args], how, unique_key)
         if unique_key is None and debounce is None and unique is None:
-            unique = self._program.unique(run.queue, run.payload)
+            unique = self._program.unique(run.queue)
         rule = None if unique is debounce is None else unique_rule(unique_key, unique, debounce, connection)
         if rule is not None:
+            rule = with_key(rule, run.queue, own_labels(run), run.payload)
             return Run((await self._operations.one_offs.add_unique(run, rule)).run)
         if run.rates or run.fair is not None:
             (run,) = await self._placed([run], connection)
@@ -120,8 +130,9 @@ class Enqueuing(Noded):
     ) -> list[str]:
         """One-off runs of one handler in bulk, 1,000 a transaction; with a `connection`, all in that one. Their ids, in
         order."""
+        args = list(args)
         runs = self._one_offs(name, args, how)
-        if runs and self._program.unique(runs[0].queue, runs[0].payload) is not None:
+        if runs and self._program.unique(runs[0].queue) is not None:
             return [(await self.enqueue(name, each, connection=connection, **how)).id for each in args]
         runs = await self._placed(runs, connection)
         await self._add_runs(runs, connection)
@@ -144,6 +155,8 @@ class Enqueuing(Noded):
             most = f"{BATCH_MAX:,}" if unique_key is None else "1 with a unique_key"
             raise InvalidRequest(f"args: {len(args)} runs given, 1 to {most} go into a statement", field="args")
         store, runs = self._transactional(), self._one_offs(name, args, how, unique_key)
+        if unique_key is None:
+            unique_rule(None, self._program.unique(runs[0].queue), None, store)
         with acting(origin_of(actor, self.actor)):
             along = told_runs(runs)
         return store.add_runs_sql(runs, placeholders, along) if along else store.add_runs_sql(runs, placeholders)

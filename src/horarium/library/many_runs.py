@@ -14,11 +14,12 @@ from horarium.errors import HorariumError, InvalidRequest, UnknownArgument
 from horarium.library.fields import TargetFields, check_names, one_target, plain_fields
 from horarium.library.looking import states_of
 from horarium.library.named import Part, in_name_of_actor
-from horarium.library.one_offs import RunFields, delay_seconds, encode_args
+from horarium.library.one_offs import RunFields, delay_seconds, encode_args, unique_rule, with_key
 from horarium.library.values import Run
 from horarium.model import State
 from horarium.policies import Debounce, Unique
 from horarium.ports import BATCH_MAX, RunFilter
+from horarium.rules.uniqueness import field_of
 
 if TYPE_CHECKING:
     from horarium.library.program import Program
@@ -126,7 +127,12 @@ def _definition(program: Program, given: Mapping[str, Any]) -> RunDefinition:
         handler = program.handler_name(given["handler"], InvalidRequest)
         given = {**program.with_defaults(handler, {**given, "handler": handler})}
         if not given.keys() & {"unique_key", "unique", "debounce"}:
-            given["unique"] = program.unique(f"handler/{handler}", encode_args(given.get("args")))
+            given["unique"] = program.unique(f"handler/{handler}")
+        rule = unique_rule(given.get("unique_key"), given.get("unique"), given.get("debounce"), None)
+        if rule is not None:
+            field = field_of(rule).partition(".")[0]
+            labels, payload = given.get("labels") or {}, encode_args(given.get("args"))
+            given[field] = with_key(rule, f"handler/{handler}", labels, payload)
     fields = {name: value for name, value in given.items() if value is not None}
     fields = {name: value for name, value in fields.items() if name not in TargetFields.__annotations__}
     if "delay" in fields:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, SECOND, Instant, to_instant, to_micros
 from horarium.delivery.arguments import json_of
@@ -28,14 +29,15 @@ from horarium.model import (
 from horarium.model.labels import Labels
 from horarium.model.limits import DELAY_SECONDS_MAX
 from horarium.policies import Concurrency, Debounce, FairKey, Rate, Rates, Retention, Retry, Timeouts, Unique
-from horarium.rules.keys import check_keys
-from horarium.rules.uniqueness import rule_of
+from horarium.rules.keys import Source, check_keys, resolve
+from horarium.rules.uniqueness import field_of, rule_of
 from horarium.triggers import every
 from horarium.triggers.words import quote
 from horarium.wire.faults import fault_of, find_faults, say_faults, unknown_names
 from horarium.wire.rates import plain_rates
 
 RateGiven = Rate | str | Mapping[str, Any]
+Rule = TypeVar("Rule", bound=Unique | Debounce)
 
 
 class RunFields(TypedDict, total=False):
@@ -119,8 +121,15 @@ def unique_rule(
     """The rule of a unique run, if there is one. Raises InvalidRequest."""
     rule = rule_of(unique_key, _converted("unique", unique, Unique), _converted("debounce", debounce, Debounce))
     if rule is not None and connection is not None:
-        raise InvalidRequest("connection: `unique` and `debounce` need a transaction of ours", field="connection")
+        message = "`unique`, that of its handler too, and `debounce` can't hold in your transaction; a unique_key can"
+        raise InvalidRequest(f"connection: {message}", field="connection")
     return rule
+
+
+def with_key(rule: Rule, queue: str, labels: Mapping[str, str], payload: bytes | None) -> Rule:
+    """The rule of a handler's run, the parts of its key filled in. Raises InvalidRequest for one that is missing."""
+    source = Source(None, queue, labels, HandlerTarget(queue.removeprefix("handler/")), payload)
+    return replace(rule, key=resolve(rule.key, source, field_of(rule)))
 
 
 def follow_of(call: TaskCall, run: Run, how: Wanted) -> RunFollow:

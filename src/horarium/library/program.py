@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import replace
 
 from horarium.delivery.context import RunContext
 from horarium.delivery.handler import Around, Errors, Handler, HandlerFunction, Inside, Rules
@@ -25,7 +24,7 @@ from horarium.library.one_offs import TIMES, RunFields, encode, one_offs, unique
 from horarium.library.tasks import HandlerOptions, function_of
 from horarium.model import HandlerTarget, Name
 from horarium.policies import Unique
-from horarium.rules.keys import Source, check_template, resolve
+from horarium.rules.keys import check_template
 from horarium.wire.faults import fault_of, find_faults, say_faults
 
 if TYPE_CHECKING:
@@ -129,14 +128,9 @@ class Program:
             found = {name: value for name, value in found.items() if name not in TIMES}
         return {**found, **given}
 
-    def unique(self, queue: str, payload: bytes | None) -> Unique | None:
-        """The rule by which a run in this queue, which is of a handler with these args, is unique, unless a call has
-        one of its own. Raises InvalidRequest for a key of which a part is missing."""
-        rule = self._uniques.get(queue)
-        if rule is None:
-            return None
-        source = Source(None, queue, {}, HandlerTarget(queue.removeprefix("handler/")), payload)
-        return replace(rule, key=resolve(rule.key, source, "unique.key"))
+    def unique(self, queue: str) -> Unique | None:
+        """The rule by which a run in this queue, which is of a handler, is unique, unless a call has one of its own."""
+        return self._uniques.get(queue)
 
     def add_around(self, function: Callable[[RunContext], Any]) -> None:
         """Have handlers called within this context. Raises InvalidJob."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from horarium import InvalidRequest, RunContext, Scheduler, SyncScheduler, UnknownArgument, WrongArguments
+from horarium import InvalidJob, InvalidRequest, RunContext, Scheduler, SyncScheduler, UnknownArgument, WrongArguments
 from horarium.errors import Outage
 from horarium.library.one_offs import Then
 from horarium.library.values import Run
@@ -121,7 +121,12 @@ async def test_it_is_refused_where_it_is_written(shop: Scheduler) -> None:
         (print, InvalidRequest, "print is not registered"),
         (["note"] * 11, InvalidRequest, "11 runs; at most 10 follow"),
         ({"handler": "free", "args": {"text": "x" * 262_100}}, InvalidRequest, "are kept"),
-        ({"handler": "note", "concurrency": "{args.key}"}, InvalidRequest, r"\{args\.key\} .* is missing"),
+        ({"handler": "note", "concurrency": "{key}"}, InvalidJob, r"\{key\} is unknown in a key"),
+        (
+            {"handler": "note", "args": {"result": 1}, "fair": "{args.key}"},
+            InvalidRequest,
+            r"\{args\.key\} .* is missing",
+        ),
     ):
         with pytest.raises(error, match=words):
             await shop.enqueue("pay", {"order": 1}, then=then)

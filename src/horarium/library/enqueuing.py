@@ -198,7 +198,7 @@ class Enqueuing(Noded):
     ) -> list[StoredRun]:
         handler = self._program.handler_name(name, InvalidRequest)
         made = wanted(self._program.with_defaults(handler, how), unique_key)
-        payloads = [encode_args(given) for given in args]
+        payloads = [encode_args(self._program.with_named(handler, given)) for given in args]
         self._program.check_args(handler, payloads)
         then = following(made.then, self._follow)
         return one_offs(handler, payloads, made, self._runtime.clock.now(), self._runtime.entropy(10), then)
@@ -206,8 +206,10 @@ class Enqueuing(Noded):
     def _follow(self, call: TaskCall) -> RunFollow:
         """The successor of this call, made as a run is. (It may have to wait for its args.)"""
         handler = self._program.handler_name(call.handler, InvalidRequest)
-        how, payload = wanted(self._program.with_defaults(handler, call.options)), encode_args(call.args)
+        how = wanted(self._program.with_defaults(handler, call.options))
+        payload = None if call.args is None else encode_args(self._program.with_named(handler, call.args))
         if payload is not None:
             self._program.check_args(handler, [payload])
-        (run,) = one_offs(handler, [payload], how, 0, bytes(10), following(how.then, self._follow))
+        then = following(how.then, self._follow)
+        (run,) = one_offs(handler, [payload], how, 0, bytes(10), then, follows=payload is None)
         return follow_of(call, run, how)

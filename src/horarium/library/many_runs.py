@@ -126,6 +126,7 @@ def _definition(program: Program, given: Mapping[str, Any]) -> RunDefinition:
     if given.get("handler") is not None:
         handler = program.handler_name(given["handler"], InvalidRequest)
         given = {**program.with_defaults(handler, {**given, "handler": handler})}
+        given["args"] = program.with_named(handler, given.get("args"))
         if not given.keys() & {"unique_key", "unique", "debounce"}:
             given["unique"] = program.unique(f"handler/{handler}")
         rule = unique_rule(given.get("unique_key"), given.get("unique"), given.get("debounce"), None)

@@ -156,9 +156,12 @@ def one_offs(
     now: Instant,
     entropy: bytes,
     then: tuple[RunFollow, ...] = (),
+    *,
+    follows: bool = False,
 ) -> list[Run]:
     """A run of the handler `name` for each payload (JSON text), due as how. `entropy`: ten bytes of chance. `then`:
-    what follows from each. Raises InvalidRequest."""
+    what follows from each. `follows`: they wait for a result as their payload, with which their keys are filled in.
+    Raises InvalidRequest."""
     _check(name, how)
     due_at = _due_at(now, how.at, how.delay)
     policy = _policy(how, then)
@@ -182,6 +185,9 @@ def one_offs(
     concurrency, rates = _concurrency(how.concurrency), _rates(how.rate)
     fair: str | None = _converted("fair", how.fair, FairKey)
     check_keys(rates, concurrency, fair)
+    if follows:
+        key, most = (None, 0) if concurrency is None else (concurrency.key, concurrency.max)
+        return [replace(run, rates=rates, concurrency_key=key, concurrency_max=most, fair=fair) for run in runs]
     from horarium.wire.one_offs import with_own_keys
 
     return [with_own_keys(run, HandlerTarget(name), rates, concurrency, fair) for run in runs]

@@ -7,6 +7,7 @@ are registered. A handler that is not registered here may be another process's: 
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -30,6 +31,8 @@ from horarium.wire.faults import fault_of, find_faults, say_faults
 if TYPE_CHECKING:
     from horarium.wire.definitions import JobDefinition
 
+KEYED = ("rate", "concurrency", "fair")
+_NAMED = re.compile(r"\{(?:args|payload)\.([^{}.]+)")
 Hook = Callable[[], Any]
 """Called when a scheduler starts or has stopped; what it returns is awaited, if it can be."""
 
@@ -61,6 +64,13 @@ def _errors(given: type[BaseException] | Errors | None) -> Errors | None:
     return classes
 
 
+def _named(function: HandlerFunction, keys: Sequence[Any]) -> dict[str, str | float]:
+    """The defaults of the parameters that these keys name: the function alone knows them."""
+    named = set(_NAMED.findall(str(keys)))
+    given = {each.name: each.default for each in inspect.signature(function).parameters.values() if each.name in named}
+    return {name: default for name, default in given.items() if isinstance(default, str | int | float)}
+
+
 def _check_name(name: Any) -> None:
     """Raises InvalidJob for a handler's name that can't be one."""
     try:
@@ -78,6 +88,7 @@ class Program:
         self._running = running
         self._defaults: dict[str, Mapping[str, Any]] = {}
         self._uniques: dict[str, Unique] = {}
+        self._named: dict[str, Mapping[str, Any]] = {}
         self.arounds: list[Around] = []
         self.insides: list[Inside] = []
         self._pool = Pool()
@@ -117,6 +128,7 @@ class Program:
             self._uniques[f"handler/{name}"] = unique
         self._handlers[name] = Handler(name, function, places, rules, self._pool if wanted_pool else None, queue)
         self._defaults[name] = defaults
+        self._named[name] = _named(function, [*map(defaults.get, KEYED), unique])
 
     def with_defaults(self, handler: object, given: Mapping[str, Any], *, of_job: bool = False) -> Mapping[str, Any]:
         """The keyword arguments of a call, and those of its handler that it does not give itself. A job, and a call
@@ -127,6 +139,11 @@ class Program:
         if of_job or any(given.get(name) is not None for name in TIMES):
             found = {name: value for name, value in found.items() if name not in TIMES}
         return {**found, **given}
+
+    def with_named(self, handler: object, args: Any) -> Any:
+        """The args of a run, with the default of each that a key of this handler names and they leave out."""
+        named = self._named.get(handler) if isinstance(handler, str) else None
+        return {**named, **(args or {})} if named and (args is None or isinstance(args, Mapping)) else args
 
     def unique(self, queue: str) -> Unique | None:
         """The rule by which a run in this queue, which is of a handler, is unique, unless a call has one of its own."""
@@ -188,6 +205,7 @@ class Program:
         if fields.get("handler") is not None:
             handler = self.handler_name(fields["handler"], InvalidJob)
             fields = {**self.with_defaults(handler, {**fields, "handler": handler}, of_job=True)}
+            fields["args"] = self.with_named(handler, fields.get("args"))
         from horarium.wire.definitions import read_definition
 
         definition = read_definition(job_fields(spec.name, spec.trigger, fields))

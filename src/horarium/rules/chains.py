@@ -8,9 +8,11 @@ from math import ceil, log
 from msgspec.structs import replace
 
 from horarium.clock import INSTANT_MAX, Instant
+from horarium.errors import InvalidRequest
 from horarium.model import (
     Cause,
     Event,
+    HandlerTarget,
     Job,
     Occasion,
     Run,
@@ -19,9 +21,11 @@ from horarium.model import (
     State,
     encode_payload,
     one_off_run,
+    own_labels,
     run_id,
 )
 from horarium.rules.fairness import turn_later
+from horarium.rules.keys import Source, resolve
 from horarium.rules.tracing import handed_on, marked, trace_of
 
 CHAIN = "follow/"
@@ -106,7 +110,27 @@ def then_run(follow: RunFollow, key: str, now: Instant, result: bytes | None) ->
         cause=Cause.FOLLOW_UP,
     )
     keys = {"concurrency_key": follow.concurrency_key, "concurrency_max": follow.concurrency_max}
-    return turn_later(replace(run, **keys, rates=follow.rates, fair=follow.fair))
+    run = replace(run, **keys, rates=follow.rates, fair=follow.fair)
+    return turn_later(_filled(run) if follow.payload is None else run)
+
+
+def _filled(run: Run) -> Run:
+    """The run, its keys filled in from the result that it carries. One of which a part is missing stays as it is
+    written: the run follows all the same."""
+    source = Source(None, run.queue, own_labels(run), HandlerTarget(run.queue.removeprefix("handler/")), run.payload)
+
+    def filled(key: str) -> str:
+        try:
+            return resolve(key, source, "then")
+        except InvalidRequest:
+            return key
+
+    return replace(
+        run,
+        rates=tuple(replace(rate, key=filled(rate.key)) for rate in run.rates),
+        concurrency_key=None if run.concurrency_key is None else filled(run.concurrency_key),
+        fair=None if run.fair is None else filled(run.fair),
+    )
 
 
 def with_end_of_chain(run: Run, jobs: Sequence[str], depth: int, now: Instant) -> Run:

@@ -99,6 +99,35 @@ with travel(scheduler, "2027-01-01T00:00Z") as clock:
     clock.advance("1h")
 print("done")
 """
+BESIDE = """
+import django
+from django.conf import settings
+settings.configure(INSTALLED_APPS=["horarium.contrib.django"], HORARIUM={"STORE": "sqlite:///jobs.db"},
+                   DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "shop.db"}})
+django.setup()
+from django.db import connection, transaction
+from horarium.contrib.django import scheduler
+@scheduler.handler()
+def count(number: int) -> None: ...
+connection.cursor().execute("CREATE TABLE orders (number int)")
+for wrong in ({"args": {"nmber": 1}}, {"args": {"number": 1}, "dely": 5}, {"args": {"number": 1}, "unique": "k"}):
+    try:
+        with transaction.atomic():
+            connection.cursor().execute("INSERT INTO orders VALUES (1)")
+            scheduler.enqueue_on_commit(count, **wrong)
+    except ValueError:
+        continue
+    raise AssertionError(wrong)
+assert connection.cursor().execute("SELECT count(*) FROM orders").fetchone()[0] == 0
+with transaction.atomic():
+    args = {}
+    for args["number"] in (1, 2):
+        scheduler.enqueue_on_commit(count, args, unique={"key": "{args.number}"})
+    assert scheduler.list_runs().items == ()
+assert sorted(run.payload for run in scheduler.list_runs().items) == [b'{"number":1}', b'{"number":2}']
+scheduler.close()
+print("done")
+"""
 WRONG = """
 import django, sys
 from django.conf import settings
@@ -153,6 +182,11 @@ def python(program: str, argument: str, folder: Path) -> subprocess.CompletedPro
         [sys.executable, "-c", program, argument], cwd=folder, env=environment(), capture_output=True, text=True,
         check=False,
     )  # fmt: skip
+
+
+def test_a_run_beside_a_transaction_is_checked_and_kept_before_it_commits(tmp_path: Path) -> None:
+    done = python(BESIDE, "", tmp_path)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
 def test_runs_are_part_of_the_transactions_of_the_project(postgres_server: Postgres, tmp_path: Path) -> None:

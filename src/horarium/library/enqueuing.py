@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
+import msgspec
+
 from horarium.access.acting import acting
 from horarium.clock import Clock
 from horarium.delivery.handler import Handler, HandlerFunction
 from horarium.errors import Conflict, InvalidRequest
 from horarium.library.named import Part, in_name_of_actor, origin_of
 from horarium.library.one_offs import (
+    OF_ONE_RUN,
     EnqueueFields,
     TaskCall,
     encode_args,
@@ -117,6 +120,16 @@ class Enqueuing(Noded):
             f"unique_key: {unique_key!r} is held by a run that can't be read: it was added in a transaction that has "
             "not committed, yours perhaps"
         )
+
+    def _checked(self, name: str | HandlerFunction, args: Mapping[str, Any] | None, options: Mapping[str, Any]) -> Any:
+        """The args, as a run keeps them, for a call of `enqueue` that is made later. Raises its errors of wrong
+        ones."""
+        unique_key, unique, debounce = (options.get(each) for each in ("unique_key", "unique", "debounce"))
+        how = {each: value for each, value in options.items() if each not in OF_ONE_RUN}
+        (run,) = self._one_offs(name, [args], how, unique_key)
+        if (rule := unique_rule(unique_key, unique, debounce, None)) is not None:
+            with_key(rule, run.queue, own_labels(run), run.payload)
+        return None if run.payload is None else msgspec.json.decode(run.payload)
 
     @in_name_of_actor
     async def enqueue_many(

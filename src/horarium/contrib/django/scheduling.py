@@ -40,11 +40,13 @@ class DjangoScheduler(SyncScheduler):
         self, handler: str | HandlerFunction, args: Mapping[str, Any] | None = None, **how: Unpack[TaskOptions]
     ) -> None:
         """As `enqueue`, if and when the present transaction commits. Where the store is in the same database, the run
-        is part of the transaction; elsewhere it is added right after the commit."""
+        is part of the transaction; elsewhere it is added right after the commit, with the args as they are now. Raises
+        what `enqueue` raises for wrong ones, before anything commits."""
         if self.database is not None:
             self.enqueue(handler, args, **{"connection": connections[self.database], **how})
-        else:
-            transaction.on_commit(lambda: self.enqueue(handler, args, **how))
+            return
+        kept = self._scheduler._checked(handler, args, how)
+        transaction.on_commit(lambda: self.enqueue(handler, kept, **how))
 
     def _prepare(self) -> None:
         if self._of_tests is None and hasattr(mail, "outbox") and not is_in_memory(self):  # a test environment

@@ -96,6 +96,15 @@ async def test_a_key_that_is_revoked_opens_nothing(locked_api: Api) -> None:
     assert (await locked_api.send("DELETE", "/keys/ci", headers=ADMIN)).code == "not_found"
 
 
+async def test_a_key_whose_time_is_over_is_told_so(locked_api: Api) -> None:
+    key = await a_key(locked_api, name="ci", expires_at="2027-02-01T00:00:00Z")
+    assert (await locked_api.get("/jobs", headers=key)).status == 200
+    locked_api.clock.advance(400 * 86_400)
+    reply = await locked_api.get("/jobs", headers=key)
+    assert (reply.status, reply.code) == (401, "unauthorized")
+    assert "the key 'ci' ended at 2027-02-01T00:00:00Z" in reply.json["detail"]
+
+
 async def test_a_key_is_shown_once_and_listed_without_its_secret(locked_api: Api) -> None:
     key = await a_key(locked_api, name="ci", expires_at="2027-02-01T00:00:00Z")
     page = await locked_api.get("/keys?limit=1", headers=ADMIN)

@@ -150,6 +150,11 @@ class Keys:
             await self._note_use(digest, known, now - now % MINUTE)
         return known.principal
 
+    async def ended(self, digest: str) -> Key | None:
+        """The key of this digest whose time is over."""
+        known = await self._remembered.find(digest, self._by_digest)
+        return None if known is None or known.key.opens(self._clock.now()) else known.key
+
     async def spend(self, caller: Principal, what: What, count: int = 1) -> None:
         """Count these against the caller's budget. Raises OverBudget."""
         await spend(self._store, self._clock, caller, what, count)

@@ -56,7 +56,7 @@ class TokenRefused(Exception):
 
 
 class ClaimsRefused(TokenRefused):
-    """Our issuer has signed it, and what it says opens nothing: its bearer may know why."""
+    """Our issuer has signed it, or it is a key of ours, and it opens nothing: its bearer may know why."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)

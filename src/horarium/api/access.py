@@ -17,11 +17,11 @@ from horarium.access.audit import AuditFilter, Entry
 from horarium.access.keys import ENTROPY_BYTES, QUEUES_MAX, TOKEN_PREFIX, Key, Keys, digest_of, new_token
 from horarium.access.roles import Kind, Principal, Role, Scope, principal
 from horarium.access.sessions import Sessions, SignInSession
-from horarium.access.tokens import DOTS, Tokens
+from horarium.access.tokens import DOTS, ClaimsRefused, Tokens
 from horarium.api.endpoints import Answer, Call, Endpoint, answer, no_content
 from horarium.api.reading import BodyReader, own_url, read_cursor, write_cursor
 from horarium.api.schemas import Page, PageQuery
-from horarium.clock import Instant, moment, to_datetime, to_instant
+from horarium.clock import Instant, moment, to_datetime, to_instant, to_text
 from horarium.errors import Forbidden, NotFound
 from horarium.model import Name
 from horarium.model.labels import Labels
@@ -197,7 +197,10 @@ class Callers:
     async def find(self, given: bytes, digest: bytes) -> Principal | None:
         """Who bears this; `digest`: SHA-256 of it. Raises TokenRefused, IssuerUnavailable."""
         if given.startswith(NAMED):
-            return await self._keys.find_digest(digest.hex())
+            found = await self._keys.find_digest(digest.hex())
+            if found is None and (ended := await self._keys.ended(digest.hex())) is not None:
+                raise ClaimsRefused(f"the key {ended.name!r} ended at {to_text(ended.expires_at or 0)}")
+            return found
         if self._tokens is None or given.count(b".") < DOTS:
             return None
         return await self._tokens.find(given.decode("latin-1"), digest)

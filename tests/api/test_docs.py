@@ -73,11 +73,11 @@ async def test_every_route_is_documented_and_every_path_is_routed(api: Api) -> N
     assert documented == routed
 
 
-async def test_every_endpoint_stands_in_the_docs(api: Api) -> None:
-    text = DOCS.read_text()
+async def test_every_endpoint_stands_in_the_docs_once(api: Api) -> None:
+    text = DOCS.read_text().partition("## What holds everywhere")[0]
     for path, item in (await document(api))["paths"].items():
         for method in item:
-            assert f"`{method.upper()} {path.removeprefix('/api/v1')}`" in text, (method, path)
+            assert text.count(f"\n| `{method.upper()} {path.removeprefix('/api/v1')}` |") == 1, (method, path)
 
 
 async def test_every_operation_is_described(api: Api) -> None:

@@ -254,6 +254,14 @@ async def test_a_held_run_is_asked_about_again_at_once(setting: Setting) -> None
     assert [each.id for each in await claim(setting)] == [run.id]
 
 
+async def test_a_decision_about_a_run_that_was_cancelled_is_told_that(setting: Setting) -> None:
+    _, run = await asked_run(setting)
+    await setting.operations.runs.cancel_run(run.id, "no pay today")
+    with pytest.raises(AlreadyDecided) as caught:
+        await setting.operations.approving.decide(run.id, "approve")
+    assert caught.value.message == f"run {run.id} waits no longer: it is cancelled (no pay today)"
+
+
 async def test_the_next_attempt_of_what_was_approved_is_the_same_work(setting: Setting) -> None:
     _, run = await asked_run(setting)
     await setting.operations.approving.decide(run.id, "approve")

@@ -166,7 +166,12 @@ class Approving:
         jobs = await jobs_of(self._store, [run])
         job = jobs.get(run.job_id or "")
         if not is_waiting(run) or run.state is not State.PENDING or job is None:
-            told = "is over" if last is None or is_waiting(run) else f"{last.message}, at {to_text(last.at)}"
+            if last is None or is_waiting(run):
+                told = "it is over"
+            elif last.kind is EventKind.ASKED:
+                told = f"it is {run.state}" + (f" ({run.error})" if run.error else "")
+            else:
+                told = f"{last.message}, at {to_text(last.at)}"
             raise AlreadyDecided(f"run {run.id} waits no longer: {told}")
         return run, job
 

@@ -171,6 +171,27 @@ async def test_who_may_decide_is_judged_by_role_and_by_four_eyes(setting: Settin
         assert (await setting.operations.approving.decide(run.id, "approve")).due_at <= setting.now
 
 
+async def test_who_gave_the_job_its_work_may_not_decide_after_changes_by_others_either(setting: Setting) -> None:
+    jobs, decide = setting.operations.jobs, setting.operations.approving.decide
+    await setting.add_job(every=3_600, approval=Approval(within_seconds=600, four_eyes=True))
+    with as_("ann", Role.EDITOR):
+        await jobs.patch_job("job", {"target": {"payload": "other work"}})
+    with as_("ben"):
+        await jobs.pause_job("job")
+        await jobs.resume_job("job")
+    run = await jobs.trigger_job("job")
+    with as_("ann", Role.EDITOR), pytest.raises(Forbidden, match="ann defined this job"):
+        await decide(run.id, "approve")
+    with as_("cleo", Role.EDITOR):
+        await jobs.patch_job("job", {"priority": 3})
+        with pytest.raises(Forbidden, match="cleo defined this job"):
+            await decide(run.id, "approve")
+    with as_("ann", Role.EDITOR), pytest.raises(Forbidden, match="ann defined this job"):
+        await decide(run.id, "approve")
+    with as_("ben"):
+        assert (await decide(run.id, "approve")).due_at <= setting.now
+
+
 async def test_runs_by_hand_and_backfills_wait_too_and_missed_ones_keep_no_pace(setting: Setting) -> None:
     await setting.add_job(every=3_600, approval=TEN_MINUTES, catch_up=CatchUp(CatchUpPolicy.ALL))
     setting.clock.advance(3 * 3_600 + 60)

@@ -8,6 +8,11 @@ The same of a job that asks about missed fire times: they are planned as decided
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
 from horarium.access.acting import who_acts
 from horarium.access.roles import LOCAL, SCOPES, Principal, Role
 from horarium.clock import to_text
@@ -18,7 +23,7 @@ from horarium.model.records import RecordChange, RecordFilter, instant_key
 from horarium.operations.bounds.reaching import may_reach_run, within_reach
 from horarium.operations.jobs.changes import Changes, Seen, always
 from horarium.operations.jobs.grouping import Reach
-from horarium.operations.jobs.versions import Versions
+from horarium.operations.jobs.versions import KEPT, Version, Versions
 from horarium.operations.settling.settling import Settling
 from horarium.operations.writing.auditing import told
 from horarium.operations.writing.context import RACES_MAX, Context, contended
@@ -31,6 +36,7 @@ from horarium.rules.missed import as_run, decided, is_asked
 from horarium.rules.planning import timed
 from horarium.rules.settling import noted
 from horarium.wire.approvals import Decision
+from horarium.wire.definitions import JobDefinition
 
 MISSED_DECISIONS = {
     "reject": CatchUpPolicy.NONE,
@@ -195,10 +201,26 @@ class Approving:
             return None
         if question.by and question.by == caller.subject:
             return f"{caller.name} asked for this run; another person must decide (four_eyes)"
-        versions = (await self._versions.page(job, None, 1)).items
-        if versions and versions[0].actor == caller.subject:
+        if caller.subject in _definers((await self._versions.page(job, None, KEPT)).items):
             return f"{caller.name} defined this job; another person must decide (four_eyes)"
         return None
+
+
+def _definers(versions: Sequence[Version]) -> set[str]:
+    """The subjects of who edited the job last, and of who gave it its present target. `versions`: the newest first. A
+    pause is no edit."""
+    found: set[str] = set()
+    befores: list[Version | None] = [*versions[1:], None]
+    for version, before in zip(versions, befores, strict=False):
+        if before is None or version.definition.target != before.definition.target:
+            return {*found, version.actor} - {""}
+        if not found and _content(version) != _content(before):
+            found.add(version.actor)
+    return found - {""}
+
+
+def _content(version: Version) -> JobDefinition:
+    return replace(version.definition, enabled=UNSET)
 
 
 def _may_see(reader: Principal | None, run: Run, job: Job) -> bool:

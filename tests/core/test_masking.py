@@ -171,3 +171,12 @@ def test_a_masked_variable_of_a_new_job_is_refused() -> None:
 def test_an_export_without_secrets_goes_into_any_server() -> None:
     plain = CommandTarget(command=("x",), env={"MAILTO": "me", "PATH": "/bin"})
     assert keep_secrets(shown_target(plain), None) == plain
+
+
+def test_a_url_that_was_changed_beside_its_mask_is_told_so() -> None:
+    stored = HttpTarget(url="https://example.com/x?token=s3cret&page=1")
+    shown = HttpTarget(url="https://example.com/x?token=********&page=2")
+    with pytest.raises(InvalidJob, match="a secret in it is masked, and another part of it was changed"):
+        keep_secrets(shown, stored)
+    with pytest.raises(InvalidJob, match="no secret is stored for it"):
+        keep_secrets(shown, HttpTarget(url="https://example.com/x?page=1"))

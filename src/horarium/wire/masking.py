@@ -180,9 +180,13 @@ def _keep_text(field: str, text: str, stored: Any, shown: Callable[[str], str]) 
     """The stored text where this one is how it is shown; this one where no secret in it is masked."""
     if shown(text.replace(SECRET_SHOWN, _PROBE)).count(_PROBE) == text.count(SECRET_SHOWN):
         return text
-    if not isinstance(stored, str) or shown(stored) != text:
-        raise InvalidJob(f"{field}: a secret is masked, and no secret is stored for it; give it", field=field)
-    return stored
+    if isinstance(stored, str) and shown(stored) == text:
+        return stored
+    if isinstance(stored, str) and shown(stored) != stored:
+        raise InvalidJob(
+            f"{field}: a secret in it is masked, and another part of it was changed; give the secret again", field=field
+        )
+    raise InvalidJob(f"{field}: a secret is masked, and no secret is stored for it; give it", field=field)
 
 
 def _nothing(field: str, header: str | None) -> InvalidJob:

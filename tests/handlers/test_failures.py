@@ -166,6 +166,21 @@ async def test_an_error_without_a_text_is_told_by_its_name(scheduler: Scheduler)
     assert str(run.error).startswith("AssertionError (at test_failures.py:")
 
 
+async def test_an_error_whose_text_can_not_be_made_is_judged_as_any(scheduler: Scheduler) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise LookupError("no text")
+
+    @scheduler.handler(give_up_on=Mute)
+    async def work() -> None:
+        raise Mute
+
+    await scheduler.start()
+    run = await ended(scheduler, await work.enqueue())
+    assert (run.state, run.attempt) == ("failed", 1)
+    assert (run.error or "").startswith("Mute: its text can't be made: LookupError (at test_failures.py:")
+
+
 async def test_what_a_failure_says_can_neither_move_a_cursor_nor_make_a_line_of_the_log(
     scheduler: Scheduler, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -191,3 +192,35 @@ async def test_states_of_runs_are_one_or_several(scheduler: Scheduler) -> None:
         await scheduler.list_runs(states="pendng")
     with pytest.raises(InvalidRequest, match=expected):
         await scheduler.cancel_runs(states=["pendng"])
+
+
+class Mailer:
+    def send(self, to: str) -> None: ...
+
+    def __call__(self, to: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (partial(print, "x"), r"handler: functools\.partial\(.*\) has no name; give it one, as in handler\('name'\)"),
+        (Mailer(), r"handler: <.*Mailer object at .*> has no name"),
+        (lambda run: None, r"handler: <function <lambda> at .*> has no name"),
+        (Mailer.send, "handler 'send': it is a method without its object; give that of one"),
+    ],
+)
+async def test_a_function_without_a_name_or_an_object_is_refused(
+    scheduler: Scheduler, function: Any, words: str
+) -> None:
+    with pytest.raises(InvalidJob, match=words):
+        scheduler.handler()(function)
+    with pytest.raises(InvalidJob, match=words):
+        scheduler.job(every("1h"))(function)
+    known: Any = Mailer().send if function is Mailer.send else function
+    task: Any = scheduler.handler("named")(known)
+    assert task.enqueue
+
+
+async def test_two_judges_of_one_handler_are_refused(scheduler: Scheduler) -> None:
+    with pytest.raises(InvalidJob, match="handler 'x': retry is a function, and so is retry_if; give one of them"):
+        scheduler.add_handler("x", print, retry=lambda run, error: False, retry_if=lambda run, error: True)

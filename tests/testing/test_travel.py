@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -205,8 +206,8 @@ async def test_work_that_goes_on_at_the_end_is_interrupted(scheduler: Scheduler)
     assert ended == [run.id]
 
 
-@pytest.mark.parametrize("start", ["tomorrow", "2027-03-27T00:00", datetime(2027, 3, 27)])
-def test_a_start_without_an_offset_is_refused(scheduler: Scheduler, start: str | datetime) -> None:
+@pytest.mark.parametrize("start", ["tomorrow", "2027-03-27T00:00", datetime(2027, 3, 27), None, 5])
+def test_a_start_without_an_offset_is_refused(scheduler: Scheduler, start: Any) -> None:
     with pytest.raises(InvalidRequest, match="give one as 2027-03-27T00:00"):
         travel(scheduler, start)
 
@@ -215,6 +216,8 @@ async def test_time_does_not_go_back_and_ends_with_the_block(scheduler: Schedule
     async with travel(scheduler, START) as clock:
         with pytest.raises(InvalidRequest, match="forward only"):
             await clock.advance(-1)
+        with pytest.raises(InvalidRequest, match="forward only, not by inf s"):
+            await clock.advance(float("inf"))
     with pytest.raises(InvalidRequest, match="it is over"):
         await clock.advance(1)
 

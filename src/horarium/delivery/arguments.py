@@ -169,9 +169,12 @@ class Arguments:
 
 def _parameters(name: str, function: Function) -> list[inspect.Parameter]:
     try:
-        return list(inspect.signature(function).parameters.values())
+        parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError) as error:
         raise InvalidJob(f"handler {name!r}: its parameters can't be read: {error}") from None
+    if parameters and parameters[0].name == "self" and inspect.isfunction(function):
+        raise InvalidJob(f"handler {name!r}: it is a method without its object; give that of one, handler()(a.method)")
+    return parameters
 
 
 def _asking(name: str, function: Function, parameters: list[inspect.Parameter]) -> inspect.Parameter | None:

@@ -402,5 +402,9 @@ def trace_of(error: BaseException) -> str:
 
 def describe(error: BaseException) -> str:
     """The error in one line, and where it was raised."""
-    said, place = str(error), place_of(error)
+    place = place_of(error)
+    try:
+        said = str(error)
+    except Exception as failed:
+        said = f"its text can't be made: {type(failed).__name__}"
     return type(error).__name__ + (f": {said}" if said else "") + (f" (at {place})" if place else "")

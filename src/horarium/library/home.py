@@ -90,16 +90,16 @@ class Home:
     def check_start(self) -> None:
         """Raises Conflict if it was started on another event loop before."""
         self.check()
-        _refuse_other(self._started_on, "was started")
+        _refuse_other(self._started_on, "was started", "; in tests, horarium_memory gives each one of its own")
 
     def started(self) -> None:
         """It was started here."""
         self._started_on = asyncio.get_running_loop()
 
 
-def _refuse_other(loop: asyncio.AbstractEventLoop | None, what: str) -> None:
+def _refuse_other(loop: asyncio.AbstractEventLoop | None, what: str, hint: str = "") -> None:
     if loop is not None and loop is not asyncio.get_running_loop():
         raise Conflict(
             f"this Scheduler {what} on another event loop; call it there, make one Scheduler for each event loop, or "
-            "use a SyncScheduler, which any thread may call"
+            f"use a SyncScheduler, which any thread may call{hint}"
         )

@@ -71,6 +71,14 @@ def _named(function: HandlerFunction, keys: Sequence[Any]) -> dict[str, str | fl
     return {name: default for name, default in given.items() if isinstance(default, str | int | float)}
 
 
+def _own_name(function: Any) -> str:
+    """The name of a function, by which it is a handler. Raises InvalidJob for one that has none."""
+    name: str | None = getattr(function, "__name__", None)
+    if callable(function) and (name is None or "<" in name):
+        raise InvalidJob(f"handler: {function!r} has no name; give it one, as in handler('name')", field="name")
+    return name or repr(function)
+
+
 def _check_name(name: Any) -> None:
     """Raises InvalidJob for a handler's name that can't be one."""
     try:
@@ -107,6 +115,8 @@ class Program:
         _check_name(name)
         defaults = {option: value for option, value in options.items() if option in RunFields.__annotations__}
         judge = defaults.pop("retry") if callable(defaults.get("retry")) else options.get("retry_if")
+        if judge is not None and callable(options.get("retry")) and options.get("retry_if") is not None:
+            raise InvalidJob(f"handler {name!r}: retry is a function, and so is retry_if; give one of them")
         if judge is not None and (not callable(judge) or inspect.iscoroutinefunction(judge)):
             raise InvalidJob(f"handler {name!r}: retry_if must be a plain function of the run and the error")
         places = defaults.pop("concurrency") if type(defaults.get("concurrency")) is int else None
@@ -170,7 +180,7 @@ class Program:
         """What registers a function. Raises InvalidJob if no name was meant."""
         if name is not None and not isinstance(name, str):
             raise InvalidJob("handler: write @scheduler.handler() or @scheduler.handler('name'), with parentheses")
-        return lambda function: self.add_handler(name or function.__name__, function, options)
+        return lambda function: self.add_handler(name or _own_name(function), function, options)
 
     def scheduling(
         self, trigger: Any, name: str | None, args: Any, fields: Mapping[str, Any]
@@ -186,7 +196,7 @@ class Program:
         """Keep a job that calls this function, which becomes a handler unless it is one. Raises InvalidJob."""
         handler = self._name_of(function)
         if handler is None:
-            handler = function.__name__
+            handler = _own_name(function)
             self.add_handler(handler, function, {})
         given: Any = {"handler": handler, "args": args, **fields}
         definition = self.definition(JobSpec(name or handler, trigger, given))

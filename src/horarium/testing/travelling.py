@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
+from math import inf
 from types import TracebackType
 from typing import Any
 
@@ -62,7 +63,9 @@ def moment_of(given: datetime | str) -> datetime:
     try:
         at = datetime.fromisoformat(given) if isinstance(given, str) else given
     except ValueError:
-        raise InvalidRequest(f"{given!r} is no instant; give one as 2027-03-27T00:00+01:00") from None
+        at = None
+    if not isinstance(at, datetime):
+        raise InvalidRequest(f"{given!r} is no instant; give one as 2027-03-27T00:00+01:00")
     if at.tzinfo is None:
         raise InvalidRequest(f"{given!r} has no offset from UTC; give one as 2027-03-27T00:00+01:00")
     return at
@@ -125,7 +128,7 @@ class Travelled:
     async def _advance(self, seconds: float) -> None:
         if self._time is None:
             raise InvalidRequest("travel: it is over; advance the clock within the block")
-        if seconds < 0:
+        if not 0 <= seconds < inf:
             raise InvalidRequest(f"travel: time goes forward only, not by {seconds:g} s")
         for service in self._assembly().services:
             if service.name in CARRYING:

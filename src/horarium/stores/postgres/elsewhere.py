@@ -36,7 +36,7 @@ async def carry(connection: Any, statement: Statement) -> Any:
         return (await connection.fetch(text, *values))[0][0]
     if "sqlalchemy" in libraries:
         return await _by_sqlalchemy(connection, statement)
-    if "psycopg" in libraries:
+    if "psycopg" in libraries and hasattr(connection, "cursor"):
         return await _by_psycopg(connection, *statement("%s"))
     if hasattr(connection, "inc_thread_sharing") and getattr(connection, "vendor", None) == "postgresql":
         return await asyncio.to_thread(_by_django, connection, *statement("%s"))

@@ -48,7 +48,7 @@ def unknown_names(given: Iterable[str], known: Sequence[str], path: str = "", wh
     for name in given:
         if name not in known:
             near = nearest(name, known) or f"; known: {', '.join(known)}"
-            yield Fault(_join(path, name if name.isidentifier() else quote(name)), f"there is no such {what}{near}")
+            yield Fault(_join(path, _said(name)), f"there is no such {what}{near}")
 
 
 def say_faults(faults: Sequence[Fault]) -> str:
@@ -85,7 +85,7 @@ def _long_numbers(value: Any, path: str) -> Iterator[Fault]:
         yield Fault(path, f"a number of {len(value.lstrip('-')):,} digits; at most {DIGITS_MAX:,} are read")
     elif isinstance(value, dict):
         for name, item in value.items():
-            yield from _long_numbers(item, _join(path, name if name.isidentifier() else quote(name)))
+            yield from _long_numbers(item, _join(path, _said(name)))
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _long_numbers(item, f"{path}[{index}]")
@@ -93,7 +93,7 @@ def _long_numbers(value: Any, path: str) -> Iterator[Fault]:
 
 def _walk(value: Any, kind: Any, path: str, strict: bool) -> Iterator[Fault]:
     inner = get_args(kind)[0] if get_origin(kind) is Annotated else kind
-    if get_origin(inner) is dict and _is_enum(get_args(inner)[0]) and isinstance(value, Mapping):
+    if get_origin(inner) is dict and isinstance(value, Mapping):
         found = [fault for name, item in value.items() for fault in _walk_entry(name, item, inner, path, strict)]
         yield from found or _own_fault(value, kind, path, strict)
         return
@@ -111,9 +111,15 @@ def _walk(value: Any, kind: Any, path: str, strict: bool) -> Iterator[Fault]:
 
 def _walk_entry(name: Any, item: Any, kind: Any, path: str, strict: bool) -> Iterator[Fault]:
     key, kind = get_args(kind)
-    if name not in [each.value for each in key]:
-        return _own_fault(name, key, path, strict)
-    return _walk(item, kind, _join(path, str(name)), strict)
+    if _is_enum(key):
+        found = [] if name in [each.value for each in key] else list(_own_fault(name, key, path, strict))
+    else:
+        found = list(_own_fault(name, key, _join(path, quote(name)), strict))
+    return iter(found) if found else _walk(item, kind, _join(path, _said(name)), strict)
+
+
+def _said(name: Any) -> str:
+    return name if isinstance(name, str) and name.isidentifier() else quote(name)
 
 
 def _walk_struct(value: dict[str, Any], struct: type[Struct], path: str, strict: bool) -> Iterator[Fault]:

@@ -8,6 +8,7 @@ from functools import update_wrapper
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from horarium.delivery.handler import HandlerFunction
@@ -15,14 +16,14 @@ from horarium.errors import InvalidRequest
 from horarium.library.enqueuing import Enqueuing
 from horarium.library.looking import timeout_seconds
 from horarium.library.named import in_name_of_actor
-from horarium.library.one_offs import EnqueueFields, Then, with_key
+from horarium.library.one_offs import EnqueueFields, Then, encode, with_key
 from horarium.library.resources import converted
 from horarium.library.tasks import Task, following
 from horarium.library.values import BatchStatus, Run
 from horarium.model import Run as StoredRun
 from horarium.model import RunFollow, own_labels
 from horarium.model.batches import Batch as StoredBatch
-from horarium.model.batches import BatchFollow, BatchOccasion, BatchOn, BatchState
+from horarium.model.batches import BatchFollow, BatchOccasion, BatchOn, BatchState, BatchTold
 from horarium.policies import Unique
 from horarium.ports import BATCH_MAX, PAGE_MAX
 from horarium.rules.uniqueness import stored_key
@@ -55,19 +56,26 @@ class BatchMethods(Enqueuing):
         options of its own, as in `enqueue`. Raises InvalidRequest."""
         asked = {"finished": on_finished, "completed": on_completed, "failed": on_failed}
         on = {BatchOccasion(when): self._actions(f"on_{when}", given) for when, given in asked.items() if given}
-        return Batch(self, name, on, following(then, self._follow), actor)
+        from horarium.wire.batches import BatchName
+
+        named: str | None = converted(name, BatchName | None, "name")
+        return Batch(self, named, on, following(then, self._follow), actor)
 
     def _actions(self, field: str, given: Actions) -> tuple[BatchFollow, ...]:
         several = isinstance(given, Sequence) and not isinstance(given, str)
         return tuple(self._action(field, each) for each in (given if several else (given,)))  # type: ignore[union-attr]
 
     def _action(self, field: str, given: Any) -> BatchFollow:
+        """Raises WrongArguments for a handler, registered here, that can't be called with what it will be given."""
         if isinstance(given, BatchFollow):
-            return given
-        if isinstance(given, Mapping):
-            follow: BatchFollow = converted(given, BatchFollow)
-            return follow
-        return BatchFollow(handler=self._program.handler_name(given, InvalidRequest))
+            given = to_builtins(given)
+        if not isinstance(given, Mapping):
+            given = {"handler": self._program.handler_name(given, InvalidRequest)}
+        follow: BatchFollow = converted(given, BatchFollow, field)
+        if follow.handler is not None:
+            told = BatchTold("", 0, 0, 0, 0) if follow.payload is None else follow.payload
+            self._program.check_args(follow.handler, [encode(f"{field}.payload", told)])
+        return follow
 
     async def get_batch(self, id: str) -> BatchStatus:
         """The batch of that id, with its counts. Raises NotFound."""

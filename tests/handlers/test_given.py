@@ -224,3 +224,24 @@ async def test_a_function_without_a_name_or_an_object_is_refused(
 async def test_two_judges_of_one_handler_are_refused(scheduler: Scheduler) -> None:
     with pytest.raises(InvalidJob, match="handler 'x': retry is a function, and so is retry_if; give one of them"):
         scheduler.add_handler("x", print, retry=lambda run, error: False, retry_if=lambda run, error: True)
+
+
+REASONS: dict[str, Callable[[Scheduler, Any], Any]] = {
+    "pause": lambda s, reason: s.pause_job("j", reason),
+    "pause by label": lambda s, reason: s.pause_jobs(labels={"team": "red"}, reason=reason),
+    "cancel": lambda s, reason: s.cancel_run("x", reason=reason),
+    "cancel many": lambda s, reason: s.cancel_runs(queue="handler/h", reason=reason),
+    "cancel a batch": lambda s, reason: s.cancel_batch("x", reason),
+    "skip": lambda s, reason: s.skip_fire("j", datetime(2030, 1, 1, tzinfo=UTC), reason=reason),
+    "decide": lambda s, reason: s.decide("x", "approve", reason=reason),
+}
+
+
+@pytest.mark.parametrize("call", REASONS.values(), ids=REASONS)
+async def test_a_reason_that_is_no_text_is_refused_and_the_job_stays_readable(tmp_path: Path, call: Any) -> None:
+    async with Scheduler(f"sqlite:///{tmp_path}/s.db") as scheduler:
+        await scheduler.add_job("j", every("1h"), handler="h", labels={"team": "red"})
+        for reason in (4711, {"ticket": 4711}):
+            with pytest.raises(InvalidRequest, match=r"reason: expected a text, not (int|dict)"):
+                await call(scheduler, reason)
+        assert (await scheduler.get_job("j")).pause_reason is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
+from inspect import signature
 from os import urandom
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -40,10 +41,14 @@ def in_name_of_actor(
     method: Callable[Concatenate[S, P], Awaitable[T]],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
     """The method, called in the name of the actor that the call gives (`actor=`), else of the object's, if it has one;
-    else of who acts already."""
+    else of who acts already. The reason that it gives is a text: any other would be kept, and could not be read."""
+    names = list(signature(method).parameters)
+    place = names.index("reason") - 1 if "reason" in names else None
 
     @wraps(method)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if place is not None:
+            _check_reason(args[place] if place < len(args) else kwargs.get("reason"))
         given = kwargs.get("actor")
         if given is None and self.actor is None:
             return await method(self, *args, **kwargs)
@@ -51,6 +56,11 @@ def in_name_of_actor(
             return await method(self, *args, **kwargs)
 
     return call
+
+
+def _check_reason(given: object) -> None:
+    if not (given is None or isinstance(given, str)):
+        raise InvalidRequest(f"reason: expected a text, not {type(given).__name__}", field="reason")
 
 
 def origin_of(given: object, usual: str | None) -> Origin | None:

@@ -99,7 +99,7 @@ def left_out_by(line: LogLine) -> int:
 
 
 def size_of(line: LogLine) -> int:
-    return len(line.text.encode()) + len(line.stream) + LINE_BYTES
+    return len(line.text.encode("utf-8", "replace")) + len(line.stream) + LINE_BYTES
 
 
 def clipped_line(line: LogLine) -> LogLine:

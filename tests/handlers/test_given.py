@@ -245,3 +245,15 @@ async def test_a_reason_that_is_no_text_is_refused_and_the_job_stays_readable(tm
             with pytest.raises(InvalidRequest, match=r"reason: expected a text, not (int|dict)"):
                 await call(scheduler, reason)
         assert (await scheduler.get_job("j")).pause_reason is None
+
+
+async def test_a_feed_of_labels_that_are_no_texts_is_refused_and_all_stay_readable(tmp_path: Path) -> None:
+    async with Scheduler(f"sqlite:///{tmp_path}/s.db") as scheduler:
+        for fields, words in (
+            ({"labels": {"team": 5}}, "labels.*: expected str, got int"),
+            ({"jobs": ["nightly", 5]}, r"jobs\[1\]: expected str, got int"),
+            ({"jobs": "nightly"}, "jobs: expected array, got str"),
+        ):
+            with pytest.raises(InvalidRequest, match=words):
+                await scheduler.create_feed("mine", **fields)
+        assert await scheduler.list_feeds() == []

@@ -18,6 +18,7 @@ from horarium.model.calendars import Calendar, shown_calendar
 from horarium.model.channels import AnyChannel
 from horarium.model.feeds import Feed
 from horarium.model.holds import Hold
+from horarium.model.labels import Labels
 from horarium.model.overrides import OVERRIDES_MAX
 from horarium.model.targets import QUEUE_CHARS_MAX, named_queue
 from horarium.operations.bounds.listing import pages_of
@@ -179,7 +180,9 @@ class FeedMethods(Part):
     ) -> dict[str, Any]:
         """A new feed of jobs with these labels, or of these names. `path`, under the address of a server on the same
         store, is shown this once. Raises AlreadyExists, InvalidRequest."""
-        feed, key = await self._operations.feeds.create(converted(name, Name, "name"), labels or {}, jobs)
+        named, wanted = converted(name, Name, "name"), converted(jobs, tuple[Name, ...], "jobs")
+        with_labels = converted(dict(labels or {}), Labels, "labels")
+        feed, key = await self._operations.feeds.create(named, with_labels, wanted)
         return {**_shown_feed(feed, False), "path": f"/feed/{key}.ics"}
 
     async def list_feeds(self) -> list[dict[str, Any]]:

@@ -141,16 +141,14 @@ async def test_records_of_run_log_say_where_they_come_from(
     assert [record.funcName for record in caplog.records if record.name == "horarium.handler"] == ["where", "where"]
 
 
-async def test_a_file_name_that_is_no_text_does_not_fail_the_run_that_names_it(listening: Scheduler) -> None:
+async def test_a_file_name_that_is_no_text_does_not_fail_the_run_that_names_it(scheduler: Scheduler) -> None:
     name = b"caf\xe9.txt".decode(errors="surrogateescape")
 
-    @listening.handler()
+    @scheduler.handler()
     async def work(run: RunContext) -> None:
         run.log(name)
-        run.log.info("read %s", name)
-        logging.getLogger("shop").warning("wrote %s", name)
 
-    await listening.start()
-    run = await done(listening, "work")
+    await scheduler.start()
+    run = await done(scheduler, "work")
     assert (run.state, run.error) == (State.COMPLETED, None)
-    assert [text for _, text in await said(listening, run)] == ["caf?.txt", "read caf?.txt", "WARNING: wrote caf?.txt"]
+    assert await said(scheduler, run) == [("log", "caf?.txt")]

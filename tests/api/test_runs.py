@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,28 @@ async def test_a_run_is_shown(api: Api) -> None:
     assert (shown["state"], shown["queue"], shown["payload"]) == ("pending", "pull/work", {"a": 1})
     assert shown["idempotency_key"] == run.id
     assert shown["history"][0]["state"] == "pending"
+
+
+@pytest.mark.parametrize("overlap", ["skip", "allow"])
+async def test_a_retry_with_a_key_makes_one_run_of_each_run(api: Api, overlap: str) -> None:
+    await api.add_job(overlap=overlap)
+    old = [(await api.post("/jobs/job/trigger", headers={"idempotency-key": "k"})).json["id"]]
+    await api.post(f"/runs/{old[0]}/cancel")
+    for _ in range(2):
+        old.append((await api.post("/runs", {"target": {"type": "queue", "queue": "work"}})).json["id"])
+        await api.post(f"/runs/{old[-1]}/cancel")
+    made = set()
+    for id in old:
+        how: dict[str, Any] = {"headers": {"idempotency-key": "k"}}
+        replies = await asyncio.gather(*(api.post(f"/runs/{id}/retry", {"payload": 1}, **how) for _ in range(5)))
+        (new,) = {reply.json["id"] for reply in replies}
+        made.add(new)
+        assert {reply.status for reply in replies} == {201}
+    assert len(made - {*old}) == 3
+    without = [(await api.post(f"/runs/{old[-1]}/retry")).json["id"] for _ in range(2)]
+    assert len({*without} - made) == 2
+    spaced = await api.post(f"/runs/{old[-1]}/retry", headers={"idempotency-key": "a b"})
+    assert spaced.json["field"] == "Idempotency-Key"
 
 
 @pytest.mark.parametrize("id", ["nope", "0193a5c2-7b00-7f2e-9c41-5d1f0a8b6e37", "a" * 65])

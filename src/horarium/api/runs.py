@@ -12,7 +12,7 @@ from horarium.api import examples
 from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer
 from horarium.api.looking_schemas import LineView, LogQuery, LogView, WaitQuery
 from horarium.api.problems import Fault, InvalidContent
-from horarium.api.reading import BodyReader, read_cursor, run_id, write_cursor
+from horarium.api.reading import BodyReader, idempotency_key, read_cursor, run_id, write_cursor
 from horarium.api.schemas import CancelRequest, RetryRequest, RunPage, RunQuery
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, Instant, to_datetime, to_instant
 from horarium.model import encode_payload
@@ -91,7 +91,8 @@ class Runs(Handlers):
         payload = encode_payload(call.body.payload) if call.body else None
         if payload is not None:
             call.principal.require(Scope.RUNS_DEFINE)
-        run = await self._operations.runs.retry_run(run_id(call.request), payload)
+        key = idempotency_key(call.request)
+        run = await self._operations.runs.retry_run(run_id(call.request), payload, key)
         return answer(run_view(run), 201, [("location", f"/api/v1/runs/{run.id}")])
 
     def endpoints(self) -> list[Endpoint]:
@@ -133,8 +134,10 @@ class Runs(Handlers):
                 scope=Scope.RUNS_WRITE,
                 summary="Do the work of a run again",
                 description="A new run, for one that failed, was cancelled or was skipped. The old one stays as it is. "
-                "A `payload` takes the place of the old one's; that needs the scope `runs:define` too.",
+                "A `payload` takes the place of the old one's; that needs the scope `runs:define` too. "
+                "With an `Idempotency-Key`, the same request again answers with the same new run.",
                 body=RetryRequest, read=BodyReader(RetryRequest), optional_body=True, examples=examples.PAYLOADS,
+                headers=examples.IDEMPOTENCY,
                 answers={201: (RunView, "The new run")},
                 problems=("not_found", "state_conflict", "conflict"),
             ),

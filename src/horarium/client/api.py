@@ -255,10 +255,12 @@ class Client(Watching, ManyRuns):
         body = {} if reason is None else {"reason": reason}
         return self._transport.call("POST", f"/runs/{segment(run_id)}/cancel", RunView, body=body)
 
-    def retry_run(self, run_id: str, payload: Any = UNSET) -> RunView:
-        """A new run for the work of one that failed or was cancelled; `payload`: in place of its own."""
+    def retry_run(self, run_id: str, payload: Any = UNSET, *, unique_key: str | None = None) -> RunView:
+        """A new run for the work of one that failed or was cancelled; `payload`: in place of its own. `unique_key`: as
+        of `trigger_job`, for retries of this run."""
         body = {} if payload is UNSET else {"payload": payload}
-        return self._transport.call("POST", f"/runs/{segment(run_id)}/retry", RunView, body=body, repeatable=False)
+        headers = {"Idempotency-Key": unique_key or self._transport.new_key()}
+        return self._transport.call("POST", f"/runs/{segment(run_id)}/retry", RunView, body=body, headers=headers)
 
     # ---- for workers
 

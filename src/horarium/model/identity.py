@@ -11,6 +11,8 @@ from horarium.errors import InvalidRequest
 
 KEY_BYTES_MAX = 200
 """The length of a caller's unique key."""
+RETRY_KEY = "retry/"
+"""How the unique key of a retry begins; the id of the run that it repeats follows."""
 _PLAIN_KEY = re.compile(rf"[\x21-\x7e]{{1,{KEY_BYTES_MAX}}}")
 """Those that are stored as they are."""
 _RUN_ID = re.compile(r"[0-9a-fA-F-]{1,64}", re.ASCII)
@@ -86,6 +88,11 @@ def request_key(key: str) -> str:
 def trigger_key(job: str, key: str) -> str:
     """That of a run of this job which a caller triggers under a key."""
     return f"@{job}/{key}"
+
+
+def retry_key(run_id: str, key: str = "") -> str:
+    """That of the run which repeats this one: the one of a request about many, or of a caller who asks under a key."""
+    return f"{RETRY_KEY}{run_id}/{key}" if key else f"{RETRY_KEY}{run_id}"
 
 
 def key_as_given(key: str | None) -> str | None:

@@ -17,9 +17,9 @@ from horarium.dashboard.marks import mark_of
 from horarium.dashboard.origins import Origin, origin_of
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.errors import NotFound
-from horarium.model import Run, State
+from horarium.model import Run, State, retry_key
 from horarium.operations.facade import Operations
-from horarium.operations.runs.bulk import RETRY_KEY, Selection
+from horarium.operations.runs.bulk import Selection
 from horarium.ports import BATCH_MAX, PAGE_MAX, RunFilter
 from horarium.rules.error_lines import error_line, error_sort
 from horarium.triggers.words import counted
@@ -207,7 +207,7 @@ class Failures:
         await asyncio.gather(*(look_into(group) for group in groups))
 
     async def _again(self, run: Run) -> Run | None:
-        return await self._operations.store.get_run_by_key(RETRY_KEY + run.id)
+        return await self._operations.store.get_run_by_key(retry_key(run.id))
 
     async def _detail(self, group: Group, visit: Visit) -> dict[str, Any]:
         """What is known of the first failure, and of the job before it, where it is one job's."""

@@ -20,11 +20,23 @@ from horarium.dashboard.marks import ASKED, FAILED, LOST, Mark, mark_of, why
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.delivery.message import Reporting, build
 from horarium.errors import HorariumError, InvalidRequest, NotFound
-from horarium.model import Cause, Event, HttpTarget, Job, Occasion, Run, State, encode_payload, in_wall_time, timeline
+from horarium.model import (
+    RETRY_KEY,
+    Cause,
+    Event,
+    HttpTarget,
+    Job,
+    Occasion,
+    Run,
+    State,
+    encode_payload,
+    in_wall_time,
+    retry_key,
+    timeline,
+)
 from horarium.model.identity import is_run_id
 from horarium.model.logs import LogLine
 from horarium.operations.facade import Operations
-from horarium.operations.runs.bulk import RETRY_KEY
 from horarium.operations.runs.logs import WAIT_SECONDS_MAX
 from horarium.operations.runs.runs import RETRIED
 from horarium.rules.approving import is_waiting
@@ -132,7 +144,7 @@ class RunPages:
 
     async def _follows(self, run: Run, job: Job | None) -> list[dict[str, Any]]:
         """The runs that follow from this one, as far as they were made and are kept."""
-        wanted = [("a retry was asked for", "", RETRY_KEY + run.id), *(_keys_of(run, job) if job else [])]
+        wanted = [("a retry was asked for", "", retry_key(run.id)), *(_keys_of(run, job) if job else [])]
         for index, each in enumerate(run.policy.then if run.policy else ()):
             wanted.append(("completed", f"run {each.queue.removeprefix('handler/')}", then_key(run.id, index)))
         found = await asyncio.gather(

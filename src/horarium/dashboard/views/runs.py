@@ -12,11 +12,10 @@ from horarium.dashboard.marks import CANCELLED, CANCELLING, COMPLETED, FAILED, O
 from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
 from horarium.dashboard.views.bulk import REACH, VERBS, Filter, read_filter
 from horarium.dashboard.views.job import run_row
-from horarium.model import Run, State
+from horarium.model import Run, State, retry_key
 from horarium.model.identity import is_run_id
 from horarium.operations.facade import Operations
 from horarium.operations.looking.saved import SavedViews
-from horarium.operations.runs.bulk import RETRY_KEY
 from horarium.ports import PAGE_MAX, RunFilter
 
 SHOWN = 50
@@ -74,7 +73,7 @@ class Runs:
     async def _rows(self, runs: list[Run], visit: Visit) -> list[dict[str, Any]]:
         """Lines of the table; of a failed run with the run that does its work again, where there is one."""
         failed = [run for run in runs if run.state is State.FAILED]
-        found = await asyncio.gather(*(self._operations.store.get_run_by_key(RETRY_KEY + run.id) for run in failed))
+        found = await asyncio.gather(*(self._operations.store.get_run_by_key(retry_key(run.id)) for run in failed))
         again = {run.id: each for run, each in zip(failed, found, strict=True)}
         return [{**run_row(run, visit.now), "again": again.get(run.id)} for run in runs]
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from horarium.access.acting import bound_caller, who_acts
 from horarium.clock import INSTANT_MAX, Instant, to_datetime, to_instant
 from horarium.errors import AlreadyExists, Conflict, Forbidden, InvalidRequest, NotFound, TooExpensive
-from horarium.model import PAYLOAD_BYTES_MAX, Cause, Job, Plan, Run, trigger_key, uuid7
+from horarium.model import PAYLOAD_BYTES_MAX, Cause, Job, Plan, Run, retry_key, trigger_key, uuid7
 from horarium.model import run_id as run_id_of
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.bounds.limits import check_size
@@ -275,7 +275,9 @@ class JobOperations:
         key of the follow-up that asks."""
         check_size("payload", payload, PAYLOAD_BYTES_MAX)
         cause = Cause.MANUAL if follows is None else Cause.FOLLOW_UP
-        unique_key = follows if key is None else trigger_key(name, key)
+        unique_key = follows
+        if key is not None:
+            unique_key = trigger_key(name, key) if retry_of is None else retry_key(retry_of.id, key)
         if unique_key is not None and (found := await self._store.get_run_by_key(unique_key)) is not None:
             await require_run(self._store, found)
             (job,) = [None] if key is None else await self._store.get_jobs([name])

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from horarium.access.acting import who_acts
 from horarium.clock import SECOND, Instant
 from horarium.errors import Forbidden, InvalidRequest, NotFound
-from horarium.model import CLAIMED, Cause, Job, Plan, Run, RunChange, State, uuid7s
+from horarium.model import CLAIMED, RETRY_KEY, Cause, Job, Plan, Run, RunChange, State, retry_key, uuid7s
 from horarium.model import run_id as run_id_of
 from horarium.operations.bounds.reaching import within_reach
 from horarium.operations.jobs.changes import Changes, Seen, always
@@ -44,8 +44,6 @@ from horarium.rules.settling import cancel, retention_of
 
 LOOKED_MAX = 10_000
 """Runs that one batch looks at; a filter may fit few of them."""
-RETRY_KEY = "retry/"
-"""How the unique key of a retry begins; the id of the run that it repeats follows."""
 RETRIED_KNOWN_MAX = 1_000
 """Of no more runs it is known how many were retried before; each is a question to the store."""
 RETRIED_BEFORE, OVERLAP, DELETED, FORBIDDEN, OVER = "retried_before", "overlap", "job_deleted", "forbidden", "state"
@@ -326,7 +324,7 @@ def _has_error(run: Run, selection: Selection) -> bool:
 
 def _key(run: Run) -> str:
     """The unique key of the run that repeats this one."""
-    return RETRY_KEY + run.id
+    return retry_key(run.id)
 
 
 def _told(run: Run) -> str:

@@ -22,6 +22,7 @@ from horarium.model import (
     RunChange,
     State,
     leased,
+    retry_key,
     shown_state,
     uuid7,
 )
@@ -195,10 +196,10 @@ class RunOperations:
                 return changed
         raise contended(run_id)
 
-    async def retry_run(self, run_id: str, payload: bytes | None = None) -> Run:
+    async def retry_run(self, run_id: str, payload: bytes | None = None, key: str | None = None) -> Run:
         """A new run for the work of one that failed or was cancelled, due now, with its attempts counted from the
-        start. The finished run stays as it is. `payload`: in place of its own. Raises StateConflict for one that is not
-        finished, or that completed."""
+        start. The finished run stays as it is. `payload`: in place of its own. With a `key`, asking again gives the
+        run that was made the first time. Raises StateConflict for one that is not finished, or that completed."""
         check_size("payload", payload, PAYLOAD_BYTES_MAX)
         run = await self.get_run(run_id)
         await require_run(self._store, run)
@@ -208,17 +209,27 @@ class RunOperations:
             job = await self._job_of(run)
             if job is None or job.deleted_at is not None:
                 raise StateConflict(f"run {run_id}: its job {run.job!r} was deleted")
-            return await self._jobs.trigger_job(run.job, payload or run.payload, retry_of=run)
+            return await self._jobs.trigger_job(run.job, payload or run.payload, key, retry_of=run)
+        unique_key = None if key is None else retry_key(run.id, key)
+        if (found := await self._retried_before(unique_key)) is not None:
+            return found
         now = self._clock.now()
         again = fresh_run(replace(run, payload=payload or run.payload), id=uuid7(now, self._entropy(10)), now=now)
+        again = replace(again, unique_key=unique_key)
         (again,) = await self.lined_up([await self.holding.said(again, None)])
         told = {again.id: f"run.retry run/{run_id}"}
-        if batch_of(run) is None:
-            await self.add_runs([again], told)
-            return again
-        if not (await self.batching.again([(run, again)], told))[0]:
+        of_batch = batch_of(run) is not None
+        added = self.batching.again([(run, again)], told) if of_batch else self.add_runs([again], told)
+        if (await added)[0]:
+            return await self.get_run(again.id) if of_batch else again
+        if (found := await self._retried_before(unique_key)) is not None:
+            return found
+        if of_batch:
             raise StateConflict(f"run {run_id} was done again already, as a run of its batch")
-        return await self.get_run(again.id)
+        raise contended(run_id)
+
+    async def _retried_before(self, unique_key: str | None) -> Run | None:
+        return None if unique_key is None else await self._store.get_run_by_key(unique_key)
 
     async def _job_of(self, run: Run) -> Job | None:
         return None if run.job_id is None else (await self._store.get_jobs_by_id([run.job_id]))[0]

@@ -10,12 +10,15 @@ from horarium.access.acting import reading
 from horarium.access.roles import Principal, Scope
 from horarium.api.endpoints import Endpoint
 from horarium.api.routing import AnyRequest
-from horarium.errors import Forbidden, NotFound
+from horarium.errors import Forbidden
 from horarium.operations.facade import Operations
+from horarium.operations.jobs.versions import never_was
+from horarium.operations.writing.named import no_job, no_run
 
 BY_NAME, BY_ID = "/jobs/{name}", "/runs/{id}"
 OF_ALL = ("/calendars/{name}", "/rates/{key}")
 """They have no queue and no labels, and jobs of others use them."""
+OF_DELETED_TOO = (f"{BY_NAME}/versions", f"{BY_NAME}/revert")
 CHARS_MAX = 200
 
 
@@ -25,7 +28,7 @@ def bounds_of(endpoint: Endpoint) -> str:
         return "closed"
     if endpoint.scope is Scope.WORK:
         return "runs of its queues"
-    if endpoint.path.startswith((BY_NAME, BY_ID)):
+    if endpoint.path.startswith((BY_NAME, BY_ID, "/holds/{id}")):
         return "its own; others are not found"
     if endpoint.method == "GET":
         return "open" if endpoint.scope is None or endpoint.path.startswith("/calendars") else "its own are told"
@@ -56,11 +59,11 @@ class Reach:
         if endpoint.path.startswith(BY_NAME):
             name = str(request.path_params["name"])[:CHARS_MAX]
             if (await self._store.get_jobs([name])) == [None] and not await self._is_free(name):
-                raise NotFound(f"there is no job named {name!r}")
+                raise never_was(name) if endpoint.path in OF_DELETED_TOO else no_job(name)
         elif endpoint.path.startswith(BY_ID):
             run_id = str(request.path_params["id"])[:CHARS_MAX]
             if (await self._store.get_runs([run_id])) == [None]:
-                raise NotFound(f"there is no run {run_id!r}")
+                raise no_run(run_id)
         elif endpoint.scope is not None and _is_closed(endpoint):
             raise Forbidden(f"{caller.name} is bound {caller.bounds}, and this is for all")
 

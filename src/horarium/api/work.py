@@ -7,7 +7,7 @@ the moment of the hand-over has its runs given back; one that leaves later loses
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import msgspec
@@ -34,7 +34,7 @@ from horarium.api.schemas import (
     Settled,
 )
 from horarium.clock import Instant, to_datetime, to_wall
-from horarium.errors import Forbidden, HorariumError, InvalidRequest, NotFound
+from horarium.errors import HorariumError, InvalidRequest
 from horarium.model import (
     RESULT_BYTES_MAX,
     Cancelled,
@@ -48,6 +48,7 @@ from horarium.model.identity import is_run_id
 from horarium.model.logs import LogLine
 from horarium.operations.facade import Operations
 from horarium.operations.settling.settling import Settlement
+from horarium.operations.writing.named import no_run
 from horarium.ports import Claimed
 from horarium.services.polling.claims import Claims
 from horarium.wire.views import RunView, claimed_view, run_view
@@ -150,14 +151,14 @@ class Work:
     async def heartbeat(self, call: Call) -> Answer:
         beat: HeartbeatRequest = call.body
         progress = json_text(beat.progress, "progress")
-        await self._refuse_others(call, [run_id(call.request)])
+        await self._hide_others(call, run_id(call.request))
         pulse = await self._operations.runs.heartbeat(run_id(call.request), beat.token, progress)
         return answer(PulseView(pulse.cancel_requested, to_datetime(pulse.expires_at)))
 
     async def log(self, call: Call) -> Answer:
         report: LogRequest = call.body
         id, now = run_id(call.request), self._operations.clock.now()
-        await self._refuse_others(call, [id])
+        await self._hide_others(call, id)
         lines = [_line(line, now) for line in report.lines]
         await self._operations.logs.report(id, report.token, lines)
         return answer(Kept(len(lines)))
@@ -172,30 +173,33 @@ class Work:
             call, report.token, Failed(report.error, report.retryable, report.retry_after_seconds)
         )
 
-    async def _refuse_others(self, call: Call, ids: Sequence[str]) -> None:
-        """A caller that is bound to queues may not touch runs of others. (Work is given by queue, not by label.)"""
-        if call.principal.bound:
-            runs = await self._operations.store.get_runs(ids)
-            if not all(call.principal.may_serve(run.queue.removeprefix(PULLED)) for run in runs if run is not None):
-                raise Forbidden(
-                    f"{call.principal.name} is bound to queues, and this run is in none of them", [Scope.WORK]
-                )
+    async def _others(self, call: Call, ids: Sequence[str]) -> set[str]:
+        """Those of these runs that a caller which is bound to queues may not touch: to it they are not there. (Work is
+        given by queue, not by label.)"""
+        if not call.principal.bound:
+            return set()
+        runs = [run for run in await self._operations.store.get_runs(ids) if run is not None]
+        return {run.id for run in runs if not call.principal.may_serve(run.queue.removeprefix(PULLED))}
+
+    async def _hide_others(self, call: Call, id: str) -> None:
+        """Raises NotFound."""
+        if await self._others(call, [id]):
+            raise no_run(id)
 
     async def _settle_one(self, call: Call, token: int, outcome: Outcome) -> Answer:
-        await self._refuse_others(call, [run_id(call.request)])
+        await self._hide_others(call, run_id(call.request))
         run = await self._operations.settling.settle_one(Settlement(run_id(call.request), token, outcome))
         return answer(run_view(run))
 
     async def settle(self, call: Call) -> Answer:
         reports: Sequence[Report] = call.body
-        if call.principal.bound:
-            await self._refuse_others(call, [report.id for report in reports])
+        others = await self._others(call, [report.id for report in reports])
         settled: list[Settled] = []
         asked: list[tuple[int, Settlement]] = []
         for index, report in enumerate(reports):
             settled.append(Settled(report.id))
             try:
-                asked.append((index, _settlement(report)))
+                asked.append((index, _settlement(report, others)))
             except HorariumError as error:
                 settled[index].problem = problem_of(error)
         answers = await self._operations.settling.settle([settlement for _, settlement in asked]) if asked else []
@@ -278,9 +282,9 @@ def _line(given: str | LineRequest, now: Instant) -> LogLine:
     return LogLine(at, given.stream, given.text)
 
 
-def _settlement(report: Report) -> Settlement:
-    if not is_run_id(report.id):
-        raise NotFound(f"there is no run {report.id!r}")
+def _settlement(report: Report, others: Container[str]) -> Settlement:
+    if not is_run_id(report.id) or report.id in others:
+        raise no_run(report.id)
     return Settlement(report.id, report.token, outcome_of(report))
 
 

@@ -62,10 +62,7 @@ class HoldOperations:
 
     async def get(self, id: str) -> Hold:
         """The hold of that id, ended or not. Raises NotFound."""
-        hold = (await self._read(id))[1]
-        if not await self._may_see(hold.scope):
-            raise NotFound(f"there is no hold {id[:200]!r}")
-        return hold
+        return (await self._read(id))[1]
 
     async def page(self, active: bool | None, after: str | None, limit: int) -> Page[Hold]:
         """Holds by id, oldest first: those that have not ended (None), that are in force (True), or that are not
@@ -133,7 +130,6 @@ class HoldOperations:
     async def _changed(self, id: str, wanted: Wanted, action: str) -> Hold:
         for _ in range(RACES_MAX):
             record, before = await self._read(id)
-            await self._require_reach(before.scope)
             after = wanted(before)
             if after == before or await self.write(record, after, action):
                 return after
@@ -160,9 +156,9 @@ class HoldOperations:
 
     async def _read(self, id: str) -> tuple[Record, Hold]:
         (stored,) = await self._store.get_records([PREFIX + id])
-        if stored is None:
-            raise NotFound(f"there is no hold {id[:200]!r}")
-        return stored, decode_hold(stored.body)
+        if stored is not None and await self._may_see((hold := decode_hold(stored.body)).scope):
+            return stored, hold
+        raise NotFound(f"there is no hold {id[:200]!r}")
 
     # ---- judging
 
@@ -173,7 +169,7 @@ class HoldOperations:
         definition = replace(definition, scope=checked_scope(definition.scope))
         if definition.scope.job is not None:
             (job,) = await self._store.get_jobs([definition.scope.job])
-            if job is None:
+            if job is None or (caller is not None and not may_reach_job(caller, job)):
                 raise InvalidRequest(f"scope.job: there is no job named {definition.scope.job!r}", field="scope.job")
         await self._require_reach(definition.scope)
         if definition.repeat is None:

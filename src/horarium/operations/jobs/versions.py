@@ -214,7 +214,7 @@ class Versions:
     async def get_deleted(self, name: str, version: int) -> JobDefinition:
         """The definition at this version of the job that was deleted last. Raises NotFound, InvalidRequest."""
         page = await self.of_deleted(name, _key(min(version, VERSION_MAX - 1) + 1), 1)
-        if not page.items:
+        if not page.items and (await self.of_deleted(name, None, 1)):
             message = f"version: job {name!r} had no version {version}, or it is kept no longer"
             raise InvalidRequest(message, field="version")
         return page.items[0].definition

@@ -21,6 +21,10 @@ def no_job(name: str) -> NotFound:
     return NotFound(f"there is no job named {name!r}")
 
 
+def no_run(id: str) -> NotFound:
+    return NotFound(f"there is no run {id[:200]!r}")
+
+
 async def jobs_by_id(store: Store, ids: Iterable[str | None]) -> dict[str, Job]:
     """Those of these jobs that there are."""
     asked = [id for id in dict.fromkeys(ids) if id is not None]
@@ -36,5 +40,5 @@ async def run_of_id(store: Store, run_id: str) -> Run:
     """The run of that id. Raises NotFound."""
     (run,) = await store.get_runs([run_id])
     if run is None:
-        raise NotFound(f"there is no run {run_id!r}")
+        raise no_run(run_id)
     return run

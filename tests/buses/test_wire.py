@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
@@ -106,3 +107,39 @@ async def test_a_report_on_a_run_that_has_ended_changes_nothing(bench_of: Begin,
     await bench.say("status", action, status=status)
     await until(lambda: bench.counted("stale") + bench.counted("duplicate") >= 1)
     assert await bench.scheduler.get_run(run.id) == ended
+
+
+NEARLY_JSON = {
+    "a number that is none": (b'"status": "completed", "result": {"mean": NaN, "most": -Infinity}', "COMPLETED"),
+    "half a character": (b'"status": "failed", "error": "no file \\udce4.txt", "retryable": false', "FAILED"),
+    "half a character in a result": (b'"status": "completed", "result": "\\ud83d"', "COMPLETED"),
+    "optional fields that are null": (
+        b'"status": "failed", "error": "x", "retryable": null, "token": null, "result": null', "PENDING"
+    ),
+}  # fmt: skip
+
+
+@on_memory
+@pytest.mark.parametrize(("fields", "state"), NEARLY_JSON.values(), ids=NEARLY_JSON)
+async def test_an_end_counts_whose_content_json_does_not_have(bench_of: Begin, fields: bytes, state: str) -> None:
+    bench = await bench_of()
+    run = await bench.begin(retry={"backoff_seconds": 600})
+    action = await bench.action()
+    await bench.say("status", action, status="running")
+    await bench.until(run.id, lambda run: run.state is State.RUNNING)
+    head = f'{{"jobName": "{action["jobName"]}", "runId": "{run.id}", '.encode()
+    await bench.workers.send(bench.job, "status", [head + fields + b"}"])
+    ended = await bench.until(run.id, lambda run: run.state is State[state])
+    assert bench.counted("malformed") == 0
+    if b"NaN" in fields:
+        assert json.loads(ended.result or b"") == {"mean": None, "most": None}
+
+
+@on_memory
+async def test_a_report_counts_with_a_byte_order_mark_and_names_in_capitals(bench_of: Begin) -> None:
+    bench = await bench_of()
+    run = await bench.begin()
+    action = await bench.action()
+    body = {"JobName": action["jobName"], "RunID": run.id, "Status": "completed", "Token": action["token"]}
+    await bench.workers.send(bench.job, "status", [json.dumps(body).encode("utf-8-sig")])
+    assert (await bench.until(run.id, lambda run: run.finished)).state is State.COMPLETED

@@ -1,11 +1,12 @@
 """Reports of workers on a bus, read: a status, or a heartbeat, and nothing that is neither.
 
-Pure. A report that can't be understood is None; a text that is merely too long (an error, a result) is cut, since to
-refuse it would mean to do the work again.
+Pure. A report that can't be understood is None; a text that is merely too long (an error, a result) is cut, and one
+that is almost JSON is mended, since to refuse it would mean to do the work again.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal
 
 import msgspec
@@ -28,7 +29,7 @@ class Status(Struct, rename="camel"):
     token: int | None = None
     error: Any = None
     reason: Any = None
-    retryable: bool = True
+    retryable: bool | None = None
     result: Any = None
     progress: Any = None
 
@@ -62,7 +63,7 @@ def read(report: Report) -> Reading | None:
     if len(report.body) > BODY_BYTES_MAX:
         return None
     try:
-        beat = _heartbeat(report.body) if report.kind == "heartbeat" else _status(report.body)
+        beat = _decoded(report)
         outcome = _outcome(beat) if isinstance(beat, Status) else None
         progress = _text(beat.progress)
     except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError):
@@ -72,6 +73,26 @@ def read(report: Report) -> Reading | None:
     if progress is not None and len(progress) > RESULT_BYTES_MAX:
         progress = None
     return Reading(report, beat.run_id, beat.job_name, beat.token, outcome, progress)
+
+
+_NAMES = {name.lower(): name for name in Status.__struct_encode_fields__}
+
+
+def _decoded(report: Report) -> Status | Heartbeat:
+    decode = _heartbeat if report.kind == "heartbeat" else _status
+    try:
+        return decode(report.body)
+    except msgspec.DecodeError:
+        return decode(_mended(report.body))
+
+
+def _mended(body: bytes) -> bytes:
+    """The report without what writers of JSON let through: a byte order mark, NaN and infinities (they become null),
+    half a surrogate pair (a question mark), the names of fields in other capitals. Raises ValueError, RecursionError."""
+    value = json.loads(body.decode("utf-8-sig"), parse_constant=lambda _: None)
+    if isinstance(value, dict):
+        value = {_NAMES.get(name.lower(), name): item for name, item in value.items()}
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _plain(run_id: str, token: int | None) -> bool:
@@ -90,7 +111,7 @@ def _outcome(status: Status) -> Outcome | None:
             return Succeeded(_result(status.result))
         case "failed":
             error = _word(status.error) or "the worker gave no reason"
-            return Failed(error, status.retryable, result=_result(status.result))
+            return Failed(error, status.retryable is not False, result=_result(status.result))
         case "cancelled":
             return Cancelled(_word(status.reason) or _word(status.error) or "stopped by its worker")
         case "running":

@@ -87,8 +87,8 @@ def _decoded(report: Report) -> Status | Heartbeat:
 
 
 def _mended(body: bytes) -> bytes:
-    """The report without what writers of JSON let through: a byte order mark, NaN and infinities (they become null),
-    half a surrogate pair (a question mark), the names of fields in other capitals. Raises ValueError, RecursionError."""
+    """The report without what some writers of JSON let through: a byte order mark, NaN and infinities (null instead),
+    half a surrogate pair (`?` instead), names in other capitals. Raises ValueError, RecursionError."""
     value = json.loads(body.decode("utf-8-sig"), parse_constant=lambda _: None)
     if isinstance(value, dict):
         value = {_NAMES.get(name.lower(), name): item for name, item in value.items()}

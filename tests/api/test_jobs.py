@@ -329,6 +329,14 @@ async def test_a_backfill_makes_runs_for_the_past(api: Api) -> None:
     assert [run["fire_at"] for run in reply.json["runs"]] == [f"2027-01-15T0{hour}:00:00Z" for hour in range(3)]
 
 
+async def test_a_backfill_of_the_future_is_refused(api: Api) -> None:
+    await api.add_job(trigger={"type": "cron", "expression": "0 * * * *"})
+    body = {"start": "2027-01-15T08:00:01Z", "end": "2027-01-15T12:00:00Z"}
+    reply = await api.post("/jobs/job/backfill", body)
+    assert (reply.status, reply.json["field"]) == (422, "start"), reply.body
+    assert (await api.post("/jobs/job/backfill", {**body, "start": "2027-01-15T08:00:00Z"})).status == 201
+
+
 async def test_a_backfill_needs_a_start_before_its_end(api: Api) -> None:
     await api.add_job()
     body = {"start": "2027-01-15T03:00:00Z", "end": "2027-01-15T00:00:00Z"}

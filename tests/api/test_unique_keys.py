@@ -132,3 +132,11 @@ def test_a_stored_key_is_that_of_one_caller(key: str) -> None:
     assert stored.isascii()
     assert " " not in stored
     assert key_as_given(stored) == key
+
+
+async def test_a_debounce_that_ends_before_its_first_wait_is_refused(api: Api) -> None:
+    rule = {"key": "k", "seconds": 30, "max_seconds": 29}
+    reply = await api.post("/runs", {"target": {"type": "queue", "queue": "q"}, "debounce": rule})
+    assert (reply.status, reply.json["field"]) == (422, "debounce.max_seconds"), reply.body
+    rule["max_seconds"] = 30
+    assert (await api.post("/runs", {"target": {"type": "queue", "queue": "q"}, "debounce": rule})).status == 201

@@ -11,7 +11,8 @@ from horarium.policies import Debounce, OnConflict, Unique, Until
 
 
 def rule_of(unique_key: str | None, unique: Unique | None, debounce: Debounce | None) -> Unique | Debounce | None:
-    """The one rule that a caller gave; `unique_key` alone is none. Raises InvalidRequest for several."""
+    """The one rule that a caller gave; `unique_key` alone is none. Raises InvalidRequest for several, and for
+    one that is at odds with itself."""
     if unique is None and debounce is None:
         return None
     named = {"unique_key": unique_key, "unique": unique, "debounce": debounce}
@@ -20,6 +21,9 @@ def rule_of(unique_key: str | None, unique: Unique | None, debounce: Debounce | 
         raise InvalidRequest(f"{given[1]}: give one of {' and '.join(given)}", field=given[1])
     if unique is not None and unique.for_seconds is not None and unique.until is not Until.FORGOTTEN:
         raise InvalidRequest("unique.until: give for_seconds or until, not both", field="unique.until")
+    if debounce is not None and (most := debounce.max_seconds) is not None and most < debounce.seconds:
+        message = f"debounce.max_seconds: {most:g} is less than seconds, which is {debounce.seconds:g}"
+        raise InvalidRequest(message, field="debounce.max_seconds")
     return unique or debounce
 
 

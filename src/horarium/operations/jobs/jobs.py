@@ -345,6 +345,8 @@ class JobOperations:
         first, last, last_asked = to_instant(start), to_instant(end), end
         if first > last:
             raise InvalidRequest("end: must not be earlier than start", field="end")
+        if first > self._clock.now():
+            raise InvalidRequest("start: lies ahead; a backfill is for fire times that have passed", field="start")
         asked: list[Instant] = []
         job_id = ""
 

@@ -142,7 +142,7 @@ class BatchMethods(Enqueuing):
 
     def _keyed(self, run: StoredRun) -> StoredRun:
         """With the key of its handler's `unique`. Raises InvalidRequest for a rule that a batch can't keep."""
-        rule = self._program.unique(run.queue)
+        rule = self._program.uniques.get(run.queue)
         if rule is None or run.unique_key is not None:
             return run
         if rule != Unique(rule.key):

@@ -102,7 +102,7 @@ class Enqueuing(Noded):
         committed."""
         (run,) = self._one_offs(name, [args], how, unique_key)
         if unique_key is None and debounce is None and unique is None:
-            unique = self._program.unique(run.queue)
+            unique = self._program.uniques.get(run.queue)
         rule = None if unique is debounce is None else unique_rule(unique_key, unique, debounce, connection)
         if rule is not None:
             rule = with_key(rule, run.queue, own_labels(run), run.payload)
@@ -145,7 +145,7 @@ class Enqueuing(Noded):
         order."""
         args = list(args)
         runs = self._one_offs(name, args, how)
-        if runs and self._program.unique(runs[0].queue) is not None:
+        if runs and self._program.uniques.get(runs[0].queue) is not None:
             return [(await self.enqueue(name, each, connection=connection, **how)).id for each in args]
         runs = await self._placed(runs, connection)
         await self._add_runs(runs, connection)
@@ -169,7 +169,7 @@ class Enqueuing(Noded):
             raise InvalidRequest(f"args: {len(args)} runs given, 1 to {most} go into a statement", field="args")
         store, runs = self._transactional(), self._one_offs(name, args, how, unique_key)
         if unique_key is None:
-            unique_rule(None, self._program.unique(runs[0].queue), None, store)
+            unique_rule(None, self._program.uniques.get(runs[0].queue), None, store)
         with acting(origin_of(actor, self.actor)):
             along = told_runs(runs)
         return store.add_runs_sql(runs, placeholders, along) if along else store.add_runs_sql(runs, placeholders)
@@ -211,9 +211,11 @@ class Enqueuing(Noded):
     ) -> list[StoredRun]:
         handler = self._program.handler_name(name, InvalidRequest)
         made = wanted(self._program.with_defaults(handler, how), unique_key)
-        payloads = [encode_args(self._program.with_named(handler, given)) for given in args]
+        if handler in self._program.named:
+            args = self._program.all_with_named(handler, args)
+        payloads = [encode_args(given) for given in args]
         self._program.check_args(handler, payloads)
-        then = following(made.then, self._follow)
+        then = () if made.then is None else following(made.then, self._follow)
         return one_offs(handler, payloads, made, self._runtime.clock.now(), self._runtime.entropy(10), then)
 
     def _follow(self, call: TaskCall) -> RunFollow:

@@ -128,7 +128,7 @@ def _definition(program: Program, given: Mapping[str, Any]) -> RunDefinition:
         given = {**program.with_defaults(handler, {**given, "handler": handler})}
         given["args"] = program.with_named(handler, given.get("args"))
         if not given.keys() & {"unique_key", "unique", "debounce"}:
-            given["unique"] = program.unique(f"handler/{handler}")
+            given["unique"] = program.uniques.get(f"handler/{handler}")
         rule = unique_rule(given.get("unique_key"), given.get("unique"), given.get("debounce"), None)
         if rule is not None:
             field = field_of(rule).partition(".")[0]

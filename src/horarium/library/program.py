@@ -95,8 +95,10 @@ class Program:
         self._handlers = handlers
         self._running = running
         self._defaults: dict[str, Mapping[str, Any]] = {}
-        self._uniques: dict[str, Unique] = {}
-        self._named: dict[str, Mapping[str, Any]] = {}
+        self.uniques: dict[str, Unique] = {}
+        """By queue, the rule by which runs of its handler are unique, unless a call has one of its own."""
+        self.named: dict[str, Mapping[str, Any]] = {}
+        """By handler that has any, the defaults of arguments that its keys name."""
         self.arounds: list[Around] = []
         self.insides: list[Inside] = []
         self._pool = Pool()
@@ -135,10 +137,11 @@ class Program:
             raise InvalidJob(f"handler {name!r}: queue must be a name, not {queue!r}")
         if isinstance(unique, Unique):
             check_template(unique.key, "unique.key")
-            self._uniques[f"handler/{name}"] = unique
+            self.uniques[f"handler/{name}"] = unique
         self._handlers[name] = Handler(name, function, places, rules, self._pool if wanted_pool else None, queue)
         self._defaults[name] = defaults
-        self._named[name] = _named(function, [*map(defaults.get, KEYED), unique])
+        if named := _named(function, [*map(defaults.get, KEYED), unique]):
+            self.named[name] = named
 
     def with_defaults(self, handler: object, given: Mapping[str, Any], *, of_job: bool = False) -> Mapping[str, Any]:
         """The keyword arguments of a call, and those of its handler that it does not give itself. A job, and a call
@@ -152,12 +155,12 @@ class Program:
 
     def with_named(self, handler: object, args: Any) -> Any:
         """The args of a run, with the default of each that a key of this handler names and they leave out."""
-        named = self._named.get(handler) if isinstance(handler, str) else None
+        named = self.named.get(handler) if isinstance(handler, str) else None
         return {**named, **(args or {})} if named and (args is None or isinstance(args, Mapping)) else args
 
-    def unique(self, queue: str) -> Unique | None:
-        """The rule by which a run in this queue, which is of a handler, is unique, unless a call has one of its own."""
-        return self._uniques.get(queue)
+    def all_with_named(self, handler: str, args: Sequence[Any]) -> list[Any]:
+        """The same of each of these."""
+        return [self.with_named(handler, each) for each in args]
 
     def add_around(self, function: Callable[[RunContext], Any]) -> None:
         """Have handlers called within this context. Raises InvalidJob."""

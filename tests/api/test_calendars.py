@@ -103,6 +103,15 @@ async def test_what_is_no_calendar_is_refused_with_its_field(api: Api, calendar:
     assert (reply.status, reply.json["field"]) == (422, field), reply.body
 
 
+@pytest.mark.parametrize(
+    ("rule", "position"),
+    [("garbage", 0), ("FREQ=YEARLY;garbage", 12), ("RRULE:garbage", 6), ("DTSTART:20270101\nRRULE:garbage", 23)],
+)
+async def test_the_position_of_a_fault_is_that_in_the_rule_as_given(api: Api, rule: str, position: int) -> None:
+    reply = await api.send("PUT", "/calendars/ours", {"holidays": [{"rrule": rule}]})
+    assert f"(position {position})" in reply.json["detail"], reply.body
+
+
 async def test_a_job_on_business_days(api: Api) -> None:
     unknown = await api.post("/jobs", a_definition(trigger=on_days()))
     assert (unknown.code, unknown.json["field"]) == ("invalid_trigger", "trigger.calendar")

@@ -111,6 +111,14 @@ def test_attempts_come_to_an_end() -> None:
         assert (len(server.requests), len(waits)) == (3, 2)
 
 
+def test_a_plain_server_that_is_asked_by_https_is_called_so_at_once(url: str) -> None:
+    sent, waits = transport(url.replace("http:", "https:"), attempts_max=2)
+    with pytest.raises(errors.Outage) as caught:
+        sent.request("GET", "/x")
+    assert str(caught.value) == f"{sent.url} does not speak TLS; name the server as {url}"
+    assert waits == []
+
+
 def test_an_unreachable_server_is_named_with_what_to_do() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))

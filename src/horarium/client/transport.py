@@ -105,6 +105,10 @@ class _NotSent(Exception):
     """The request did not leave."""
 
 
+class _NoTls(Exception):
+    """The server does not speak TLS."""
+
+
 class _Broken(Exception):
     """The connection broke; the request may have been carried out."""
 
@@ -225,6 +229,9 @@ class Transport:
         """The answer or the error, and after how long to try again (None: never)."""
         try:
             answer = self._once(asked)
+        except _NoTls:
+            plain = self.url.replace("https:", "http:", 1)
+            return Outage(f"{self.url} does not speak TLS; name the server as {plain}"), None
         except _NotSent as failure:
             return self._outage(failure), self._backoff(attempt)
         except _Broken as failure:
@@ -275,6 +282,8 @@ class Transport:
             connection.connect()
         except OSError as error:
             connection.close()
+            if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+                raise _NoTls from None
             raise _NotSent(_reason(error)) from None
         return connection
 

@@ -75,11 +75,7 @@ def date_of(day: int) -> date:
 
 def rule_days(rule: str) -> RRule:
     """The rule of a holiday, of which the dates count. Raises InvalidTrigger."""
-    return RRule(rule if "DTSTART" in rule.upper() else f"DTSTART:19700101T000000Z\nRRULE:{_bare(rule)}")
-
-
-def _bare(rule: str) -> str:
-    return rule.strip().removeprefix("RRULE:")
+    return RRule(rule if "DTSTART" in rule.upper() else f"{rule.strip()}\nDTSTART:19700101T000000Z")
 
 
 class Days:

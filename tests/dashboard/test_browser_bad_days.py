@@ -210,6 +210,39 @@ async def test_no_form_with_text_is_sent_where_it_would_be_lost(browser: Browser
         await page.context.close()
 
 
+async def test_a_refused_form_stays_with_what_was_typed_and_says_why(browser: Browser) -> None:
+    with live_server(pages=True) as server:
+        add_job(server, "nightly")
+        page = await opened(browser, server.url)
+        await page.goto("/jobs/nightly")
+        await page.get_by_role("button", name="More").click()
+        begin = page.get_by_label("Backfill", exact=False)
+        await begin.fill("2190-01-01T00:00")
+        await page.get_by_label("up to", exact=True).fill("2190-01-02T00:00")
+        await page.get_by_role("button", name="Run what is missing").click()
+        await expect(page.get_by_text("Not done: start: lies ahead", exact=False)).to_be_visible()
+        await expect(begin).to_have_value("2190-01-01T00:00")
+        name = page.get_by_label("Delete it", exact=False)
+        await name.fill("nightlx")
+        await page.get_by_role("button", name="Delete nightly").click()
+        await expect(page.get_by_text("Not done: type the job's name", exact=False)).to_be_visible()
+        await expect(name).to_have_value("nightlx")
+        await name.fill("nightly")
+        await page.get_by_role("button", name="Delete nightly").click()
+        await expect(page).to_have_url(re.compile("/jobs($|[?])"))
+        await page.goto("/holds")
+        await page.get_by_label("Which").fill("q")
+        await page.get_by_label("Hold", exact=True).select_option("labels")
+        await page.get_by_label("Held because").fill("moving")
+        await page.get_by_role("button", name="Hold it").click()
+        await expect(page.get_by_text("labels are written as", exact=False)).to_be_visible()
+        await expect(page.get_by_label("Held because")).to_have_value("moving")
+        await page.get_by_label("Which").fill("team=a")
+        await page.get_by_role("button", name="Hold it").click()
+        await expect(page.get_by_text("Held: ", exact=False)).to_be_visible()
+        await page.context.close()
+
+
 async def sign_in(page: Page, path: str = "") -> None:
     if path:
         await page.goto(path)

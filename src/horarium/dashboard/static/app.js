@@ -554,8 +554,15 @@ function stays(one, text, link) {
 
 document.addEventListener("submit", async (event) => {
   const one = event.target;
-  if (one === form || one.method !== "post" || "sure" in one.dataset || ![...one.elements].some(isTyped)) return;
+  if (one === form || one.method !== "post" || ![...one.elements].some(isTyped)) return;
   event.preventDefault();
+  if ("busy" in one.dataset) return;
+  one.dataset.busy = "";
+  await sendTyped(one, event.submitter);
+  delete one.dataset.busy;
+});
+
+async function sendTyped(one, button) {
   try {
     const answer = await fetch(location.href, { headers: { "HX-Request": "true", "X-Form": "1" }, redirect: "manual" });
     if (answer.status === 401) { stays(one, "Your session has ended.", true); return; }
@@ -563,10 +570,25 @@ document.addEventListener("submit", async (event) => {
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("[name=csrf]");
     if (fresh && one.elements.csrf) one.elements.csrf.value = fresh.value;
   } catch { stays(one, "Not sent: the server does not answer. Try again in a moment."); return; }
-  one.dataset.sure = "";
-  one.requestSubmit(event.submitter);
-  delete one.dataset.sure;
-});
+  try {
+    const to = button?.hasAttribute("formaction") ? button.formAction : one.getAttribute("action");
+    const answer = await fetch(to, { method: "POST", body: new URLSearchParams(new FormData(one, button)), headers: { "X-Form": "1" } });
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const refused = page.querySelector(".broken p")?.textContent;
+    if (answer.headers.has("x-to") || answer.redirected) location.href = answer.headers.get("x-to") || answer.url;
+    else if (refused) stays(one, "Not done: " + refused.replace(/\.?$/, "."));
+    else shown(page);
+  } catch { stays(one, "No answer came: look whether it was done before you send it again."); }
+}
+
+// The page that answers a form, in the place of this one.
+function shown(page) {
+  document.getElementById("main").replaceChildren(...page.getElementById("main").childNodes);
+  document.title = page.title;
+  htmx.process(document.getElementById("main"));
+  prepare();
+  (document.querySelector("main :is([aria-invalid=true], [autofocus])") || document.getElementById("main")).focus();
+}
 
 // ---- the palette: the list of the search page, while one types
 

@@ -66,6 +66,32 @@ async def test_an_edit_of_something_else_leaves_the_rule_as_it_is(api: Api, trig
     assert after["labels"] == {"a": "b"}
 
 
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"type": "http", "url": "https://example.com/?token=s3cr3t", "headers": {"Authorization": "Bearer s3cr3t"}},
+        {"type": "http", "url": "https://example.com/", "signing_secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
+        {"type": "command", "command": ["true"], "queue": "q", "env": {"API_TOKEN": "s3cr3t"}},
+    ],
+)
+async def test_an_edit_of_something_else_keeps_the_secrets_behind_the_masks(api: Api, target: dict[str, Any]) -> None:
+    await api.add_job("qq", target=target)
+    (before,) = await api.store.get_jobs(["qq"])
+    visitor = Visitor(api)
+    await visitor.open("/jobs/qq/edit")
+    assert "********" in visitor.page
+    assert "s3cr3t" not in visitor.page
+    form = {**fields_of(visitor.page), "labels": "a=b"}
+    assert "masked" not in (await visitor.post("/preview-job", **form)).body.decode()
+    await visitor.open("/jobs/qq/edit")
+    saved = await visitor.post("/jobs/qq/edit", **form)
+    assert saved.status == 303, re.findall("masked[^<]*", saved.body.decode())
+    (after,) = await api.store.get_jobs(["qq"])
+    assert before is not None
+    assert after is not None
+    assert (after.target, after.labels) == (before.target, {"a": "b"})
+
+
 async def test_a_job_that_follows_from_others_is_made_by_the_form(api: Api) -> None:
     visitor = Visitor(api)
     await visitor.open("/new-job")

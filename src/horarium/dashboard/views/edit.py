@@ -122,7 +122,7 @@ class Editing:
         job = await self._operations.jobs.get_job(visit.path_name)
         form, problems = {**_form(visit), "name": job.name}, Problems()
         form, clashes = merged(_was(visit), form_of(job), form)
-        definition = await self._definition(typed(form, _base(job)), problems)
+        definition = await self._definition(typed(form, _base(job)), problems, job)
         for clash in clashes:
             problems.add(clash.field, clash.said)
         if clashes:
@@ -145,18 +145,20 @@ class Editing:
             job = await self._operations.jobs.get_job(visit.text("editing"))
             form["name"] = job.name
         shown = await self._preview(form, job, visit, problems)
-        await self._definition(typed(form, _base(job) if job else None), problems)
+        await self._definition(typed(form, _base(job) if job else None), problems, job)
         return Shown("preview.html", {**shown, "problems": problems, "form": form})
 
     # ---- the page
 
-    async def _definition(self, made: Typed, problems: Problems) -> JobDefinition | None:
-        """The definition, checked as far as that goes without the store; None: something is wrong."""
+    async def _definition(self, made: Typed, problems: Problems, job: Job | None = None) -> JobDefinition | None:
+        """The definition, checked as far as that goes without a write; None: something is wrong. `job`: the one that is
+        edited, whose secrets are those behind the masks."""
         for fault in made.faults:
             problems.add(fault.field, fault.message)
         try:
             definition = to_definition(made.definition)
-            await self._operations.jobs.job_from(definition, self._operations.clock.now())
+            jobs, now = self._operations.jobs, self._operations.clock.now()
+            await (jobs.job_from(definition, now) if job is None else jobs.wanted(job, definition, now))
         except CallerError as error:
             problems.take(error)
             return None
@@ -187,12 +189,13 @@ class Editing:
         self, form: dict[str, str], job: Job | None, problems: Problems, shown: dict[str, Any], status: int = 200
     ) -> Shown:
         kinds = [*KINDS, *([OTHER] if form["kind"] == "json" else [])]
+        as_it_is = (form["target"], form["target"].capitalize())
         values = {
             "form": dict.fromkeys((OTHERS, *OPTIONAL), "") | form,
             "job": job,
             "problems": problems,
             "kinds": kinds,
-            "targets": TARGETS,
+            "targets": TARGETS if form["target"] in dict(TARGETS) else [*TARGETS, as_it_is],
             "outcomes": OUTCOMES,
             "overlaps": OVERLAPS,
             "catch_ups": CATCH_UPS,

@@ -21,8 +21,9 @@ def api() -> Api:
 
 
 def fields_of(page: str) -> dict[str, Any]:
-    """The fields of the form, as a browser sends them."""
-    inputs = re.findall(r'<input id="[^"]*" name="([^"]+)" type="text" value="([^"]*)"', page)
+    """The fields of the form, as a browser sends them: those of one line without line breaks."""
+    found = re.findall(r'<input id="[^"]*" name="([^"]+)" type="text" value="([^"]*)"', page)
+    inputs = [(name, value.replace("\n", "")) for name, value in found]
     chosen = re.findall(r'<input type="radio" name="([^"]+)" value="([^"]*)" checked', page)
     areas = re.findall(r'<textarea id="[^"]*" name="([^"]+)"[^>]*>([^<]*)</textarea>', page)
     hidden = re.findall(r'<input type="hidden" name="(was|editing)" value="([^"]*)"', page)
@@ -43,6 +44,10 @@ async def test_changes_of_different_fields_are_both_kept(api: Api) -> None:
     assert job["retry"]["attempts_max"] == 7
 
 
+RULE_OF_LINES = "\n".join((
+    "DTSTART;TZID=Europe/Berlin:20270101T020000", "RRULE:FREQ=WEEKLY;BYDAY=MO",
+    "EXDATE;TZID=Europe/Berlin:20270104T020000",
+))  # fmt: skip
 AFTER = {"type": "after", "jobs": ["a", "b"]}
 
 
@@ -53,6 +58,7 @@ AFTER = {"type": "after", "jobs": ["a", "b"]}
         {**AFTER, "outcome": "completed", "within": {"seconds": 5_400}},
         {**AFTER, "outcome": "completed", "within": {"seconds": 1_234_567}, "deadline_seconds": 1_234_567.5},
         {"type": "interval", "every_seconds": 1_234_567.5},
+        {"type": "rrule", "rrule": RULE_OF_LINES},
     ],
 )
 async def test_an_edit_of_something_else_leaves_the_rule_as_it_is(api: Api, trigger: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ definition and lays the fields of the form over it.
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -32,6 +33,9 @@ FLAG = {"phrase": "--when", "cron": "--cron", "rrule": "--rrule", "interval": "-
         "after": "--after"}  # fmt: skip
 OUTCOMES = ((JoinOutcome.COMPLETED.value, "Completed"), (JoinOutcome.FINISHED.value, "Ended, however"))
 TARGETS = (("queue", "Queue"), ("http", "HTTP"), ("handler", "Handler"), ("bus", "Bus"), ("external", "Elsewhere"))
+_FOLDED = re.compile(r"\r?\n[ \t]")
+_NEXT_LINE = re.compile(r"\s+(?=(?:DTSTART|RRULE|RDATE|EXDATE|EXRULE)[:;])", re.IGNORECASE)
+"""What parts the lines of a recurrence rule in a field of one line, where a browser lets no line break through."""
 PAYLOAD_FIELD = {"queue": "payload", "http": "body", "handler": "args", "bus": "payload"}
 OVERLAPS = (
     (Overlap.ALLOW.value, "Let both run"),
@@ -100,6 +104,8 @@ def form_of(job: Job) -> dict[str, str]:
     trigger, target = shown["trigger"], shown["target"]
     kind = trigger["type"] if trigger["type"] in RULE_FIELD else "json"
     rule = trigger.get(RULE_FIELD[kind], "") if kind != "json" else json.dumps(trigger)
+    if kind == "rrule":
+        rule = " ".join(_FOLDED.sub("", rule).split())
     payload = target.get(PAYLOAD_FIELD.get(target["type"], "payload"))
     limit = shown.get("timeouts", {}).get("execution_seconds")
     others = _others(shown)
@@ -187,6 +193,8 @@ def _trigger(form: Mapping[str, str], base: Mapping[str, Any], faults: list[Faul
         return _object(rule, "rule", faults)
     if kind == "after":
         return _join(form, rule, zone, faults)
+    if kind == "rrule":
+        rule = _NEXT_LINE.sub("\n", rule)
     kept = {name: value for name, value in base.items() if name not in ("timezone", "type")}
     made: dict[str, Any] = {
         **(kept if base.get("type") == kind else {}),

@@ -49,12 +49,12 @@ async def test_a_worker_touches_its_queues_alone(locked_api: Api) -> None:
     token = claimed.token
     for queues in (["work"], ["pull/work"], ["other", "work"], ["handler/work"]):
         assert await post("/runs/claim", {"queues": queues, "worker": "w"}) == "forbidden"
-    assert await post(f"/runs/{run.id}/heartbeat", {"token": token}) == "not_found"
-    assert await post(f"/runs/{run.id}/complete", {"token": token}) == "not_found"
-    assert await post(f"/runs/{run.id}/fail", {"token": token, "error": "x"}) == "not_found"
+    assert await post(f"/runs/{run.id}/heartbeat", {"token": token}) == "forbidden"
+    assert await post(f"/runs/{run.id}/complete", {"token": token}) == "forbidden"
+    assert await post(f"/runs/{run.id}/fail", {"token": token, "error": "x"}) == "forbidden"
     report = [{"id": run.id, "token": token, "outcome": "completed"}]
     (settled,) = (await locked_api.post("/runs/settle", report, headers=key)).json
-    assert settled["problem"]["code"] == "not_found"
+    assert settled["problem"]["code"] == "forbidden"
     assert (await locked_api.get(f"/runs/{run.id}", headers=ADMIN)).json["state"] == "running"
     asked = {"queues": ["other"], "worker": "w"}
     assert (await locked_api.post("/runs/claim", asked, headers=key)).status == 204

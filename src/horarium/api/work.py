@@ -7,7 +7,7 @@ the moment of the hand-over has its runs given back; one that leaves later loses
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -34,7 +34,7 @@ from horarium.api.schemas import (
     Settled,
 )
 from horarium.clock import Instant, to_datetime, to_wall
-from horarium.errors import HorariumError, InvalidRequest
+from horarium.errors import Forbidden, HorariumError, InvalidRequest
 from horarium.model import (
     RESULT_BYTES_MAX,
     Cancelled,
@@ -151,14 +151,14 @@ class Work:
     async def heartbeat(self, call: Call) -> Answer:
         beat: HeartbeatRequest = call.body
         progress = json_text(beat.progress, "progress")
-        await self._hide_others(call, run_id(call.request))
+        await self._refuse_others(call, run_id(call.request))
         pulse = await self._operations.runs.heartbeat(run_id(call.request), beat.token, progress)
         return answer(PulseView(pulse.cancel_requested, to_datetime(pulse.expires_at)))
 
     async def log(self, call: Call) -> Answer:
         report: LogRequest = call.body
         id, now = run_id(call.request), self._operations.clock.now()
-        await self._hide_others(call, id)
+        await self._refuse_others(call, id)
         lines = [_line(line, now) for line in report.lines]
         await self._operations.logs.report(id, report.token, lines)
         return answer(Kept(len(lines)))
@@ -174,20 +174,20 @@ class Work:
         )
 
     async def _others(self, call: Call, ids: Sequence[str]) -> set[str]:
-        """Those of these runs that a caller which is bound to queues may not touch: to it they are not there. (Work is
-        given by queue, not by label.)"""
+        """Those of these runs that a caller which is bound to queues may not touch. (Work is given by queue, not by
+        label.)"""
         if not call.principal.bound:
             return set()
         runs = [run for run in await self._operations.store.get_runs(ids) if run is not None]
         return {run.id for run in runs if not call.principal.may_serve(run.queue.removeprefix(PULLED))}
 
-    async def _hide_others(self, call: Call, id: str) -> None:
-        """Raises NotFound."""
+    async def _refuse_others(self, call: Call, id: str) -> None:
+        """Raises Forbidden."""
         if await self._others(call, [id]):
-            raise no_run(id)
+            raise _of_others(call)
 
     async def _settle_one(self, call: Call, token: int, outcome: Outcome) -> Answer:
-        await self._hide_others(call, run_id(call.request))
+        await self._refuse_others(call, run_id(call.request))
         run = await self._operations.settling.settle_one(Settlement(run_id(call.request), token, outcome))
         return answer(run_view(run))
 
@@ -199,7 +199,9 @@ class Work:
         for index, report in enumerate(reports):
             settled.append(Settled(report.id))
             try:
-                asked.append((index, _settlement(report, others)))
+                if report.id in others:
+                    raise _of_others(call)
+                asked.append((index, _settlement(report)))
             except HorariumError as error:
                 settled[index].problem = problem_of(error)
         answers = await self._operations.settling.settle([settlement for _, settlement in asked]) if asked else []
@@ -282,8 +284,12 @@ def _line(given: str | LineRequest, now: Instant) -> LogLine:
     return LogLine(at, given.stream, given.text)
 
 
-def _settlement(report: Report, others: Container[str]) -> Settlement:
-    if not is_run_id(report.id) or report.id in others:
+def _of_others(call: Call) -> Forbidden:
+    return Forbidden(f"{call.principal.name} is bound to queues, and this run is in none of them", [Scope.WORK])
+
+
+def _settlement(report: Report) -> Settlement:
+    if not is_run_id(report.id):
         raise no_run(report.id)
     return Settlement(report.id, report.token, outcome_of(report))
 

@@ -47,3 +47,23 @@ async def test_actions_that_expired_make_way_for_those_that_took_their_place(red
     assert await workers.receive(job) == b"new"
     await bus.close()
     await workers.hang_up()
+
+
+async def test_a_job_whose_key_is_no_stream_keeps_no_other_from_its_work(redis_server: Redis, job: str) -> None:
+    workers = RedisWorkers(redis_server)
+    odd, well = f"{job}-a", f"{job}-b"
+    key = f"scheduler.job.{odd}.status"
+    await workers.client().set(key, "of another program")
+    bus = RedisBus(redis_server.url)
+    bus.open(lambda: None)
+    bus.listen([odd, well])
+    await bus.publish(well, b"{}", 60)
+    await workers.send(well, "status", [b"s"])
+    await until(lambda: len(bus._inbox) == 1)
+    assert bus.problem is None
+    await workers.client().delete(key)
+    await workers.send(odd, "status", [b"t"])
+    await until(lambda: len(bus._inbox) == 2)
+    assert {report.job for report in bus.take(2)} == {odd, well}
+    await bus.close()
+    await workers.hang_up()

@@ -15,6 +15,7 @@ repetitions are off: they would send an action twice.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -46,6 +47,8 @@ PAUSE_SECONDS = 0.1
 RECLAIM_SECONDS = 5.0
 IDLE_SECONDS = 10.0
 """After this a report that a node took and never answered goes to another."""
+
+log = logging.getLogger("horarium")
 
 
 class Sending(NamedTuple):
@@ -81,6 +84,7 @@ class RedisBus(Link):
         self._receiving = asyncio.Lock()
         self._held: dict[Receipt, bytes] = {}
         self._grouped: set[str] = set()
+        self._odd: dict[str, float] = {}
         self._cleared: dict[str, float] = {}
         self._ahead_seconds = 0.0
 
@@ -197,12 +201,12 @@ class RedisBus(Link):
                 await self._idle()
                 continue
             async with self._receiving:
-                await self._group(reader, keys)
+                keys = await self._group(reader, keys)
                 if loop.time() >= reclaim_at:
                     reclaim_at = loop.time() + RECLAIM_SECONDS
                     await self._reclaim(reader, keys)
                 got = await self._receive(reader, keys, room)
-            if not got and len(keys) > STREAMS_MAX:
+            if not got and not 0 < len(keys) <= STREAMS_MAX:
                 await asyncio.sleep(PAUSE_SECONDS)
 
     async def _idle(self) -> None:
@@ -214,8 +218,10 @@ class RedisBus(Link):
             for wait in waits:
                 wait.cancel()
 
-    async def _group(self, reader: Any, keys: list[str]) -> None:
-        missing = [key for key in keys if key not in self._grouped]
+    async def _group(self, reader: Any, keys: list[str]) -> list[str]:
+        """Make the groups that are missing. The keys to be read: a key that holds no stream is left out for a while."""
+        now = asyncio.get_running_loop().time()
+        missing = [key for key in keys if key not in self._grouped and now >= self._odd.get(key, now)]
         for start in range(0, len(missing), STREAMS_MAX):
             part = missing[start : start + STREAMS_MAX]
             pipe = reader.pipeline(transaction=False)
@@ -225,10 +231,23 @@ class RedisBus(Link):
                 # A stream of actions with nothing on it: a worker may make its group before the first one comes.
                 pipe.xgroup_create(f"{key}.action", GROUP, id="0", mkstream=True)
                 pipe.xgroup_destroy(f"{key}.action", GROUP)
-            for answer in await pipe.execute(raise_on_error=False):
-                if isinstance(answer, Exception) and "BUSYGROUP" not in str(answer):
+            answers = await pipe.execute(raise_on_error=False)
+            for answer in answers:
+                if isinstance(answer, Exception) and not str(answer).startswith(("BUSYGROUP", "WRONGTYPE")):
                     raise answer
-            self._grouped.update(part)
+            # After them come those about the streams of actions: a publisher is told.
+            for key, answer in zip(part, answers, strict=False):
+                self._sort(key, isinstance(answer, Exception) and str(answer).startswith("WRONGTYPE"), now)
+        return [key for key in keys if key in self._grouped]
+
+    def _sort(self, key: str, odd: bool, now: float) -> None:
+        if not odd:
+            self._odd.pop(key, None)
+            self._grouped.add(key)
+            return
+        if key not in self._odd:
+            log.warning("redis: %s holds no stream: no report of this job is heard until it is deleted", key)
+        self._odd[key] = now + RECLAIM_SECONDS
 
     async def _receive(self, reader: Any, keys: list[str], room: int) -> bool:
         """Read each stream once. Whether anything came."""

@@ -129,3 +129,26 @@ async def test_many_jobs_are_brought_by_few_round_trips(
     assert {report.body.decode() for report in bus.take(2)} == {names[0], names[-1]}
     await bus.close()
     await workers.hang_up()
+
+
+async def test_a_job_whose_queues_can_not_be_made_keeps_no_other_from_its_work(rabbitmq: RabbitMQ, job: str) -> None:
+    workers = RabbitWorkers(rabbitmq)
+    channel = await workers.channel("declare")
+    odd, well = f"{job}-a", f"{job}-b"
+    other = await channel.declare_exchange(f"scheduler.job.{odd}", "fanout", durable=True)
+    bus = RabbitBus(rabbitmq.url)
+    bus.open(lambda: None)
+    bus.listen([odd, well])
+    with pytest.raises(BusUnavailable, match="inequivalent arg 'type'"):
+        await bus.publish(odd, b"{}", 60)
+    await bus.publish(well, b"{}", 60)
+    await workers.send(well, "status", [b"s"])
+    await until(lambda: len(bus._inbox) == 1)
+    assert bus.problem is None
+    await other.delete()
+    await bus.publish(odd, b"{}", 60)
+    await workers.send(odd, "status", [b"t"])
+    await until(lambda: len(bus._inbox) == 2)
+    assert {report.job for report in bus.take(2)} == {odd, well}
+    await bus.close()
+    await workers.hang_up()

@@ -262,9 +262,11 @@ class BrokerConnection:
         async with self._declaring:
             if job not in self.declared:
                 await self._declare_one(job)
+                self._changed.set()
 
     async def declare_all(self, jobs: Sequence[str]) -> None:
-        """The same for a group of jobs. A queue of theirs that exists with other arguments costs a round trip each."""
+        """The same for a group of jobs. A queue of theirs that exists with other arguments costs a round trip each; a
+        job whose queues can't be made is tried again with its next action."""
         async with self._declaring:
             missing = [job for job in jobs if job not in self.declared]
             if not missing:
@@ -275,16 +277,26 @@ class BrokerConnection:
             except (AMQPChannelError, ChannelInvalidStateError):
                 self._declarer = await self._connection.channel(publisher_confirms=False)
                 for job in missing:
-                    await self._declare_one(job)
-            self.declared.update(missing)
+                    try:
+                        await self._declare_one(job)
+                    except AMQPChannelError as error:
+                        why = words(error)
+                        log.warning("rabbitmq: runs of job %r wait, for its queues can't be made: %s", job, why)
+            else:
+                self.declared.update(missing)
 
     async def _declare_one(self, job: str) -> None:
+        """One that the broker refuses leaves the others as they are. Raises AMQPChannelError."""
         exchange = f"scheduler.job.{job}"
-        await self._declarer.exchange_declare(exchange, exchange_type="topic", durable=True)
-        for kind in ("action", *KINDS):
-            name = queue_name(job, kind)
-            await self._declare_queue(name)
-            await self._declarer.queue_bind(name, exchange, routing_key=kind)
+        try:
+            await self._declarer.exchange_declare(exchange, exchange_type="topic", durable=True)
+            for kind in ("action", *KINDS):
+                name = queue_name(job, kind)
+                await self._declare_queue(name)
+                await self._declarer.queue_bind(name, exchange, routing_key=kind)
+        except AMQPChannelError:
+            self._declarer = await self._connection.channel(publisher_confirms=False)
+            raise
         self.declared.add(job)
 
     async def _declare_queue(self, name: str) -> None:
@@ -334,7 +346,7 @@ class BrokerConnection:
         for start in range(0, len(found), GROUP_JOBS):
             group = found[start : start + GROUP_JOBS]
             await self.declare_all(group)
-            begun = [self._consume(job, kind) for job in group for kind in missing[job]]
+            begun = [self._consume(job, kind) for job in group if job in self.declared for kind in missing[job]]
             await _send_unanswered(self._consumer, begun)
             # Said again for its answer: it comes once these consumers are there.
             await self._consumer.basic_qos(prefetch_count=share)

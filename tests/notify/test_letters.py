@@ -92,6 +92,10 @@ def test_a_channel_words_its_messages_by_a_template() -> None:
 
 
 def test_a_placeholder_that_is_none_is_refused() -> None:
-    check_template({"text": ["{{text}}", "{{ url }}", "{{ }} { {x} } {{1 + 1}}"]})
-    with pytest.raises(InvalidRequest, match=r"there is no \{\{jobs\}\}; known: channel, subject, text, event"):
-        check_template({"text": ["{{jobs}}"]})
+    check_template({"text": ["{{text}}", "{{ url }}", "{{ }} { {x} } {{1 + 1}} {{{{job}}}} {{"], "a": {"b": {}}})
+    for name in ("jobs", "Message", "run-id", "job | upper", "exit code", "count1"):
+        with pytest.raises(InvalidRequest) as refused:
+            check_template({"text": ["{{text}} {{" + name + "}}"]})
+        assert refused.value.message.startswith(f"template: there is no {{{{{name}}}}}; known: channel, subject, text")
+    with pytest.raises(InvalidRequest, match=r"\{\{  job  \}\} has too many spaces: one on each side at most"):
+        check_template("{{  job  }}")

@@ -25,7 +25,7 @@ OF_EVENT = (
 PLACES = ("channel", "subject", "text", *OF_EVENT)
 """Placeholders of templates. Those of an event are of the first one; `text` tells all."""
 _KNOWN = placeholders(PLACES)
-_ANY = re.compile(r"\{\{ ?([a-z_.]{1,40}) ?\}\}")
+_ANY = re.compile(r"\{\{ {0,9}[A-Za-z][^{}\"\\]{0,99}\}\}")
 
 
 def subject_of(letter: Letter) -> str:
@@ -38,15 +38,17 @@ def subject_of(letter: Letter) -> str:
 
 
 def check_template(template: Any) -> None:
-    """Raises InvalidRequest for one that is too long, or with a name between braces that is not known."""
+    """Raises InvalidRequest for one that is too long, or with words between braces that are no known name."""
     text = msgspec.json.encode(template).decode()
     if len(text) > TEMPLATE_CHARS_MAX:
         raise InvalidRequest(f"template: {TEMPLATE_CHARS_MAX:,} characters at most", field="template")
-    unknown = sorted(set(_ANY.findall(text)).difference(PLACES))
+    unknown = sorted(found for found in _ANY.findall(text) if not _KNOWN.fullmatch(found))
     if unknown:
-        raise InvalidRequest(
-            f"template: there is no {{{{{unknown[0]}}}}}; known: {', '.join(PLACES)}", field="template"
-        )
+        if unknown[0][2:-2].strip() in PLACES:
+            reason = f"{unknown[0]} has too many spaces: one on each side at most"
+        else:
+            reason = f"there is no {unknown[0]}; known: {', '.join(PLACES)}"
+        raise InvalidRequest(f"template: {reason}", field="template")
 
 
 def _values_of(letter: Letter) -> Values:

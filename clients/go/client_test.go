@@ -150,6 +150,25 @@ func TestAWorkerMayHaveMorePlacesThanAClaimTakesRuns(t *testing.T) {
 	}
 }
 
+func TestAFailureIsToldWhateverPauseItAsksFor(t *testing.T) {
+	ctx, client := server(t)
+	for _, pause := range []time.Duration{7 * 24 * time.Hour, -time.Second} {
+		run := must[*RunView](t)(client.Enqueue(ctx, "go-odd", nil, RunOptions{}))
+		working, stop := context.WithCancel(ctx)
+		worker := must[*Worker](t)(NewWorker(client, map[string]Handler{
+			"go-odd": func(context.Context, *Run) (any, error) { stop(); return nil, RetryAfter(errors.New("busy"), pause) },
+		}, WorkerOptions{Concurrency: 1}))
+		if err := worker.Run(working); err != nil {
+			t.Fatal(err)
+		}
+		history := must[*RunView](t)(client.Runs.Get(ctx, run.ID)).History
+		if last := history[len(history)-1]; last.Message != "attempt 1 failed: busy" {
+			t.Errorf("%s: %v", pause, history)
+		}
+		_ = must[*RunView](t)(client.Runs.Cancel(ctx, run.ID, ""))
+	}
+}
+
 func TestWork(t *testing.T) {
 	ctx, client := server(t)
 	sum := must[*RunView](t)(client.Enqueue(ctx, "go-sum", []int{1, 2, 3}, RunOptions{}))

@@ -17,6 +17,8 @@ const (
 	workerBackoffMax = 30 * time.Second
 	errorBytesMax    = 8_000
 	claimMax         = 1_000 // runs that one claim may ask for
+	// pauseMax is the longest pause that a failure may ask for.
+	pauseMax = 24 * time.Hour
 	// abortWait is how long work that outlived the grace of a stop gets to react to its context.
 	abortWait = 5 * time.Second
 )
@@ -303,7 +305,7 @@ func failed(token int64, failure error) FailRequest {
 	}
 	var retry *RetryError
 	if errors.As(failure, &retry) {
-		request.RetryAfterSeconds = Ptr(retry.After.Seconds())
+		request.RetryAfterSeconds = Ptr(min(max(retry.After, 0), pauseMax).Seconds())
 	}
 	return request
 }

@@ -7,7 +7,7 @@ import threading
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +103,14 @@ def test_retry_says_when(client: Client) -> None:
     done = performed_once(client, "retry", failing(Retry("busy", after=3000)))
     assert done.state == "pending"
     assert (done.due_at - done.created_at).total_seconds() > 2900
+
+
+@pytest.mark.parametrize(("after", "seconds"), [(timedelta(days=7), 86_400), (-0.5, 0), (float("nan"), 5)])
+def test_retry_says_what_can_not_be_and_the_failure_is_told(client: Client, after: Any, seconds: float) -> None:
+    done = performed_once(client, "odd-pause", failing(Retry("busy", after=after)), retry={"attempts_max": 2})
+    assert done.history[2].message == "attempt 1 failed: busy"
+    if seconds:
+        assert seconds / 2 <= (done.due_at - done.history[2].at).total_seconds() <= seconds
 
 
 def test_defer_costs_no_attempt(client: Client) -> None:

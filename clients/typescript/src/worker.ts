@@ -13,6 +13,8 @@ const ERROR_CHARS_MAX = 8_000;
 /** How long work that outlived the grace of a stop gets to react to its signal. */
 const ABORT_SECONDS = 5;
 const LINES_MAX = 1000;
+/** The longest pause that a failure may ask for. */
+const PAUSE_SECONDS_MAX = 86_400;
 /** Runs that one claim may ask for. */
 const CLAIM_MAX = 1000;
 
@@ -238,7 +240,9 @@ export class Worker {
     } catch (error) {
       const options: { retryable?: boolean; retry_after_seconds?: number } = {};
       if (error instanceof Discard) options.retryable = false;
-      if (error instanceof Retry && error.afterSeconds !== undefined) options.retry_after_seconds = error.afterSeconds;
+      if (error instanceof Retry && error.afterSeconds !== undefined && !Number.isNaN(error.afterSeconds)) {
+        options.retry_after_seconds = Math.min(Math.max(error.afterSeconds, 0), PAUSE_SECONDS_MAX);
+      }
       return () => this.#client.fail(run.id, run.token, asText(message(error).slice(0, ERROR_CHARS_MAX)), options);
     }
   }

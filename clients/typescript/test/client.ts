@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
-import { Conflict, Discard, Forbidden, Horarium, Invalid, NotFound, Unavailable, Worker } from "../src/index.js";
+import { Conflict, Discard, Forbidden, Horarium, Invalid, NotFound, Retry, Unavailable, Worker } from "../src/index.js";
 
 const client = new Horarium();
 const trigger = { type: "cron", expression: "0 3 * * *", timezone: "Europe/Berlin" } as const;
@@ -125,6 +125,29 @@ async function manyPlaces(): Promise<void> {
   await worker.run({ signal: AbortSignal.any([stop.signal, AbortSignal.timeout(20_000)]) });
 }
 
+/** Pauses that the server does not take are brought to those that it takes; the failure is told. */
+async function oddPauses(): Promise<void> {
+  const odd = [7 * 86_400, -0.5, Number.NaN, Infinity];
+  const asked = await Promise.all(odd.map((seconds) => client.enqueue("ts-odd", `${seconds}`)));
+  const stop = new AbortController();
+  const seen = new Set<string>();
+  const worker = new Worker(client, {
+    queues: {
+      "ts-odd": (run) => {
+        if (run.attempt > 1) return;
+        seen.add(run.id);
+        if (seen.size === odd.length) stop.abort();
+        throw new Retry("busy", { afterSeconds: Number(run.payload) });
+      },
+    },
+  });
+  await worker.run({ signal: AbortSignal.any([stop.signal, AbortSignal.timeout(20_000)]) });
+  for (const { id } of asked) {
+    const told = (await client.runs.get(id)).history.map((entry) => entry.message);
+    assert.ok(told.includes("attempt 1 failed: busy"), told.join(", "));
+  }
+}
+
 async function work(): Promise<void> {
   let most = 0;
   let now = 0;
@@ -166,4 +189,5 @@ await lostAnswers();
 await answersOfOthers();
 await refusedEnds();
 await manyPlaces();
+await oddPauses();
 await work();

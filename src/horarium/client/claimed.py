@@ -171,13 +171,15 @@ def _as_json(result: Any) -> bytes:
 
 def failed(run: ClaimedRun, error: BaseException) -> Report:
     from horarium import Defer, Discard, Retry
+    from horarium.rules.settling import RETRY_AFTER_SECONDS_MAX
 
     text = words_of(error)[:ERROR_CHARS_MAX]
     match error:
         case Retry(after_seconds=None):
             return report_of(run, "failed", error=text)
         case Retry(after_seconds=float() | int() as seconds):
-            return report_of(run, "failed", error=text, retry_after_seconds=float(seconds))
+            pause = min(max(float(seconds), 0.0), float(RETRY_AFTER_SECONDS_MAX))
+            return report_of(run, "failed", error=text, retry_after_seconds=pause)
         case Discard():
             return report_of(run, "failed", error=text, retryable=False)
         case Defer(until=until):

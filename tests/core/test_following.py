@@ -155,6 +155,19 @@ def test_after_counts_failures_in_a_row() -> None:
     assert keys(ended(job, run, Failed("no"), failed[:1])) == []
 
 
+async def test_a_message_claims_no_more_of_a_row_than_was_looked_at() -> None:
+    store = MemoryStore()
+    job = a_job_with({"failed": [{"notify": "ops", "after": 3}]}, retry={"attempts_max": 1})
+    await store.add_jobs([job])
+    await store.add_runs(
+        [a_finished_run(number, job, state=State.FAILED, disposition=Disposition.RAN) for number in range(5)]
+    )
+    run = settle(claimed(job, 9), job, Failed("no"), NOW)
+    ready = await Following(store).ready({0: RunChange(run, 1, State.RUNNING)}, {}, NOW)
+    told = msgspec.json.decode(ready[0].follow_ups[0].payload or b"")["event"]
+    assert told["message"] == "job failed, at least 3 times in a row: no", "it was the sixth"
+
+
 @pytest.mark.parametrize("between", [State.SKIPPED, State.CANCELLED])
 async def test_runs_that_were_skipped_or_cancelled_in_between_break_no_row(between: State) -> None:
     """As they are read: what says nothing is passed over, however much of it there is."""

@@ -375,7 +375,7 @@ def message_of(job: Job, run: Run, occasion: Occasion, count: int, seconds: floa
         case Occasion.COMPLETED:
             return f"{name} completed"
         case Occasion.FAILED:
-            row = f", {count} times in a row" if count > 1 else ""
+            row = f", at least {count} times in a row" if count > 1 else ""  # it is looked no further back
             return f"{name} failed{row}: {error}"
         case Occasion.ATTEMPT_FAILED:
             return f"{name}: attempt {run.attempt} of {job.retry.attempts_max} failed: {error}"

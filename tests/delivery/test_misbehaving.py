@@ -26,6 +26,13 @@ async def test_a_redirect_is_not_followed() -> None:
     assert other.connections == 0
 
 
+async def test_an_answer_that_leads_nowhere_is_not_called_a_redirect() -> None:
+    async with receiving(answer("304 Not Modified")) as receiver:
+        outcome = await attempt(receiver)
+    assert isinstance(outcome, Failed)
+    assert outcome.error == "answered 304 Not Modified"
+
+
 async def test_an_endpoint_that_hangs_times_out() -> None:
     async with receiving(hang) as receiver:
         outcome = await attempt(receiver, timeout_seconds=0.05)

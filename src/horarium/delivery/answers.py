@@ -21,6 +21,7 @@ BODY_BYTES_MAX = 64 * 1024
 RETRY_AFTER_SECONDS_MAX = 24 * 3600
 HEADER_KEPT_CHARS_MAX = 256
 _THROTTLING = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 KEPT = ("content-type", "content-encoding", "date", "retry-after", "request-id", "x-request-id")
 
 
@@ -44,7 +45,7 @@ def outcome(target: HttpTarget, answer: EndpointResponse, now: Instant) -> Outco
     error = _words(answer.status)
     if answer.status == HTTPStatus.GONE:
         return Failed(f"{error}: the receiver wants no more requests", retryable=False, result=result)
-    if 300 <= answer.status < 400:
+    if answer.status in _REDIRECTS:
         error += ": redirects are not followed; give the final URL"
     pause = retry_after(answer.headers.get("retry-after"), now)
     throttled = pause is not None and answer.status in _THROTTLING

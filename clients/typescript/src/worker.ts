@@ -235,7 +235,7 @@ export class Worker {
     try {
       if (handler === undefined) throw new Discard(`this worker has no handler for ${run.view.queue}`);
       const result = await handler(run, run.signal);
-      if (result !== undefined && JSON.stringify(result) === undefined) throw new Discard("its result is no JSON");
+      if (result !== undefined) checkJson(result);
       return () => this.#client.complete(run.id, run.token, result);
     } catch (error) {
       const options: { retryable?: boolean; retry_after_seconds?: number } = {};
@@ -285,6 +285,17 @@ export class Worker {
     await Promise.race([all, sleep(seconds, over.signal)]);
     over.abort();
   }
+}
+
+/** Throws Discard for what JSON has no text for. */
+function checkJson(result: unknown): void {
+  let text: string | undefined;
+  try {
+    text = JSON.stringify(result);
+  } catch (error) {
+    throw new Discard(`its result is no JSON: ${message(error)}`);
+  }
+  if (text === undefined) throw new Discard("its result is no JSON");
 }
 
 function message(error: unknown): string {

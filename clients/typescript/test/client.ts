@@ -148,6 +148,16 @@ async function oddPauses(): Promise<void> {
   }
 }
 
+/** Work whose result is no JSON is not done again: the next would be none either. */
+async function oddResult(): Promise<void> {
+  const { id } = await client.enqueue("ts-big");
+  const stop = new AbortController();
+  const worker = new Worker(client, { queues: { "ts-big": () => (stop.abort(), 1n) } });
+  await worker.run({ signal: AbortSignal.any([stop.signal, AbortSignal.timeout(20_000)]) });
+  const ended = await client.runs.get(id);
+  assert.deepEqual([ended.state, ended.error?.startsWith("its result is no JSON: ")], ["failed", true]);
+}
+
 async function work(): Promise<void> {
   let most = 0;
   let now = 0;
@@ -190,4 +200,5 @@ await answersOfOthers();
 await refusedEnds();
 await manyPlaces();
 await oddPauses();
+await oddResult();
 await work();

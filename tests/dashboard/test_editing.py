@@ -72,6 +72,16 @@ async def test_an_edit_of_something_else_leaves_the_rule_as_it_is(api: Api, trig
     assert after["labels"] == {"a": "b"}
 
 
+@pytest.mark.parametrize("payload", [{}, [], 0, False, "", None])
+async def test_an_edit_of_something_else_leaves_the_payload_as_it_is(api: Api, payload: Any) -> None:
+    await api.add_job("qq", target={"type": "queue", "queue": "q", "payload": payload})
+    visitor = Visitor(api)
+    await visitor.open("/jobs/qq/edit")
+    assert (await visitor.post("/jobs/qq/edit", **{**fields_of(visitor.page), "labels": "a=b"})).status == 303
+    after: Any = (await api.get("/jobs/qq")).json
+    assert (after["target"]["payload"], after["labels"]) == (payload, {"a": "b"})
+
+
 @pytest.mark.parametrize(
     "target",
     [

@@ -130,7 +130,9 @@ def form_of(job: Job) -> dict[str, str]:
         "handler": target.get("name", ""),
         "queue": target.get("queue", ""),
         "bus": target.get("bus", "default"),
-        "payload": "" if payload in (None, {}) else json.dumps(payload, ensure_ascii=False, indent=2),
+        "payload": ""
+        if payload is None or (payload == {} and target["type"] == "handler")
+        else json.dumps(payload, ensure_ascii=False, indent=2),
         "overlap": job.overlap.value,
         "attempts": str(job.retry.attempts_max),
         "backoff": f"{job.retry.backoff_seconds:.15g}",

@@ -183,8 +183,8 @@ class Store(Protocol):
         plus `plan.versions`). Atomic for each plan, and a plan that loses leaves no trace. In this order: changes (one
         whose run has moved on is left out), withdrawals (deleted if still pending under the token that was read), runs
         (one that `add_runs` would refuse is left out, and so is one among the withdrawals that was not there to be
-        withdrawn), each with its records (`along`), records. A plan changes neither the job's id nor its name. With
-        `deleted_at` set the name is free again, for good. True: carried out."""
+        withdrawn), each with its records (`along`), records. A plan names each withdrawal once, and changes neither the
+        job's id nor its name. With `deleted_at` set the name is free again, for good. True: carried out."""
 
     async def write_whole(self, whole: Whole, steady: Instant) -> bool:
         """What `commit_plans`, `add_jobs`, `put_records` and `add_runs` do, in this order and one transaction. False:

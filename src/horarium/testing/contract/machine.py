@@ -241,7 +241,8 @@ class StoreMachine(RuleBasedStateMachine):
             deleted_at=self.now if data.draw(st.integers(0, 3)) == 0 else job.deleted_at,
         )
         known = self.known_runs()
-        withdrawals = data.draw(st.lists(st.sampled_from(known), max_size=2)) if known else []
+        drawn = data.draw(st.lists(st.sampled_from(known), max_size=2)) if known else []
+        withdrawals = list({run.id: run for run in drawn}.values())  # no plan names one twice
         added = self.draw_runs(data, 3)
         if data.draw(st.booleans()):
             added += [replace(run, payload=b"again") for run in withdrawals if run.state is State.PENDING]

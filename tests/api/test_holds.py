@@ -52,6 +52,30 @@ async def test_what_can_not_be_held_is_refused_with_its_field() -> None:
         assert (reply.status, reply.json["field"].partition(".trigger")[0]) == (422, field), reply.body
 
 
+async def test_a_hold_that_would_never_be_in_force_is_refused() -> None:
+    """NOW is 2027-01-15 08:00 UTC."""
+    api = Api()
+    daily = {"trigger": {"type": "cron", "expression": "0 22 * * *"}, "seconds": 3600}
+    over = {"trigger": {"type": "once", "at": "2027-01-15T06:00:00Z"}, "seconds": 3600}
+    held = {"scope": {"all": True}, "reason": "x"}
+    refused = {**held, "repeat": daily, "until": "2027-01-15T21:00:00Z"}
+    reply = await api.post("/holds", refused)
+    assert (reply.status, reply.code, reply.json["field"]) == (422, "invalid_request", "until"), reply.body
+    assert "2027-01-15T22:00:00Z" in reply.json["detail"]
+    reply = await api.post("/holds", {**held, "repeat": over})
+    assert (reply.status, reply.json["field"]) == (422, "repeat.trigger"), reply.body
+    under_way = {**over, "seconds": 3 * 3600}
+    assert (await api.post("/holds", {**held, "repeat": under_way})).json["active"] is True
+    made = await api.post("/holds", {**refused, "until": "2027-01-15T22:30:00Z"})
+    assert made.status == 201, made.body
+    changed = await api.send("PATCH", f"/holds/{made.json['id']}", {"until": "2027-01-15T22:00:00Z"})
+    assert (changed.status, changed.json["field"]) == (422, "until"), changed.body
+    again = await api.post("/holds", {**held, "repeat": daily})
+    api.clock.advance(20 * 3600)
+    ended = await api.send("PATCH", f"/holds/{again.json['id']}", {"until": "2027-01-16T05:00:00Z"})
+    assert ended.status == 200, ended.body  # it was in force
+
+
 async def test_stats_say_which_queues_are_held() -> None:
     api = Api()
     for queue in ("q", "p"):

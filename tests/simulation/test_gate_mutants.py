@@ -161,6 +161,7 @@ MUTANTS: dict[str, tuple[Script, Patch, str]] = {
 
 def test_worlds_with_gates_hold_every_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, gates=0.4)
+    # 2: a run that was approved, and asked about again as it was moved to other work.
     # 143: a node that stood still, and then took back what others had planned since into a hold that was over.
     # 5226: a run that was claimed ahead of a hold, and brought back again and again before that began.
     # 5166: a fire time that was moved fell due under a hold, and its job was paused there.

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from horarium.access.acting import bound_caller, who_acts
 from horarium.access.roles import Principal
+from horarium.clock import to_text
 from horarium.errors import Conflict, Forbidden, InvalidRequest, InvalidTrigger, NotFound
 from horarium.model.holds import Hold, HoldRepeat, HoldScope
 from horarium.model.records import Record, RecordChange
@@ -26,7 +27,7 @@ from horarium.operations.writing.context import RACES_MAX, Context, contended
 from horarium.ports import APPLY, HOLDS, Page
 from horarium.rules.applying import Owed
 from horarium.rules.calendars import calendars_in
-from horarium.rules.holds import PULLED, held_queues, stretch_at
+from horarium.rules.holds import PULLED, held_queues, next_begin, stretch_at
 from horarium.triggers import parse_trigger
 from horarium.triggers.budget import LIST_STEPS, limited
 from horarium.wire.holds import HoldDefinition, HoldPatch, checked_end, checked_scope, hold_from, hold_view, is_over
@@ -56,6 +57,7 @@ class HoldOperations:
             raise Conflict(f"there are {there} holds already; at most {HOLDS_MAX} are kept: lift one")
         id = f"{now:014x}{self._entropy(3).hex()}"
         hold = hold_from(definition, id=id, now=now, by=None if origin is None else origin.principal.name)
+        _check_in_force(hold)
         if not await self.write(None, hold, "hold.create"):
             raise contended(f"hold {id}")
         return hold
@@ -101,6 +103,7 @@ class HoldOperations:
                 raise Conflict(f"hold {id} has ended; make another one")
             if not isinstance(patch.until, msgspec.UnsetType):
                 hold = replace(hold, ends_at=checked_end(patch.until, hold.begins_at, now))
+                _check_in_force(hold)
             return hold if isinstance(patch.reason, msgspec.UnsetType) else replace(hold, reason=patch.reason)
 
         return await self._changed(id, wanted, "hold.update")
@@ -202,6 +205,18 @@ def _reaches(caller: Principal, scope: HoldScope) -> bool:
     if caller.labels is None:
         return scope.queue is not None and caller.may_reach(PULLED + scope.queue.removeprefix(PULLED), {})
     return caller.queues is None and bool(scope.labels) and caller.may_label(scope.labels or {})
+
+
+def _check_in_force(hold: Hold) -> None:
+    """Raises InvalidRequest for one that repeats, and ends before its first stretch, or has none."""
+    since = max(hold.begins_at, hold.created_at)
+    with limited(LIST_STEPS):
+        if hold.repeat is None or stretch_at(hold, since) or next_begin(hold, since - 1) is not None:
+            return
+        first = next_begin(replace(hold, ends_at=None), since - 1)
+    if first is None:
+        raise InvalidRequest("repeat.trigger: it has no fire time from then on", field="repeat.trigger")
+    raise InvalidRequest(f"until: the hold is first in force at {to_text(first)}; end it later", field="until")
 
 
 def _check_repeat(trigger: dict[str, object]) -> None:

@@ -12,7 +12,19 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from horarium.clock import DAY, SECOND
-from horarium.model import BUS_QUEUES, CLAIMED, EXTERNAL, UNFINISHED, Cause, Disposition, Job, Run, State, awaits_worker
+from horarium.model import (
+    BUS_QUEUES,
+    CLAIMED,
+    EXTERNAL,
+    UNFINISHED,
+    Cause,
+    Disposition,
+    EventKind,
+    Job,
+    Run,
+    State,
+    awaits_worker,
+)
 from horarium.policies import Overlap
 from horarium.testing.simulate.owed_ends import OwedEnds
 from horarium.testing.simulate.trace import Trace
@@ -78,9 +90,9 @@ class Overlaps:
         job = self.jobs.get(run.job_id or "")
         if job is None:
             return
-        said = said_of(run)
-        if run.id in self.order and said.startswith(MOVED):
-            if run.queue == EXTERNAL or said.startswith("moved from external "):
+        moved = move_of(run)
+        if run.id in self.order and moved:
+            if run.queue == EXTERNAL or moved.startswith("moved from external "):
                 self._policies[run.id] = job.overlap if job.overlap in IN_TURN else Overlap.ALLOW
                 self._came_over[run.id] = None
             return
@@ -305,9 +317,11 @@ def _decided(trace: Trace, run: Run) -> int:
     return trace.elapsed - max(WRITING, trace.wall - run.created_at)
 
 
-def said_of(run: Run) -> str:
-    """What its history says last."""
-    return run.history[-1].message if run.history else ""
+def move_of(run: Run) -> str:
+    """What its history says last, if that is of its move to another queue (it may be asked about there), or ""."""
+    last = run.history[-1:]
+    lines = run.history[-3:] if last and last[0].kind is EventKind.ASKED else last
+    return next((line.message for line in lines if line.message.startswith(MOVED)), "")
 
 
 def _is_pending(run: Run) -> bool:

@@ -36,7 +36,7 @@ from horarium.testing.simulate.follow_ups import FollowUps
 from horarium.testing.simulate.held import Held
 from horarium.testing.simulate.jobbooks import JobBooks
 from horarium.testing.simulate.keeping import Keeping
-from horarium.testing.simulate.overlaps import MOVED, Overlaps, said_of
+from horarium.testing.simulate.overlaps import Overlaps, move_of
 from horarium.testing.simulate.said import Said, kept_lines
 from horarium.testing.simulate.trace import Trace
 
@@ -98,7 +98,7 @@ class Books:
                 self.trace.fail(f"two runs for one fire time: {run.id} and {self.fires[key]}")
             self.fires[key] = run.id
         # One that has moved to another queue is not new: what it repeats may have come again since.
-        if run.unique_key is not None and run.unique_key.startswith(RETRY) and not said_of(run).startswith(MOVED):
+        if run.unique_key is not None and run.unique_key.startswith(RETRY) and not move_of(run):
             again = self.runs.get(run.unique_key.removeprefix(RETRY))
             if again is not None and again.state in (*UNFINISHED, State.COMPLETED):
                 self.trace.fail(f"run {run.id} repeats {again.id}, which is {again.state}")

@@ -199,6 +199,12 @@ def lasting(seconds: float) -> Instant:
     return -to_micros(seconds)
 
 
+def due_then(run: Run, due_at: Instant) -> Run:
+    """The run, due at another instant; the limit for starting in time moves along."""
+    start_by = None if run.start_by is None else run.start_by + due_at - run.due_at
+    return replace(run, due_at=due_at, start_by=start_by)
+
+
 def leased(run: Run, steady: Instant) -> Run:
     """The run as a store writes it at this instant of the steady scale."""
     lease = run.lease_expires_at

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from horarium.clock import Instant, to_micros, to_text
-from horarium.model import Disposition, Event, EventKind, Job, Released, Run, State
+from horarium.model import Disposition, Event, EventKind, Job, Released, Run, State, due_then
 from horarium.policies import DEFAULT_APPROVAL, Approval
 from horarium.rules.compiled import retention_of_job
 from horarium.rules.settling import noted, settle, terminate
@@ -48,9 +48,8 @@ def asked(job: Job, run: Run) -> Run:
     due_at = run.due_at + to_micros(approval.within_seconds)
     then = "it runs" if approval.then == "run" else "it is skipped"
     text = f"it waits for a decision until {to_text(due_at)}; then {then}"
-    start_by = None if run.start_by is None else run.start_by + due_at - run.due_at
     event = Event(run.due_at, State.PENDING, text, EventKind.ASKED)
-    return replace(run, due_at=due_at, start_by=start_by, history=(*run.history, event))
+    return replace(due_then(run, due_at), history=(*run.history, event))
 
 
 def approved(run: Run, job: Job, now: Instant, by: str, reason: str | None, asker: tuple[str, str] = ("", "")) -> Run:
@@ -58,8 +57,7 @@ def approved(run: Run, job: Job, now: Instant, by: str, reason: str | None, aske
     pending one is written. `asker`: who asked for the run, if anybody did: subject and name."""
     asked = last_word(run)
     due_at = now if asked is None else max(now, asked.at)
-    start_by = None if run.start_by is None else run.start_by + due_at - run.due_at
-    released = replace(run, due_at=due_at, start_by=start_by, token=run.token + 1)
+    released = replace(due_then(run, due_at), token=run.token + 1)
     *before, word = noted(released, now, said("approved", by, reason), EventKind.DECIDED).history
     return replace(released, history=(*before, replace(word, detail=_approved_work(job, asker))))
 

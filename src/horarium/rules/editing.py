@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from horarium.clock import Instant
-from horarium.model import Cause, Disposition, Job, Plan, Run, RunChange, State
+from horarium.model import Cause, Disposition, Job, Plan, Run, RunChange, State, due_then
 from horarium.rules import missed
 from horarium.rules.calendars import without_days
 from horarium.rules.compiled import after_end
@@ -82,8 +82,7 @@ def _asked_run(run: Run, asked: ManualRun) -> Run:
 
 def put_off(run: Run, due_at: Instant) -> Run:
     """The new run, not due before this instant."""
-    wait = max(0, due_at - run.due_at)
-    return replace(run, due_at=run.due_at + wait, start_by=None if run.start_by is None else run.start_by + wait)
+    return due_then(run, max(due_at, run.due_at))
 
 
 def free_instant(job: Job, start: Instant, taken: Set[Instant]) -> Instant:
@@ -271,18 +270,12 @@ def reanchor(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan:
     back = missed.pinned(back, replace(back, anchor_at=anchor))
     planned = _withdrawing(back, unfinished, now, "the clock had been wrong")
     late = tuple(
-        RunChange(_put_at(run, now + max(0, run.due_at - decided_at)), run.token, run.state)
+        RunChange(due_then(run, now + max(0, run.due_at - decided_at)), run.token, run.state)
         for run in unfinished
         if (decided_at := _decided_at(run)) > now + CURSOR_AHEAD and run not in planned.withdrawals
         if run.state is State.PENDING
     )
     return replace(planned, changes=(*planned.changes, *late))
-
-
-def _put_at(run: Run, due_at: Instant) -> Run:
-    """The pending run, due at another instant; the limit for starting in time moves along."""
-    start_by = None if run.start_by is None else run.start_by + due_at - run.due_at
-    return replace(run, due_at=due_at, start_by=start_by)
 
 
 def _decided_at(run: Run) -> Instant:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from horarium.clock import DAY, INSTANT_MAX, Instant, to_micros, to_text
-from horarium.model import DEFAULT_RUN_POLICY, EventKind, HttpTarget, Job, Run, State, own_labels
+from horarium.model import DEFAULT_RUN_POLICY, EventKind, HttpTarget, Job, Run, State, due_then, own_labels
 from horarium.model.holds import HeldMissed, Hold, HoldScope
 from horarium.model.states import Cause, Disposition
 from horarium.model.targets import FOLLOW_QUEUE, NOTIFY_QUEUE
@@ -24,6 +24,7 @@ from horarium.policies import Timeouts
 from horarium.rules.compiled import trigger_for
 from horarium.rules.fairness import CLAIMED_AHEAD, awaits_turn, turn_later
 from horarium.rules.overridden import run_moved_to
+from horarium.rules.rates import given_back
 from horarium.rules.settling import cancel, clipped, noted, retention_of
 from horarium.triggers import Trigger
 
@@ -256,18 +257,7 @@ def kept_back(run: Run, held: InForce, now: Instant, place: int = 0) -> Run:
         until += to_micros(held.hold.probing.seconds) * (place % PROBES_AHEAD)
     if run.history and run.history[-1].kind is EventKind.HELD and run.history[-1].state is State.PENDING:
         run = replace(run, history=run.history[:-1])
-    waiting = replace(
-        run,
-        state=State.PENDING,
-        due_at=until,
-        start_by=None if run.start_by is None else run.start_by + until - run.due_at,
-        attempt=run.attempt if run.state is State.PENDING else run.attempt - 1,
-        worker=None,
-        lease_expires_at=None,
-        deadline=None,
-        started_at=None,
-    )
-    return noted(turn_later(waiting), now, words_of_hold(held), EventKind.HELD)
+    return noted(turn_later(due_then(given_back(run), until)), now, words_of_hold(held), EventKind.HELD)
 
 
 def skipped_at_claim(run: Run, job: Job | None, holds: Iterable[Hold], now: Instant) -> Run | None:
@@ -279,8 +269,7 @@ def skipped_at_claim(run: Run, job: Job | None, holds: Iterable[Hold], now: Inst
         if hold.missed is HeldMissed.SKIP and covers_job(hold.scope, job):
             stretch = stretch_at(hold, owed_at(run))
             if stretch is not None:
-                waiting = replace(run, state=State.PENDING, attempt=run.attempt - 1, started_at=None, worker=None)
-                ended = cancel(waiting, retention_of(run, job), now, reason_of(hold))
+                ended = cancel(given_back(run), retention_of(run, job), now, reason_of(hold))
                 return replace(ended, disposition=Disposition.HELD)
     return None
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant, to_micros, to_text
-from horarium.model import Cause, Disposition, Event, Job, Run, State
+from horarium.model import Cause, Disposition, Event, Job, Run, State, due_then
 from horarium.model.overrides import Override
 from horarium.policies import CatchUpPolicy
 
@@ -167,9 +167,8 @@ def as_moved(run: Run, override: Override) -> Run:
     """The run of a fire time that was moved. A limit for its start moves along."""
     assert override.to is not None, "a run is made of a fire time that was moved, not of one that is skipped"
     due_at = max(override.to, run.created_at) if run.cause is Cause.CATCH_UP else override.to
-    start_by = None if run.start_by is None else run.start_by + due_at - run.due_at
     said_so = Event(override.to, State.PENDING, said(override), override=override)
-    return replace(run, due_at=due_at, start_by=start_by, token=override.token, history=(*run.history, said_so))
+    return replace(due_then(run, due_at), token=override.token, history=(*run.history, said_so))
 
 
 def run_moved_to(run: Run) -> Instant | None:

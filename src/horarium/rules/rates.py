@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, SECOND, Instant, to_micros, to_text
-from horarium.model import CLAIMED, Event, EventKind, Run, State
+from horarium.model import CLAIMED, Event, EventKind, Run, State, due_then
 from horarium.policies import Limit
 from horarium.rules.fairness import CLAIMED_AHEAD, turn_later
 
@@ -285,8 +285,7 @@ def opens_at(bucket: Bucket, now: Instant, steady: Instant) -> Instant | None:
 
 def brought_forward(run: Run, now: Instant) -> Run:
     """The run that waits, due now, as it is before it gets another place."""
-    start_by = None if run.start_by is None else now + run.start_by - run.due_at
-    return replace(run, due_at=now, start_by=start_by)
+    return due_then(run, now)
 
 
 def is_idle(bucket: Bucket, now: Instant, steady: Instant) -> bool:

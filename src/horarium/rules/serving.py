@@ -20,6 +20,7 @@ from horarium.policies import CatchUpPolicy
 from horarium.rules.compiled import retention_of_job
 from horarium.rules.holds import PLANNED_CAUSES
 from horarium.rules.overridden import MISFIRE_GRACE
+from horarium.rules.rates import given_back
 from horarium.rules.settling import terminate
 
 UNSERVED_AFTER = MINUTE
@@ -90,8 +91,7 @@ def _counts(run: Run) -> bool:
 def missed(run: Run, job: Job, served_at: Instant, now: Instant) -> Run:
     """The run, ended as a fire time that was missed."""
     why = f"catch_up: {job.catch_up.policy}; no worker served the queue {run.queue} until {to_text(served_at)}"
-    waiting = replace(run, state=State.PENDING, attempt=0, started_at=None, worker=None)
-    ended = terminate(waiting, retention_of_job(job), now, why)
+    ended = terminate(given_back(run), retention_of_job(job), now, why)
     return replace(ended, state=State.SKIPPED, disposition=Disposition.MISSED, error=why)
 
 

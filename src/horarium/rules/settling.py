@@ -38,6 +38,7 @@ from horarium.model import (
     Succeeded,
     awaits_worker,
     deadline_of,
+    due_then,
     fraction,
     lasting,
     lease_end,
@@ -147,8 +148,7 @@ def _deferred(run: Run, job: Job | None, until: Instant, reason: str, now: Insta
         error = clipped(f"deferred to {to_text(until)}, when it would be too old: {reason}")
         return _finished(run, State.FAILED, Disposition.RAN, error, retention_of(run, job), now)
     reason = clipped(f"deferred to {to_text(until)}: {reason}")
-    put_off = None if run.start_by is None else until + run.start_by - run.due_at
-    return _pending(replace(run, start_by=put_off), until, reason, now, run.attempt - 1, kind)
+    return _pending(due_then(run, until), until, reason, now, run.attempt - 1, kind)
 
 
 def _too_old(run: Run, job: Job | None, due_at: Instant) -> bool:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from horarium.clock import INSTANT_MAX, Instant, to_micros
 from horarium.errors import InvalidRequest
-from horarium.model import DEFAULT_RUN_POLICY, Event, Run, RunPolicy, State, callers_key
+from horarium.model import DEFAULT_RUN_POLICY, Event, Run, RunPolicy, State, callers_key, due_then
 from horarium.policies import Debounce, OnConflict, Unique, Until
 
 
@@ -63,12 +63,7 @@ def debounced(run: Run, rule: Debounce, first_at: Instant, now: Instant) -> Run:
     due_at = now + to_micros(rule.seconds)
     if rule.max_seconds is not None:
         due_at = min(due_at, first_at + to_micros(rule.max_seconds))
-    return due(run, min(max(due_at, now), INSTANT_MAX))
-
-
-def due(run: Run, at: Instant) -> Run:
-    """The run with another due time; its limit for the start goes along."""
-    return replace(run, due_at=at, start_by=None if run.start_by is None else run.start_by + at - run.due_at)
+    return due_then(run, min(max(due_at, now), INSTANT_MAX))
 
 
 def replacement(waiting: Run, wanted: Run, rule: Unique | Debounce, now: Instant) -> Run | None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant
-from horarium.model import Cause, Plan, Run, State
+from horarium.model import Cause, Plan, Run, State, due_then
 from horarium.rules.approving import is_waiting
 
 DENSE = 10 * SECOND
@@ -61,7 +61,7 @@ class Pacing:
         self._first_at = max(now, due_at) + self._pace * (2 if shared else 1)
         if not shared:
             self._rest_at = self._first_at
-        return _put_off(run, due_at)
+        return due_then(run, due_at)
 
     def _slot(self, run: Run, now: Instant) -> Run:
         due_at = max(run.due_at, self._rest_at)
@@ -69,16 +69,11 @@ class Pacing:
         self._rest_at = max(now, due_at) + self._pace * (1 if dense else 2)
         if dense:
             self._first_at = max(self._first_at, self._rest_at)
-        return _put_off(run, due_at)
+        return due_then(run, due_at)
 
 
 def _with(plans: Sequence[Plan], slots: dict[str, Run]) -> list[Plan]:
     return [replace(planned, runs=tuple(slots.get(run.id, run) for run in planned.runs)) for planned in plans]
-
-
-def _put_off(run: Run, due_at: Instant) -> Run:
-    start_by = None if run.start_by is None else run.start_by + due_at - run.due_at
-    return replace(run, due_at=due_at, start_by=start_by)
 
 
 def _is_late(run: Run) -> bool:

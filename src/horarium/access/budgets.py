@@ -15,7 +15,7 @@ from msgspec import Struct
 from horarium.access.roles import Principal
 from horarium.clock import DAY, HOUR, SECOND, Clock, Instant, to_text
 from horarium.errors import OverBudget, StoreUnavailable
-from horarium.model.records import Record, RecordChange
+from horarium.model.records import RecordChange, put_over
 from horarium.ports import Store
 
 PREFIX = "budget/"
@@ -62,11 +62,8 @@ async def spend(store: Store, clock: Clock, caller: Principal, what: What, count
                 f"left until {to_text(ends_at)}; {count:,} were asked for",
                 retry_after_seconds=max(1.0, (ends_at - now) / SECOND),
             )
-        version = 0 if stored is None else stored.version
-        after = Record(
-            name=name, body=msgspec.json.encode(Spent(spent.begins_at, spent.count + count)), version=version + 1
-        )
-        if await store.put_records([RecordChange(after, version)]) == [True]:
+        after = msgspec.json.encode(Spent(spent.begins_at, spent.count + count))
+        if await store.put_records([put_over(stored, name, after)]) == [True]:
             return
     raise StoreUnavailable(f"the budget of the key {caller.name} is counted by too many at once; try again")
 

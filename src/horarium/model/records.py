@@ -35,6 +35,12 @@ class RecordChange(Struct, frozen=True):
     records: tuple[Record, ...] = ()
 
 
+def put_over(stored: Record | None, name: str, body: bytes, records: tuple[Record, ...] = ()) -> RecordChange:
+    """The write of this body under a name: over the record that was read there, or where there is none."""
+    version = 0 if stored is None else stored.version
+    return RecordChange(Record(name=name, body=body, version=version + 1), version, records=records)
+
+
 class RecordFilter(Struct, frozen=True):
     """Which records to list: those whose name begins with `prefix`, and of these, if given, the ones with the rest of
     the name at or above `since` and below `until`. Every pair of `labels` must match; the first is walked along, so

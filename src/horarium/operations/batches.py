@@ -21,6 +21,7 @@ from horarium.operations.runs.runs import RunOperations, fresh_run
 from horarium.operations.settling.batching import BATCHES, BATCHES_FINISHED, Batching
 from horarium.operations.writing.auditing import Records, require_reach, told
 from horarium.operations.writing.context import RACES_MAX, Context, contended, pause_after
+from horarium.operations.writing.keeping import page_under
 from horarium.policies import RETENTION_SECONDS_DEFAULT
 from horarium.ports import BATCH_MAX, PAGE_MAX, Page, Store
 from horarium.rules.batches import (
@@ -168,11 +169,10 @@ class Batches:
     async def page(self, state: BatchState | None, after: str | None, limit: int, text: str = "") -> Page[Batch]:
         """Batches, the newest first; those with `text` in their name or in what follows. A page may be short."""
         where = RecordFilter(BATCH, labels={} if state is None else {"state": state}, descending=True)
-        page = await self._store.list_records(where, after and BATCH + after, min(limit, PAGE_MAX))
-        read, sought = (decode_batch(record.body) for record in page.items), text.casefold()
+        page = await page_under(self._store, where, BATCH, after, limit)
+        read, sought = (decode_batch(record.body) for _, record in page.items), text.casefold()
         found = [batch for batch in read if may_see(bound_caller(), batch) and _speaks_of(batch, sought)]
-        more = None if page.next_after is None else page.next_after.removeprefix(BATCH)
-        return Page(tuple([await self._with_ends(batch) for batch in found]), more)
+        return Page(tuple([await self._with_ends(batch) for batch in found]), page.next_after)
 
     async def runs(self, batch_id: str, after: str | None, limit: int) -> Page[Run]:
         """Its runs that are kept, in the order in which they were added; `after`: how many were passed."""

@@ -13,18 +13,19 @@ from typing import Any
 import msgspec
 
 from horarium.clock import Instant
-from horarium.errors import CalendarInUse, NotFound
+from horarium.errors import CalendarInUse
 from horarium.model import Job
 from horarium.model.calendars import Calendar
 from horarium.model.holds import Hold
-from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.model.records import Record, RecordChange, RecordFilter, put_over
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.bounds.listing import pages_of
 from horarium.operations.settling.holding import PREFIX as HOLDS
 from horarium.operations.settling.holding import decode_hold
 from horarium.operations.writing.auditing import require_unbound, told
-from horarium.operations.writing.context import RACES_MAX, Context, contended
-from horarium.ports import APPLY, PAGE_MAX, JobFilter, Page, Store
+from horarium.operations.writing.context import Context
+from horarium.operations.writing.keeping import Kept
+from horarium.ports import APPLY, PAGE_MAX, JobFilter, Store
 from horarium.rules.applying import Owed
 from horarium.rules.calendars import FireChange, calendars_in, compare, content_of, uses_days, with_days
 from horarium.rules.holds import end_of
@@ -75,12 +76,11 @@ async def with_known_days(
 def calendar_change(name: str, calendar: Calendar, stored: Record | None, now: Instant) -> RecordChange:
     """The write of a calendar over the stored one, with its audit entry and the marker of what jobs are owed."""
     before = None if stored is None else decode_calendar(stored.body)
-    version = (0 if stored is None else stored.version) + 1
     action = "calendar.create" if before is None else "calendar.update"
     line = told(action, f"calendar/{name}", now, before=before, after=calendar)
+    version = 1 if stored is None else stored.version + 1
     owed = Record(name=f"{CHANGED}{name}/{version:012d}-{now:016x}", body=msgspec.json.encode(Owed(name, now)))
-    record = Record(name=PREFIX + name, body=msgspec.json.encode(calendar), version=version)
-    return RecordChange(record, version - 1, records=(*line, owed))
+    return put_over(stored, PREFIX + name, msgspec.json.encode(calendar), (*line, owed))
 
 
 class CalendarOperations:
@@ -88,45 +88,32 @@ class CalendarOperations:
 
     def __init__(self, context: Context) -> None:
         self._store, self._clock, self._signal, _ = context
+        self._kept: Kept[Calendar] = Kept(context, "calendar", PREFIX, decode_calendar)
+        self.get, self.page = self._kept.get, self._kept.page
 
     async def put(self, name: str, calendar: Calendar) -> tuple[Calendar, bool]:
         """Define the calendar, or bring the existing one to this; jobs that use it follow. The second value: whether it
         is new. Raises Forbidden where who acts is bound."""
         require_unbound("calendars")
         await self.content(calendar)
-        for _ in range(RACES_MAX):
-            (stored,) = await self._store.get_records([PREFIX + name])
-            before = None if stored is None else decode_calendar(stored.body)
-            if calendar == before:
-                return calendar, False
-            change = calendar_change(name, calendar, stored, self._clock.now())
-            if (await self._store.put_records([change])) == [True]:
-                self._signal.publish(APPLY)
-                return calendar, stored is None
-        raise contended(f"calendar {name}")
 
-    async def get(self, name: str) -> Calendar:
-        """The calendar of that name. Raises NotFound."""
-        (stored,) = await self._store.get_records([PREFIX + name])
-        if stored is None:
-            raise NotFound(f"there is no calendar named {name!r}")
-        return decode_calendar(stored.body)
+        async def wanted(stored: Record | None) -> RecordChange | None:
+            same = stored is not None and decode_calendar(stored.body) == calendar
+            return None if same else calendar_change(name, calendar, stored, self._clock.now())
 
-    async def page(self, after: str | None, limit: int) -> Page[tuple[str, Calendar]]:
-        """Calendars by name, beginning after this name; at most 200."""
-        where, beyond = RecordFilter(PREFIX), None if after is None else PREFIX + after
-        page = await self._store.list_records(where, beyond, min(limit, PAGE_MAX))
-        items = tuple((record.name.removeprefix(PREFIX), decode_calendar(record.body)) for record in page.items)
-        return Page(items, None if page.next_after is None else page.next_after.removeprefix(PREFIX))
+        change = await self._kept.change(name, wanted)
+        if change is not None:
+            self._signal.publish(APPLY)
+        return calendar, change is not None and not change.expected
 
     async def delete(self, name: str) -> None:
         """Remove a calendar. Raises NotFound, CalendarInUse while jobs use it, and Forbidden where who acts is
         bound."""
         require_unbound("calendars")
-        for _ in range(RACES_MAX):
-            (stored,) = await self._store.get_records([PREFIX + name])
+
+        async def wanted(stored: Record | None) -> RecordChange:
             if stored is None:
-                raise NotFound(f"there is no calendar named {name!r}")
+                raise self._kept.missing(name)
             users = [job.name async for job in self.users(name, SHOWN_MAX + 1)]
             if not users and (hold := await self._hold_by(name)) is not None:
                 raise CalendarInUse(f"calendar {name!r} is used by hold {hold.id}: {hold.reason}; lift it first", [])
@@ -136,10 +123,9 @@ class CalendarOperations:
                     f"calendar {name!r} is used by {', '.join(users[:SHOWN_MAX])}{more}", users[:SHOWN_MAX]
                 )
             line = told("calendar.delete", f"calendar/{name}", self._clock.now(), before=decode_calendar(stored.body))
-            change = RecordChange(stored, stored.version, deleted=True, records=line)
-            if (await self._store.put_records([change])) == [True]:
-                return
-        raise contended(f"calendar {name}")
+            return RecordChange(stored, stored.version, deleted=True, records=line)
+
+        await self._kept.change(name, wanted)
 
     async def users(self, name: str, limit: int) -> AsyncIterator[Job]:
         """The jobs that use it, by name, at most that many."""

@@ -17,14 +17,15 @@ from horarium.clock import Instant, to_text
 from horarium.errors import InvalidRequest, NotFound
 from horarium.model import Run, RunPolicy, State, uuid7
 from horarium.model.channels import CHANNEL, UNTOLD, AnyChannel, Letter, Note, Told, Untold
-from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.model.records import Record, RecordChange, RecordFilter, put_over
 from horarium.model.targets import NOTIFY_QUEUE
 from horarium.operations.bounds.listing import pages_of
 from horarium.operations.writing.auditing import told, told_runs
-from horarium.operations.writing.context import RACES_MAX, Context, contended
+from horarium.operations.writing.context import Context
+from horarium.operations.writing.keeping import Kept
 from horarium.operations.writing.signalling import announce_runs
 from horarium.policies import Retry
-from horarium.ports import PAGE_MAX, Page, RunFilter
+from horarium.ports import PAGE_MAX, RunFilter
 from horarium.rules.following import notify_run
 from horarium.rules.grouping import TEST, Item, group, kind_of
 from horarium.wire.channels import keep_channel_secrets, shown_channel
@@ -44,7 +45,6 @@ LOOKED_AT_MAX = 5_000
 
 def channel_change(name: str, channel: AnyChannel, stored: Record | None, now: Instant) -> RecordChange:
     """The write of a channel over the stored one, with its audit entry."""
-    version = 0 if stored is None else stored.version
     line = told(
         "channel.create" if stored is None else "channel.update",
         f"channel/{name}",
@@ -52,8 +52,7 @@ def channel_change(name: str, channel: AnyChannel, stored: Record | None, now: I
         before=None if stored is None else shown_channel(name, decode_channel(stored.body)),
         after=shown_channel(name, channel),
     )
-    record = Record(name=CHANNEL + name, body=msgspec.json.encode(channel), version=version + 1)
-    return RecordChange(record, version, records=line)
+    return put_over(stored, CHANNEL + name, msgspec.json.encode(channel), line)
 
 
 class ChannelOperations:
@@ -61,45 +60,28 @@ class ChannelOperations:
 
     def __init__(self, context: Context, check: ChannelCheck) -> None:
         self._store, self._clock, self._signal, self._entropy = context
+        self._kept: Kept[AnyChannel] = Kept(context, "channel", CHANNEL, decode_channel)
+        self.find, self.get, self.page = self._kept.find, self._kept.get, self._kept.page
         self._check = check
 
     async def put(self, name: str, channel: AnyChannel) -> tuple[AnyChannel, bool]:
         """Define the channel, or bring the existing one to this. The second value: whether it is new."""
-        for _ in range(RACES_MAX):
-            (stored,) = await self._store.get_records([CHANNEL + name])
+        made = channel
+
+        async def wanted(stored: Record | None) -> RecordChange | None:
+            nonlocal made
             before = None if stored is None else decode_channel(stored.body)
-            wanted = await self.wanted(channel, before)
-            if wanted == before:
-                return wanted, False
-            change = channel_change(name, wanted, stored, self._clock.now())
-            if (await self._store.put_records([change])) == [True]:
-                return wanted, stored is None
-        raise contended(f"channel {name}")
+            made = await self.wanted(channel, before)
+            return None if made == before else channel_change(name, made, stored, self._clock.now())
+
+        change = await self._kept.change(name, wanted)
+        return made, change is not None and not change.expected
 
     async def wanted(self, channel: AnyChannel, before: AnyChannel | None) -> AnyChannel:
         """The channel with the secrets that it keeps. Raises InvalidRequest for one that may not be used here."""
         wanted = keep_channel_secrets(channel, before)
         await asyncio.to_thread(self._check, wanted)
         return wanted
-
-    async def find(self, name: str) -> AnyChannel | None:
-        """The channel of that name, secrets and all."""
-        (stored,) = await self._store.get_records([CHANNEL + name])
-        return None if stored is None else decode_channel(stored.body)
-
-    async def get(self, name: str) -> AnyChannel:
-        """The channel of that name. Raises NotFound."""
-        channel = await self.find(name)
-        if channel is None:
-            raise NotFound(f"there is no channel named {name!r}")
-        return channel
-
-    async def page(self, after: str | None, limit: int) -> Page[tuple[str, AnyChannel]]:
-        """Channels by name, beginning after this name; at most 200."""
-        where, beyond = RecordFilter(CHANNEL), None if after is None else CHANNEL + after
-        page = await self._store.list_records(where, beyond, min(limit, PAGE_MAX))
-        items = tuple((record.name.removeprefix(CHANNEL), decode_channel(record.body)) for record in page.items)
-        return Page(items, None if page.next_after is None else page.next_after.removeprefix(CHANNEL))
 
     async def untold(self, since: Instant) -> dict[str, Untold]:
         """The channels that did not take their last message, if that was tried since then."""
@@ -109,16 +91,15 @@ class ChannelOperations:
 
     async def delete(self, name: str) -> None:
         """Remove a channel. Raises NotFound."""
-        for _ in range(RACES_MAX):
-            (stored,) = await self._store.get_records([CHANNEL + name])
+
+        async def wanted(stored: Record | None) -> RecordChange:
             if stored is None:
-                raise NotFound(f"there is no channel named {name!r}")
+                raise self._kept.missing(name)
             before = shown_channel(name, decode_channel(stored.body))
             line = told("channel.delete", f"channel/{name}", self._clock.now(), before=before)
-            change = RecordChange(stored, stored.version, deleted=True, records=line)
-            if (await self._store.put_records([change])) == [True]:
-                return
-        raise contended(f"channel {name}")
+            return RecordChange(stored, stored.version, deleted=True, records=line)
+
+        await self._kept.change(name, wanted)
 
     async def test(self, name: str) -> Run:
         """A run that sends one message to the channel, in one attempt. Raises NotFound."""

@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from horarium.clock import Instant, to_text
 from horarium.errors import InvalidRequest, NotFound
-from horarium.model.records import Record, RecordFilter
-from horarium.operations.settling.rating import CHANGED, PREFIX, bucket_change, bucket_of
+from horarium.model.records import Record, RecordChange
+from horarium.operations.settling.rating import CHANGED, PREFIX, bucket_change, bucket_of, decode_bucket
 from horarium.operations.writing.auditing import require_unbound, told
-from horarium.operations.writing.context import RACES_MAX, Context, contended, pause_after
-from horarium.ports import APPLY, PAGE_MAX, Page
+from horarium.operations.writing.context import Context
+from horarium.operations.writing.keeping import Kept
+from horarium.ports import APPLY, Page
 from horarium.rules.applying import Owed
 from horarium.rules.rates import Bucket, Override, overridden
 
@@ -23,7 +24,8 @@ class RateOperations:
     """Rate limits of one namespace. Raises the errors of `errors`, nothing else."""
 
     def __init__(self, context: Context) -> None:
-        self._store, self._clock, self._signal, self._entropy = context
+        self._clock, self._signal = context.clock, context.signal
+        self._kept = Kept(context, "rate", PREFIX, decode_bucket)
 
     async def put(self, key: str, override: Override) -> Bucket:
         """Have this limit hold for the key, instead of those that runs say. Runs that wait get new places. Raises
@@ -38,32 +40,30 @@ class RateOperations:
 
     async def _change(self, key: str, override: Override | None) -> Bucket:
         require_unbound("limits of keys")
-        for race in range(RACES_MAX):
-            if race:
-                await pause_after(race, self._entropy)
-            (stored,) = await self._store.get_records([PREFIX + key])
-            bucket = bucket_of(stored)
+        changed = Bucket()
+
+        async def wanted(stored: Record | None) -> RecordChange | None:
+            nonlocal changed
+            changed = bucket = bucket_of(stored)
             if override is None and bucket.override is None:
                 raise NotFound(f"no limit was set for the key {key!r}")
             if override == bucket.override:
-                return bucket
+                return None
             now, steady = self._clock.now(), self._clock.steady()
             changed = overridden(bucket, override, now, steady)
             action = "rate.reset" if override is None else "rate.set"
             line = told(action, f"rate/{key}", now, before=_plain(bucket.override), after=_plain(override))
             change = bucket_change(key, stored, changed, steady)
             owed = Record(name=f"{CHANGED}{steady:016x}", body=msgspec.json.encode(Owed(key, now)))
-            if await self._store.put_records([replace(change, records=(*line, owed))]) == [True]:
-                self._signal.publish(APPLY)
-                return changed
-        raise contended(f"rate {key}")
+            return replace(change, records=(*line, owed))
+
+        if await self._kept.change(key, wanted) is not None:
+            self._signal.publish(APPLY)
+        return changed
 
     async def page(self, prefix: str, after: str | None, limit: int) -> Page[tuple[str, Bucket]]:
         """Keys in use, in their order, with this prefix; at most 200."""
-        where = RecordFilter(PREFIX + prefix)
-        page = await self._store.list_records(where, None if after is None else PREFIX + after, min(limit, PAGE_MAX))
-        items = tuple((record.name.removeprefix(PREFIX), bucket_of(record)) for record in page.items)
-        return Page(items, None if page.next_after is None else page.next_after.removeprefix(PREFIX))
+        return await self._kept.page(after, limit, prefix)
 
 
 def _plain(override: Override | None) -> Mapping[str, Any] | None:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from horarium.clock import DAY, SECOND, Instant, to_micros, to_text
 from horarium.model import Disposition, Event, EventKind, Job, Plan, Run, RunChange, State, fraction
 from horarium.model.overrides import Override
-from horarium.model.records import Record, RecordChange, instant_key
+from horarium.model.records import Record, RecordChange, instant_key, put_over
 from horarium.rules.compiled import trigger_of
 from horarium.rules.overridden import Dropped, of_fire, one
 from horarium.rules.planning import dropped_run, timed
@@ -223,9 +223,7 @@ def filled(
 
 
 def _changed(job: Job, start: Instant, stored: Record | None, after: Window) -> RecordChange:
-    version = 0 if stored is None else stored.version
-    record = Record(name=window_name(job, start), body=msgspec.json.encode(after), version=version + 1)
-    return RecordChange(record, version)
+    return put_over(stored, window_name(job, start), msgspec.json.encode(after))
 
 
 def said_of(job: Job, window: Window) -> str:

@@ -12,10 +12,11 @@ from msgspec import Struct
 
 from horarium.clock import DAY, Instant, to_text
 from horarium.errors import InvalidRequest, NotFound
-from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.model.records import Record, RecordChange, RecordFilter, put_over
 from horarium.operations.bounds.listing import pages_of
 from horarium.operations.writing.auditing import told
-from horarium.operations.writing.context import RACES_MAX, Context, contended, pause_after
+from horarium.operations.writing.context import Context
+from horarium.operations.writing.keeping import Kept
 from horarium.ports import PAGE_MAX
 
 PREFIX = "acknowledged/"
@@ -55,7 +56,8 @@ class Acknowledging:
     """Acknowledged causes of one namespace. Raises the errors of `errors`, nothing else."""
 
     def __init__(self, context: Context) -> None:
-        self._store, self._clock, _, self._entropy = context
+        self._store, self._clock = context.store, context.clock
+        self._kept = Kept(context, "attention", PREFIX, _decode)
 
     async def known(self) -> dict[str, Acknowledged]:
         """All that are kept, by the key of their cause."""
@@ -80,27 +82,16 @@ class Acknowledging:
         await self._write(key, None, self._clock.now())
 
     async def _write(self, key: str, made: Acknowledged | None, now: Instant) -> None:
-        for race in range(RACES_MAX):
-            if race:
-                await pause_after(race, self._entropy)
-            (stored,) = await self._store.get_records([PREFIX + key])
-            if stored is None and made is None:
+        async def wanted(stored: Record | None) -> RecordChange:
+            before, about = None if stored is None else _plain(_decode(stored.body)), f"attention/{key}"
+            if made is not None:
+                line = told("attention.acknowledge", about, now, before=before, after=_plain(made))
+                return put_over(stored, PREFIX + key, msgspec.json.encode(made), line)
+            if stored is None:
                 raise NotFound(f"{key[:200]!r} is not acknowledged")
-            before, version = (
-                None if stored is None else _plain(_decode(stored.body)),
-                0 if stored is None else stored.version,
-            )
-            action = "attention.open" if made is None else "attention.acknowledge"
-            line = told(action, f"attention/{key}", now, before=before, after=None if made is None else _plain(made))
-            if made is None:
-                assert stored is not None
-                change = RecordChange(stored, version, True, line)
-            else:
-                body = msgspec.json.encode(made)
-                change = RecordChange(Record(name=PREFIX + key, body=body, version=version + 1), version, records=line)
-            if await self._store.put_records([change]) == [True]:
-                return
-        raise contended(f"attention {key}")
+            return RecordChange(stored, stored.version, True, told("attention.open", about, now, before=before))
+
+        await self._kept.change(key, wanted)
 
     async def _forget_old(self, now: Instant) -> None:
         page = await self._store.list_records(RecordFilter(PREFIX), None, PAGE_MAX)

@@ -23,6 +23,7 @@ from horarium.model import Job, Plan
 from horarium.model.records import Record, RecordChange, RecordFilter, instant_key, key_instant
 from horarium.operations.bounds.reaching import may_reach_definition
 from horarium.operations.writing.auditing import told_job
+from horarium.operations.writing.keeping import page_under
 from horarium.ports import Along, Page, Store
 from horarium.rules.joins import defined_records, is_join
 from horarium.rules.watching import is_watched, watch_record
@@ -145,12 +146,15 @@ class Versions:
         return records
 
     async def _last(self, job_id: str) -> Version | None:
-        found = await self._list(RecordFilter(f"{PREFIX}{job_id}/", descending=True), None, 1)
-        return next(iter(found.items), None)
+        return next(iter((await self._newest(f"{PREFIX}{job_id}/", None, 1)).items), None)
 
-    async def _list(self, where: RecordFilter, after: str | None, limit: int) -> Page[Version]:
-        page = await self._store.list_records(where, after, limit)
-        return Page(tuple(_decode(record.body) for record in page.items), page.next_after)
+    async def _newest(self, prefix: str, after: str | None, limit: int) -> Page[Version]:
+        page = await page_under(self._store, RecordFilter(prefix, descending=True), prefix, after, limit)
+        return Page(tuple(_decode(record.body) for _, record in page.items), page.next_after)
+
+    async def _first(self, where: RecordFilter) -> Version | None:
+        found = (await self._store.list_records(where, None, 1)).items
+        return _decode(found[0].body) if found else None
 
     async def _trim(self, job_id: str) -> None:
         """Delete the oldest, beyond those that are kept."""
@@ -164,14 +168,12 @@ class Versions:
     async def page(self, job: Job, after: str | None, limit: int) -> Page[Version]:
         """The versions of a job, the newest first, beginning below the version `after`."""
         prefix = f"{PREFIX}{job.id}/"
-        below = None if after is None else prefix + after
-        page = await self._list(RecordFilter(prefix, descending=True), below, limit)
-        next_after = None if page.next_after is None else page.next_after.removeprefix(prefix)
+        page = await self._newest(prefix, after, limit)
         if after is None and (not page.items or page.items[0].definition != kept_definition(job)):
             number = page.items[0].number + 1 if page.items else 1
             present = _version(job, job.version, number, job.updated_at or job.created_at, "", actor="")
-            return Page((present, *page.items), next_after)
-        return Page(page.items, next_after)
+            return Page((present, *page.items), page.next_after)
+        return page
 
     async def shown(self, job: Job, after: str | None, limit: int) -> Page[Version]:
         """The same for a reader: who is bound sees none of the versions in which the job was another team's."""
@@ -188,12 +190,10 @@ class Versions:
         if not found.items:
             raise never_was(name)
         prefix = f"{PREFIX}{found.items[0].name.rpartition('/')[2].partition('-')[2]}/"
-        below = None if after is None else prefix + after
-        page = await self._list(RecordFilter(prefix, descending=True), below, limit)
-        caller = bound_caller()
+        page, caller = await self._newest(prefix, after, limit), bound_caller()
         if caller is not None and not all(may_reach_definition(caller, each.definition) for each in page.items):
             raise never_was(name)
-        return Page(page.items, page.next_after and page.next_after.removeprefix(prefix))
+        return page
 
     async def deleted(self, limit: int) -> list[tuple[str, Instant]]:
         """Names of jobs that were deleted and can be made again, and when that was; the newest first."""
@@ -223,15 +223,12 @@ class Versions:
         """The definition at this version. Raises InvalidRequest for one that it never had, or that is not kept."""
         prefix = f"{PREFIX}{job.id}/"
         if 0 < version <= min(job.version, VERSION_MAX):
-            upto = RecordFilter(prefix, until=_key(version + 1), descending=True)
-            found = (await self._list(upto, None, 1)).items
-            if not found:
-                found = (await self._list(RecordFilter(prefix), None, 1)).items
-                if not found:
-                    return kept_definition(job)
-                found = found if found[0].number == 1 else ()
-            if found:
-                return found[0].definition
+            if found := await self._first(RecordFilter(prefix, until=_key(version + 1), descending=True)):
+                return found.definition
+            if (first := await self._first(RecordFilter(prefix))) is None:
+                return kept_definition(job)
+            if first.number == 1:
+                return first.definition
         message = f"version: job {job.name!r} has no version {version}, or it is kept no longer"
         raise InvalidRequest(message, field="version")
 

@@ -24,7 +24,8 @@ from horarium.operations.bounds.listing import Slices
 from horarium.operations.bounds.reaching import may_reach_job
 from horarium.operations.settling.holding import PLANNED_SECONDS, Holding
 from horarium.operations.writing.auditing import told
-from horarium.operations.writing.context import RACES_MAX, Context, contended
+from horarium.operations.writing.context import Context
+from horarium.operations.writing.keeping import Kept
 from horarium.ports import PAGE_MAX, JobFilter, Page
 from horarium.rules.compiled import words_of
 from horarium.rules.feeding import Event, event_ahead, event_of, feed_text
@@ -55,6 +56,7 @@ class Feeds:
     def __init__(self, context: Context, holding: Holding) -> None:
         self._holding = holding
         self._store, self._clock, _, self._entropy = context
+        self._kept = Kept(context, "feed", FEED, _decode)
 
     async def create(self, name: str, labels: Mapping[str, str], jobs: Sequence[str]) -> tuple[Feed, str]:
         """A new feed, and its key, which can't be had again. It ends with the named key of who acts. Raises
@@ -82,23 +84,21 @@ class Feeds:
 
     async def page(self, after: str | None, limit: int, reader: Principal | None = None) -> Page[Listed]:
         """Feeds by name, as far as the reader may see them, and whether each has ended; at most 200."""
-        beyond = None if after is None else FEED + after
-        page = await self._store.list_records(RecordFilter(FEED), beyond, min(limit, PAGE_MAX))
-        feeds = [feed for record in page.items if _is_for(feed := _decode(record.body), reader)]
-        more = None if page.next_after is None else page.next_after.removeprefix(FEED)
-        return Page(tuple(zip(feeds, await self._ended(feeds), strict=True)), more)
+        page = await self._kept.page(after, limit)
+        feeds = [feed for _, feed in page.items if _is_for(feed, reader)]
+        return Page(tuple(zip(feeds, await self._ended(feeds), strict=True)), page.next_after)
 
     async def revoke(self, name: str) -> None:
         """Its address is gone. Raises NotFound."""
         origin = who_acts()
-        for _ in range(RACES_MAX):
-            (stored,) = await self._store.get_records([FEED + name])
+
+        async def wanted(stored: Record | None) -> RecordChange:
             if stored is None or not _is_for(_decode(stored.body), None if origin is None else origin.principal):
                 raise NotFound(f"there is no feed {name!r}")
             line = told("feed.revoke", f"feed/{name}", self._clock.now())
-            if (await self._store.put_records([RecordChange(stored, stored.version, True, line)])) == [True]:
-                return
-        raise contended(f"feed {name}")
+            return RecordChange(stored, stored.version, True, line)
+
+        await self._kept.change(name, wanted)
 
     async def text(self, key: str, known: Collection[str] = ()) -> tuple[str, bytes]:
         """The feed of this key as iCalendar: past runs of 30 days with their outcome, and 60 days ahead; before it a

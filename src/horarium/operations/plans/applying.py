@@ -22,7 +22,7 @@ from horarium.model import Job, Plan, Whole
 from horarium.model.calendars import Calendar
 from horarium.model.channels import CHANNEL, AnyChannel
 from horarium.model.plans import PLAN_ID, Step
-from horarium.model.records import Record, RecordChange
+from horarium.model.records import Record, RecordChange, put_over
 from horarium.operations.bounds.reaching import require_followed
 from horarium.operations.calendars import PREFIX as CALENDAR
 from horarium.operations.calendars import CalendarOperations, calendar_change, decode_calendar
@@ -145,8 +145,7 @@ class PlanApplying:
                 by = "local" if origin is None else origin.principal.name
                 body = msgspec.json.encode(replace(plan, approved_by=by))
                 line = told("plan.approve", f"plan/{name}", self._clock.now(), after={"changes": plan.counts})
-                made = replace(record, body=body, version=record.version + 1)
-                if await self._store.put_records([RecordChange(made, record.version, records=line)]) == [True]:
+                if await self._store.put_records([put_over(record, record.name, body, line)]) == [True]:
                     return Applied(0, todo.size + left)
                 await pause_after(race, self._entropy)
         raise contended(f"plan {name}")
@@ -313,7 +312,7 @@ def _stale(changed: Sequence[str]) -> PlanStale:
 def _emptied(record: Record) -> RecordChange:
     """The plan without its steps."""
     body = msgspec.json.encode(replace(decode_plan(record.body), sealed=b""))
-    return RecordChange(replace(record, body=body, version=record.version + 1), record.version)
+    return put_over(record, record.name, body)
 
 
 def _caller_without_scope() -> Principal | None:

@@ -13,7 +13,8 @@ from horarium.errors import CallerError, InvalidRequest, NotFound
 from horarium.model.plans import PLAN, Step, StoredPlan, opened
 from horarium.model.records import Record, RecordFilter
 from horarium.operations.bounds.reaching import may_reach_definition
-from horarium.ports import PAGE_MAX, Page, Store
+from horarium.operations.writing.keeping import page_under
+from horarium.ports import Page, Store
 from horarium.wire.definitions import JobDefinition
 
 decode_plan = msgspec.json.Decoder(StoredPlan).decode
@@ -45,15 +46,13 @@ class Listed(Struct, frozen=True):
 
 async def list_plans(store: Store, after: str | None, limit: int, now: Instant) -> Page[Listed]:
     """Plans, the newest first, without what they change. A bound caller sees its own."""
-    beyond = None if after is None else PLAN + after
-    page = await store.list_records(RecordFilter(PLAN, descending=True), beyond, min(limit, PAGE_MAX))
+    page = await page_under(store, RecordFilter(PLAN, descending=True), PLAN, after, limit)
     caller, found = bound_caller(), list[Listed]()
-    for record in page.items:
+    for ref, record in page.items:
         plan = decode_plan(record.body)
         if plan.expires_at > now and (caller is None or plan.by == caller.name):
-            ref = record.name.removeprefix(PLAN)
             found.append(Listed(ref, plan.by, plan.counts, plan.applied, plan.expires_at))
-    return Page(tuple(found), None if page.next_after is None else page.next_after.removeprefix(PLAN))
+    return Page(tuple(found), page.next_after)
 
 
 async def require_theirs(

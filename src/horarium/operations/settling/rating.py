@@ -26,12 +26,12 @@ CONTENDED = 0.1
 
 Rule = Callable[[Mapping[str, Bucket], Sequence[Run], Instant, Instant], Admitted]
 
-_decode = msgspec.json.Decoder(Bucket).decode
+decode_bucket = msgspec.json.Decoder(Bucket).decode
 
 
 def bucket_of(record: Record | None) -> Bucket:
     """The state that a record holds; without one, a key of which nothing was taken."""
-    return Bucket() if record is None else _decode(record.body)
+    return Bucket() if record is None else decode_bucket(record.body)
 
 
 def bucket_change(key: str, stored: Record | None, bucket: Bucket, steady: Instant) -> RecordChange:

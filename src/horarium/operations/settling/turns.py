@@ -30,11 +30,11 @@ class QueueSettings(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _decode_end = msgspec.json.Decoder(int).decode
-_decode_queue = msgspec.json.Decoder(QueueSettings).decode
+decode_queue = msgspec.json.Decoder(QueueSettings).decode
 
 
 def settings_of(record: Record | None) -> QueueSettings:
-    return QueueSettings() if record is None else _decode_queue(record.body)
+    return QueueSettings() if record is None else decode_queue(record.body)
 
 
 def end_of(record: Record | None) -> int:

@@ -33,7 +33,7 @@ from horarium.model import (
     prune_instant,
 )
 from horarium.model.channels import UNTOLD, AnyChannel, Letter, Note, Told, Untold
-from horarium.model.records import Record, RecordChange
+from horarium.model.records import RecordChange, put_over
 from horarium.model.targets import NOTIFY_QUEUE
 from horarium.operations.channels import LOOKED_AT_MAX, ChannelOperations, decode_letter, decode_note
 from horarium.operations.runs.logs import Logs
@@ -191,11 +191,8 @@ class NotifyDelivery:
         now = self._clock.now()
         (record,) = await self._store.get_records([UNTOLD + channel])
         since = now if record is None else _decode_untold(record.body).since
-        version = 0 if record is None else record.version
-        after = Record(
-            name=UNTOLD + channel, body=msgspec.json.encode(Untold(run.id, since, now, error)), version=version + 1
-        )
-        await self._store.put_records([RecordChange(after, version)])
+        body = msgspec.json.encode(Untold(run.id, since, now, error))
+        await self._store.put_records([put_over(record, UNTOLD + channel, body)])
 
     async def _remember(self, letter: Letter, channel: AnyChannel) -> None:
         """Note the message, and drop notes that no longer keep anything quiet."""
@@ -207,10 +204,7 @@ class NotifyDelivery:
         since = now - to_micros(channel.quiet_seconds)
         kept = {kind: at for kind, at in told.items() if since < at <= now}
         kept |= {kind_of(each): min(now, happened_at(each)) for each in letter.events if each.event != TEST}
-        version = 0 if record is None else record.version
-        body = msgspec.json.encode(kept)
-        after = Record(name=TOLD + letter.channel, body=body, version=version + 1)
-        await self._store.put_records([RecordChange(after, version)])
+        await self._store.put_records([put_over(record, TOLD + letter.channel, msgspec.json.encode(kept))])
 
 
 def _waits_max(channel: AnyChannel) -> Instant:

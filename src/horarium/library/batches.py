@@ -17,7 +17,6 @@ from horarium.library.enqueuing import Enqueuing
 from horarium.library.looking import timeout_seconds
 from horarium.library.named import in_name_of_actor
 from horarium.library.one_offs import EnqueueFields, Then, encode, with_key
-from horarium.library.resources import converted
 from horarium.library.tasks import Task, following
 from horarium.library.values import BatchStatus, Run
 from horarium.model import Run as StoredRun
@@ -27,6 +26,7 @@ from horarium.model.batches import BatchFollow, BatchOccasion, BatchOn, BatchSta
 from horarium.policies import Unique
 from horarium.ports import BATCH_MAX, PAGE_MAX
 from horarium.rules.uniqueness import stored_key
+from horarium.wire.faults import converted
 
 P = ParamSpec("P")
 T = TypeVar("T")

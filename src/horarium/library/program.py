@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from horarium.delivery.context import RunContext
 from horarium.delivery.handler import Around, Errors, Handler, HandlerFunction, Inside, Rules
 from horarium.delivery.pool import Pool
@@ -26,7 +24,7 @@ from horarium.library.tasks import HandlerOptions, function_of
 from horarium.model import HandlerTarget, Name
 from horarium.policies import Unique
 from horarium.rules.keys import check_template
-from horarium.wire.faults import fault_of, find_faults, say_faults
+from horarium.wire.faults import converted
 
 if TYPE_CHECKING:
     from horarium.wire.definitions import JobDefinition
@@ -81,10 +79,7 @@ def _own_name(function: Any) -> str:
 
 def _check_name(name: Any) -> None:
     """Raises InvalidJob for a handler's name that can't be one."""
-    try:
-        msgspec.convert(name, Name)
-    except msgspec.ValidationError as error:
-        raise InvalidJob(say_faults(find_faults(name, Name, path="name") or [fault_of(error)]), field="name") from None
+    converted(name, Name, "name", InvalidJob)
 
 
 class Program:

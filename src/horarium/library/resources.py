@@ -25,7 +25,7 @@ from horarium.operations.bounds.listing import pages_of
 from horarium.policies import KEY_LENGTH_MAX, FairWeights, Limit
 from horarium.ports import PAGE_MAX
 from horarium.wire.channels import shown_channel
-from horarium.wire.faults import fault_of, find_faults, say_faults
+from horarium.wire.faults import converted
 from horarium.wire.overrides import OverrideView, override_view, override_views
 from horarium.wire.rates import is_key, override_of, rate_view, read_limit
 
@@ -235,15 +235,6 @@ class ChannelMethods(Part):
         """Send by the channel `by` the events that the channel `name` did not take: the run that does it. Raises
         NotFound where there are none, InvalidRequest for a wrong `by`."""
         return Run(await self._operations.channels.send_by(name, by))
-
-
-def converted(value: Any, kind: Any, path: str = "") -> Any:
-    """Plain data as a value of ours. Raises InvalidRequest that names each wrong field."""
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        faults = find_faults(value, kind, path=path) or [fault_of(error)]
-        raise InvalidRequest(say_faults(faults), field=faults[0].field or None) from None
 
 
 class CalendarMethods(Part):

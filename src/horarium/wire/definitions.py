@@ -58,8 +58,7 @@ from horarium.rules.keys import check_keys
 from horarium.rules.planning import next_fire
 from horarium.triggers import Trigger, parse_trigger
 from horarium.triggers.budget import PLAN_STEPS, bounded
-from horarium.triggers.words import say_patterns
-from horarium.wire.faults import fault_of, find_faults, say_faults
+from horarium.wire.faults import converted
 from horarium.wire.masking import keep_secrets, shown_target
 
 Priority = Annotated[int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX)]
@@ -111,18 +110,8 @@ TargetCheck = Callable[[Target], None]
 
 def read_definition(fields: Mapping[str, Any]) -> JobDefinition:
     """A definition from plain data. Raises InvalidJob that names each wrong field and the expected form."""
-    try:
-        return msgspec.convert(fields, JobDefinition, strict=True)
-    except msgspec.ValidationError as error:
-        faults = find_faults(fields, JobDefinition) or [fault_of(error)]
-        raise InvalidJob(say_faults(faults), field=faults[0].field or None) from None
-
-
-def invalid_job(message: str) -> InvalidJob:
-    """msgspec's message (`Expected ... - at `$.path``) as our error, with the path as its field."""
-    text, _, path = say_patterns(message).partition(" - at `")
-    field = path.rstrip("`").removeprefix("$").lstrip(".") or None
-    return InvalidJob(f"{field}: {text}" if field else text, field=field)
+    definition: JobDefinition = converted(fields, JobDefinition, refusal=InvalidJob)
+    return definition
 
 
 def job_from(definition: JobDefinition, *, id: str, now: Instant, check_target: TargetCheck) -> Job:

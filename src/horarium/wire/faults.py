@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct, UnsetType
 from msgspec.structs import FieldInfo
 
+from horarium.errors import CallerError, InvalidRequest
 from horarium.triggers.words import nearest, quote, say_patterns
 
 FAULTS_MAX = 20
@@ -41,6 +42,15 @@ class Fault(Struct, frozen=True):
 def find_faults(value: Any, kind: Any, *, strict: bool = True, path: str = "") -> list[Fault]:
     """The faults of a value that should be a `kind`; at most 20, and none if it is one. `path`: where the value is."""
     return list(islice(_walk(value, kind, path, strict), FAULTS_MAX))
+
+
+def converted(value: Any, kind: Any, path: str = "", refusal: type[CallerError] = InvalidRequest) -> Any:
+    """Plain data as a value of that kind. Raises the refusal, which names each wrong field."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        faults = find_faults(value, kind, path=path) or [fault_of(error)]
+        raise refusal(say_faults(faults), field=faults[0].field or None) from None
 
 
 def unknown_names(given: Iterable[str], known: Sequence[str], path: str = "", what: str = "field") -> Iterator[Fault]:

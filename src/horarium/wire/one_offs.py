@@ -52,7 +52,7 @@ from horarium.policies import (
 )
 from horarium.rules.keys import Source, check_keys, with_keys
 from horarium.wire.definitions import Moment, Priority, TargetCheck
-from horarium.wire.faults import fault_of, find_faults, say_faults
+from horarium.wire.faults import converted
 from horarium.wire.masking import keep_secrets
 
 UniqueKey = Annotated[
@@ -90,11 +90,8 @@ class RunDefinition(Struct, kw_only=True, forbid_unknown_fields=True, omit_defau
 
 def read_run(fields: Mapping[str, Any]) -> RunDefinition:
     """A definition from plain data. Raises InvalidRequest that names each field that is wrong."""
-    try:
-        return msgspec.convert(fields, RunDefinition, strict=True)
-    except msgspec.ValidationError as error:
-        faults = find_faults(fields, RunDefinition) or [fault_of(error)]
-        raise InvalidRequest(say_faults(faults), field=faults[0].field or None) from None
+    definition: RunDefinition = converted(fields, RunDefinition)
+    return definition
 
 
 def run_of(definition: RunDefinition, *, id: str, now: Instant, check_target: TargetCheck) -> Run:

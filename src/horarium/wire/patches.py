@@ -7,19 +7,16 @@ from typing import Any
 
 import msgspec
 
+from horarium.errors import InvalidJob
 from horarium.model import Job
-from horarium.wire.definitions import JobDefinition, definition_of, invalid_job
+from horarium.wire.definitions import JobDefinition, definition_of, read_definition
 
 
 def patched_definition(job: Job, changes: Mapping[str, Any]) -> JobDefinition:
     """The definition of the job with a merge patch applied. Raises InvalidJob."""
     if changes.get("name", job.name) != job.name:
-        raise invalid_job("the name of a job can't be changed - at `$.name`")
-    fields = patch_definition(msgspec.to_builtins(definition_of(job)), changes)
-    try:
-        return msgspec.convert(fields, JobDefinition)
-    except msgspec.ValidationError as error:
-        raise invalid_job(str(error)) from None
+        raise InvalidJob("name: the name of a job can't be changed", field="name")
+    return read_definition(patch_definition(msgspec.to_builtins(definition_of(job)), changes))
 
 
 def patch_definition(fields: Mapping[str, Any], changes: Mapping[str, Any]) -> Any:

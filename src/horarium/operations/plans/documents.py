@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from horarium.errors import CallerError, InvalidJob, InvalidRequest
+from horarium.errors import CallerError, InvalidJob
 from horarium.model import Name
 from horarium.model.calendars import Calendar
 from horarium.model.channels import AnyChannel
 from horarium.operations.bounds.listing import Slices
 from horarium.operations.plans.making import Documents
 from horarium.wire.definitions import JobDefinition
-from horarium.wire.faults import fault_of, find_faults, say_faults
+from horarium.wire.faults import converted
 
 Plain = Mapping[str, Any]
 
@@ -45,20 +43,12 @@ def _read(given: Sequence[Plain], kind: Any) -> list[tuple[str, Any]]:
     for fields in given:
         name = fields.get("name")
         try:
-            name = _converted(name, Name, "name")
+            name = converted(name, Name, "name")
             if name in seen:
                 raise InvalidJob(f"name: {name!r} is here twice", field="name")
             seen.add(name)
             own = {key: value for key, value in fields.items() if key != "name"}
-            found.append((name, _converted(own, kind, "")))
+            found.append((name, converted(own, kind)))
         except CallerError as error:
             found.append((name if isinstance(name, str) else "", error))
     return found
-
-
-def _converted(value: Any, kind: Any, path: str) -> Any:
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        faults = find_faults(value, kind, path=path) or [fault_of(error)]
-        raise InvalidRequest(say_faults(faults), field=faults[0].field or None) from None

@@ -16,7 +16,7 @@ from horarium.model.records import RecordFilter
 from horarium.model.targets import NOTIFY_QUEUE
 from horarium.policies import CatchUp, CatchUpPolicy, Timeouts
 from horarium.ports import APPLY, Claimed, RunFilter
-from horarium.rules.holds import standing
+from horarium.rules.holds import in_force
 from horarium.services.planning.planner import Planner
 from horarium.services.upkeep.applier import LOOK_EVERY
 from horarium.services.upkeep.holds import HEARD, KEPT, HoldApplier, HoldCancels
@@ -420,7 +420,7 @@ async def test_pages_and_the_list_of_what_needs_attention_show_holds(setting: Se
     assert found.troubles == (), "it is said above each page, and not again as a cause"
     (fault,), _ = await setting.operations.attending.list_all()
     assert fault.text.startswith("jobs with a=b is on hold until")
-    assert standing(setting.operations.reconciler.holding.known, setting.now)[0][1] == "moving"
+    assert in_force(setting.operations.reconciler.holding.known, setting.now)[0].hold.reason == "moving"
 
 
 async def test_a_job_whose_labels_a_hold_covers_no_more_waits_no_more(setting: Setting) -> None:

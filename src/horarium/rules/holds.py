@@ -340,14 +340,6 @@ def scope_words(scope: HoldScope) -> str:
     return "everything"
 
 
-def standing(holds: Iterable[Hold], now: Instant) -> list[tuple[str, str]]:
-    """The holds that are in force, in words: over what and until when, and why."""
-    return [
-        (f"{scope_words(hold.scope)}, until {end_words(stretch)}", hold.reason)
-        for hold, stretch in in_force(holds, now)
-    ]
-
-
 def in_force(holds: Iterable[Hold], now: Instant) -> list[InForce]:
     """Those that are, by id."""
     found = [InForce(hold, stretch) for hold in holds if (stretch := stretch_at(hold, now)) is not None]

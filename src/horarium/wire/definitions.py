@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
-from horarium.clock import INSTANT_MAX, Instant, to_datetime, to_instant
+from horarium.clock import Instant, to_datetime
 from horarium.errors import InvalidJob, InvalidTrigger
 from horarium.model import (
     JITTER_SECONDS_MAX,
@@ -58,7 +58,7 @@ from horarium.rules.keys import check_keys
 from horarium.rules.planning import next_fire
 from horarium.triggers import Trigger, parse_trigger
 from horarium.triggers.budget import PLAN_STEPS, bounded
-from horarium.wire.faults import converted
+from horarium.wire.faults import converted, instant_of
 from horarium.wire.masking import keep_secrets, shown_target
 
 Priority = Annotated[int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX)]
@@ -175,16 +175,9 @@ def _owned(definition: JobDefinition, trigger: Trigger) -> dict[str, Any]:
     owned["enabled"] = definition.enabled is UNSET or definition.enabled
     for name in MOMENTS:
         if owned[name] is not None:
-            owned[name] = _instant(owned[name], name)
+            owned[name] = instant_of(owned[name], name, InvalidJob)
     owned["on"] = {occasion: follows for occasion, follows in definition.on.items() if follows}
     return owned
-
-
-def _instant(moment: datetime, field: str) -> Instant:
-    instant = to_instant(moment)
-    if not 0 <= instant <= INSTANT_MAX:
-        raise InvalidJob(f"{field}: {moment.isoformat()} lies outside of the years 1970 to 2200", field=field)
-    return instant
 
 
 def _check_sizes(job: Job) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from enum import Enum
 from functools import cache
 from itertools import islice
@@ -19,6 +20,7 @@ import msgspec
 from msgspec import Struct, UnsetType
 from msgspec.structs import FieldInfo
 
+from horarium.clock import INSTANT_MAX, Instant, to_instant
 from horarium.errors import CallerError, InvalidRequest
 from horarium.triggers.words import nearest, quote, say_patterns
 
@@ -51,6 +53,20 @@ def converted(value: Any, kind: Any, path: str = "", refusal: type[CallerError] 
     except msgspec.ValidationError as error:
         faults = find_faults(value, kind, path=path) or [fault_of(error)]
         raise refusal(say_faults(faults), field=faults[0].field or None) from None
+
+
+def instant_of(moment: datetime, field: str, refusal: type[CallerError] = InvalidRequest) -> Instant:
+    """The instant that was given. Raises the refusal for one that can't be kept."""
+    instant = to_instant(moment)
+    if not 0 <= instant <= INSTANT_MAX:
+        raise refusal(f"{field}: {moment.isoformat()} lies outside of the years 1970 to 2200", field=field)
+    return instant
+
+
+def check_size(field: str, text: bytes | None, limit: int) -> None:
+    """Raises InvalidRequest for text that is too long to be kept."""
+    if text is not None and len(text) > limit:
+        raise InvalidRequest(f"{field}: {len(text):,} bytes; at most {limit:,} are kept", field=field)
 
 
 def unknown_names(given: Iterable[str], known: Sequence[str], path: str = "", what: str = "field") -> Iterator[Fault]:

@@ -8,11 +8,12 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 from msgspec.structs import replace
 
-from horarium.clock import INSTANT_MAX, Instant, moment, to_datetime, to_instant
+from horarium.clock import Instant, moment, to_datetime
 from horarium.errors import InvalidRequest
 from horarium.model.holds import HeldMissed, HeldRunning, Hold, HoldRepeat, HoldScope
 from horarium.rules.holds import FOREVER, end_of, named_host, stretch_at
 from horarium.wire.definitions import Moment
+from horarium.wire.faults import instant_of
 
 REASON_CHARS_MAX = 500
 STRETCH_SECONDS_MAX = 366 * 24 * 3600
@@ -61,7 +62,7 @@ class HoldView(Struct):
 
 
 def hold_from(definition: HoldDefinition, *, id: str, now: Instant, by: str | None) -> Hold:
-    begins_at = now if definition.begins_at is None else _instant(definition.begins_at, "from")
+    begins_at = now if definition.begins_at is None else instant_of(definition.begins_at, "from")
     if definition.repeat is not None and not 0 < definition.repeat.seconds <= STRETCH_SECONDS_MAX:
         message = f"repeat.seconds: must be more than 0 and at most {STRETCH_SECONDS_MAX}"
         raise InvalidRequest(message, field="repeat.seconds")
@@ -83,7 +84,7 @@ def checked_end(until: datetime | None, begins_at: Instant, now: Instant) -> Ins
     """The end of a hold. Raises InvalidRequest for one that has passed, or lies before the begin."""
     if until is None:
         return None
-    ends_at = _instant(until, "until")
+    ends_at = instant_of(until, "until")
     if ends_at <= max(begins_at, now):
         raise InvalidRequest("until: must lie ahead, and after `from`; to end a hold now, lift it", field="until")
     return ends_at
@@ -103,14 +104,6 @@ def checked_scope(scope: HoldScope) -> HoldScope:
         message = f"scope.host: {scope.host!r} is no host such as api.example.com or api.example.com:8443"
         raise InvalidRequest(message, field="scope.host")
     return replace(scope, host=host)
-
-
-def _instant(moment: datetime, field: str) -> Instant:
-    instant = to_instant(moment)
-    if not 0 <= instant <= INSTANT_MAX:
-        message = f"{field}: {moment.isoformat()} lies outside of the years 1970 to 2200"
-        raise InvalidRequest(message, field=field)
-    return instant
 
 
 def hold_view(hold: Hold, now: Instant) -> HoldView:

@@ -6,14 +6,13 @@ A run that belongs to no job carries everything itself: its payload, its policie
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from horarium.clock import INSTANT_MAX, Instant, to_instant, to_micros
+from horarium.clock import INSTANT_MAX, Instant, to_micros
 from horarium.errors import InvalidRequest
 from horarium.model import (
     DEFAULT_RUN_POLICY,
@@ -52,7 +51,7 @@ from horarium.policies import (
 )
 from horarium.rules.keys import Source, check_keys, with_keys
 from horarium.wire.definitions import Moment, Priority, TargetCheck
-from horarium.wire.faults import converted
+from horarium.wire.faults import check_size, converted, instant_of
 from horarium.wire.masking import keep_secrets
 
 UniqueKey = Annotated[
@@ -104,7 +103,7 @@ def run_of(definition: RunDefinition, *, id: str, now: Instant, check_target: Ta
     check_target(target)
     policy = _policy_of(definition)
     if isinstance(target, HttpTarget | CommandTarget):
-        _check_size("target", msgspec.json.encode(target))
+        check_size("target", msgspec.json.encode(target), PAYLOAD_BYTES_MAX)
         policy = replace(policy or DEFAULT_RUN_POLICY, target=target)
     queue, payload = queue_of(target), _payload(target, definition.payload)
     run = one_off_run(
@@ -156,26 +155,13 @@ def _payload(target: Target, given: Any) -> bytes | None:
         case _:
             value = given
     payload = encode_payload(value)
-    if payload is not None:
-        _check_size("payload", payload)
+    check_size("payload", payload, PAYLOAD_BYTES_MAX)
     return payload
-
-
-def _check_size(field: str, text: bytes) -> None:
-    if len(text) > PAYLOAD_BYTES_MAX:
-        raise InvalidRequest(f"{field}: {len(text):,} bytes; at most {PAYLOAD_BYTES_MAX:,} are kept", field=field)
 
 
 def _due_at(definition: RunDefinition, now: Instant) -> Instant:
     if definition.at is not None and definition.delay_seconds is not None:
         raise InvalidRequest("delay_seconds: give `at` or `delay_seconds`, not both", field="delay_seconds")
     if definition.at is not None:
-        return _instant(definition.at)
+        return instant_of(definition.at, "at")
     return min(now + (to_micros(definition.delay_seconds) if definition.delay_seconds else 0), INSTANT_MAX)
-
-
-def _instant(moment: datetime) -> Instant:
-    instant = to_instant(moment)
-    if not 0 <= instant <= INSTANT_MAX:
-        raise InvalidRequest(f"at: {moment.isoformat()} lies outside of the years 1970 to 2200", field="at")
-    return instant

@@ -8,11 +8,12 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from horarium.clock import INSTANT_MAX, SECOND, Clock, to_datetime, to_instant, to_wall
+from horarium.clock import SECOND, Clock, to_datetime, to_wall
 from horarium.errors import InvalidRequest, InvalidTrigger
 from horarium.policies import KEY_LENGTH_MAX
 from horarium.rules.rates import Bucket, Override, opens_at, shown_limit
 from horarium.triggers import every
+from horarium.wire.faults import instant_of
 
 
 def read_limit(text: str) -> dict[str, Any]:
@@ -80,9 +81,7 @@ def is_key(text: str) -> bool:
 
 def override_of(most: int, per_seconds: float, burst: int | None, until: datetime | None) -> Override:
     """The limit that is set for a key. Raises InvalidRequest."""
-    end = None if until is None else to_instant(until)
-    if end is not None and not 0 <= end <= INSTANT_MAX:
-        raise InvalidRequest("until: lies outside of the years 1970 to 2200", field="until")
+    end = None if until is None else instant_of(until, "until")
     if burst is not None and burst > most:
         raise InvalidRequest(f"burst: {burst:,} is more than max, which is {most:,}", field="burst")
     return Override(most, per_seconds, burst, until=end)

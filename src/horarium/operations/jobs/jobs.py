@@ -20,7 +20,6 @@ from horarium.errors import AlreadyExists, Conflict, Forbidden, InvalidRequest, 
 from horarium.model import PAYLOAD_BYTES_MAX, Cause, Job, Plan, Run, retry_key, trigger_key, uuid7
 from horarium.model import run_id as run_id_of
 from horarium.operations.bounds.evaluating import evaluate
-from horarium.operations.bounds.limits import check_size
 from horarium.operations.bounds.reaching import may_reach_definition, require_followed, require_run
 from horarium.operations.bounds.telling import require_channels
 from horarium.operations.calendars import NOT_STORED, known_days, with_known_days
@@ -44,6 +43,7 @@ from horarium.triggers import FIRES_MAX, Trigger, parse_trigger
 from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS, PLAN_STEPS_MAX
 from horarium.triggers.business_days import Content
 from horarium.wire.definitions import JobDefinition, TargetCheck, job_from, with_definition
+from horarium.wire.faults import check_size, instant_of
 from horarium.wire.patches import patched_definition
 
 EDIT_STEPS = 2 * PLAN_STEPS
@@ -205,9 +205,7 @@ class JobOperations:
     async def preview(self, spec: Mapping[str, Any], after: datetime | None, count: int) -> tuple[list[datetime], str]:
         """The fire times that a trigger would yield after an instant (left out: now), and the rule in words. Raises
         TooExpensive."""
-        start = self._clock.now() if after is None else to_instant(after)
-        if not 0 <= start <= INSTANT_MAX:
-            raise InvalidRequest("after: lies outside of the years 1970 to 2200", field="after")
+        start = self._clock.now() if after is None else instant_of(after, "after")
         known = await known_days(self._store, spec)
         trigger: Trigger = await evaluate(lambda: parse_trigger(known).anchored(start), PLAN_STEPS)
         _check_count(count)

@@ -26,7 +26,6 @@ from horarium.model import (
     shown_state,
     uuid7,
 )
-from horarium.operations.bounds.limits import check_size
 from horarium.operations.bounds.reaching import require_run
 from horarium.operations.jobs.jobs import JobOperations
 from horarium.operations.runs.waiting import Waiting
@@ -41,6 +40,7 @@ from horarium.operations.writing.signalling import announce_runs
 from horarium.ports import BATCH_MAX, CANCEL, PAGE_MAX, Beat, Page, Pulse, RunFilter, Store
 from horarium.rules.batches import batch_of, without_batch
 from horarium.rules.settling import cancel, ends_overdue, retention_of
+from horarium.wire.faults import check_size
 
 RAN = frozenset({State.COMPLETED, State.FAILED, State.SKIPPED})
 """States of the past alone: a fire time that was skipped, too, has come."""

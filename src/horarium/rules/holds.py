@@ -220,8 +220,7 @@ def held_queues(holds: Iterable[Hold], queues: Sequence[str], at: Instant) -> tu
 
 def drained_until(holds: Iterable[Hold], worker: str, at: Instant) -> Instant | None:
     """Until when a hold keeps this worker from taking runs; None: it takes them."""
-    found = [stretch for hold in holds if hold.scope.worker == worker and (stretch := stretch_at(hold, at))]
-    return max((stretch.ends_at for stretch in found), default=None)
+    return _last_end((hold for hold in holds if hold.scope.worker == worker), at)
 
 
 def _is_whole(scope: HoldScope) -> bool:
@@ -230,8 +229,17 @@ def _is_whole(scope: HoldScope) -> bool:
 
 def everything_until(holds: Iterable[Hold], at: Instant) -> Instant | None:
     """Until when everything is held, or None."""
-    found = [stretch for hold in holds if hold.scope.all and (stretch := stretch_at(hold, at))]
-    return max((stretch.ends_at for stretch in found), default=None)
+    return _last_end((hold for hold in holds if hold.scope.all), at)
+
+
+def _last_end(holds: Iterable[Hold], at: Instant) -> Instant | None:
+    """Until when any of these is in force."""
+    return max((each.stretch.ends_at for each in _at(holds, at)), default=None)
+
+
+def _at(holds: Iterable[Hold], at: Instant) -> list[InForce]:
+    """Those of these that are in force at this instant."""
+    return [InForce(hold, stretch) for hold in holds if (stretch := stretch_at(hold, at)) is not None]
 
 
 # ---- runs -------------------------------------------------------------------------------------------------------
@@ -239,13 +247,14 @@ def everything_until(holds: Iterable[Hold], at: Instant) -> Instant | None:
 
 def hold_on(holds: Iterable[Hold], run: Run, job: Job | None, at: Instant) -> InForce | None:
     """The hold that keeps this run from its begin at this instant; of several, the one that ends last."""
-    found = [
-        InForce(hold, stretch)
-        for hold in holds
-        if covers_run(hold.scope, run, job) and (stretch := stretch_at(hold, at)) is not None
-        if hold.probing is None or hold.probing.probe != f"{run.id}/{run.token}"
-    ]
+    over = (hold for hold in holds if covers_run(hold.scope, run, job))
+    found = [each for each in _at(over, at) if not _lets_through(each.hold, run)]
     return max(found, key=lambda each: each.stretch.ends_at, default=None)
+
+
+def _lets_through(hold: Hold, run: Run) -> bool:
+    """Whether this claim is the probe of a circuit breaker."""
+    return hold.probing is not None and hold.probing.probe == f"{run.id}/{run.token}"
 
 
 def kept_back(run: Run, held: InForce, now: Instant, place: int = 0) -> Run:
@@ -342,8 +351,7 @@ def scope_words(scope: HoldScope) -> str:
 
 def in_force(holds: Iterable[Hold], now: Instant) -> list[InForce]:
     """Those that are, by id."""
-    found = [InForce(hold, stretch) for hold in holds if (stretch := stretch_at(hold, now)) is not None]
-    return sorted(found, key=lambda each: each.hold.id)
+    return sorted(_at(holds, now), key=lambda each: each.hold.id)
 
 
 def end_words(stretch: Stretch) -> str:
@@ -353,11 +361,7 @@ def end_words(stretch: Stretch) -> str:
 
 def hold_at(holds: Iterable[Hold], job: Job, at: Instant) -> InForce | None:
     """The hold that lies over this fire time of the job; one that skips it, if there is one."""
-    found = [
-        InForce(hold, stretch)
-        for hold in holds
-        if covers_job(hold.scope, job) and (stretch := stretch_at(hold, at)) is not None
-    ]
+    found = _at((hold for hold in holds if covers_job(hold.scope, job)), at)
     return min(found, key=lambda each: each.hold.missed is not HeldMissed.SKIP, default=None)
 
 
@@ -375,8 +379,7 @@ def job_hold(holds: Sequence[Hold], job: Job, now: Instant) -> JobHold:
     if not over:
         return NOT_HELD
     plain = [hold for hold in over if hold.probing is None]
-    found = [InForce(hold, stretch) for hold in plain if (stretch := stretch_at(hold, now))]
-    until = max((wakes_at(each, now) for each in found), default=None)
+    until = max((wakes_at(each, now) for each in _at(plain, now)), default=None)
     begins = [begin for hold in over if (begin := next_begin(hold, now)) is not None]
     skipped, waited = (_stretches_of(plain, missed, job, now) for missed in (HeldMissed.SKIP, HeldMissed.CATCH_UP))
     return JobHold(until, skipped, min(begins, default=None), waited)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from horarium.clock import Instant, to_text
 from horarium.errors import InvalidRequest
-from horarium.model import DEFAULT_RUN_POLICY, Cause, Run, RunChange, RunPolicy, State, run_id
+from horarium.model import DEFAULT_RUN_POLICY, Run, RunChange, RunPolicy, State
 from horarium.model.batches import (
     BATCH,
     BATCH_ENDS,
@@ -32,7 +32,7 @@ from horarium.model.channels import Told
 from horarium.model.records import Record
 from horarium.model.targets import FOLLOW_QUEUE
 from horarium.rules.chains import chain_key, then_key, then_run
-from horarium.rules.following import FOLLOW_POLICY, notify_run
+from horarium.rules.following import FOLLOW_POLICY, notify_run, run_that_follows
 
 Ends = dict[str, int]
 """How many more, or fewer, of each count."""
@@ -186,19 +186,10 @@ def _follow_up(batch: Batch, occasion: BatchOccasion, follow: BatchFollow, now: 
         event = Told(f"batch_{occasion}", None, None, None, to_text(now), message_of(batch, occasion), batch=told)
         return notify_run(follow.notify, event, key, now)
     payload = told if follow.payload in (None, "result") else follow.payload
-    chained = follow.trigger is not None
-    body = {"job": follow.trigger, "depth": 1, "payload": payload} if chained else payload
-    return Run(
-        id=run_id(key, now),
-        queue=FOLLOW_QUEUE if chained else f"handler/{follow.handler}",
-        fire_at=now,
-        due_at=now,
-        created_at=now,
-        cause=Cause.FOLLOW_UP,
-        payload=msgspec.json.encode(body),
-        policy=FOLLOW_POLICY if chained else None,
-        unique_key=key,
-    )
+    if follow.trigger is None:
+        return run_that_follows(f"handler/{follow.handler}", payload, key, now)
+    body = {"job": follow.trigger, "depth": 1, "payload": payload}
+    return run_that_follows(FOLLOW_QUEUE, body, key, now, FOLLOW_POLICY)
 
 
 def batch_behind(run: Run) -> str | None:

@@ -80,10 +80,10 @@ def occasions(job: Job, run: Run, was: State | None, now: Instant) -> list[Occas
         return [Occasion.APPROVAL_WANTED] if is_waiting(run) else []
     if run.state is State.PENDING and run.history and run.history[-1].kind is EventKind.ASKED:
         return [Occasion.APPROVAL_WANTED]  # again: its job does other work than what was approved
-    if run.state is State.PENDING and _has_expired(run, now):
+    if run.state is State.PENDING and _has_just(run, {EventKind.EXPIRED}, now):
         return [Occasion.APPROVAL_EXPIRED]
     if run.state is State.PENDING:
-        return [Occasion.ATTEMPT_FAILED] if was in CLAIMED and _was_put_back(run, now) else []
+        return [Occasion.ATTEMPT_FAILED] if was in CLAIMED and _has_just(run, _PUT_BACK, now) else []
     if was is not None and was not in UNFINISHED:
         return []
     if run.state not in AT_END or run.disposition is Disposition.WITHDRAWN:
@@ -92,28 +92,23 @@ def occasions(job: Job, run: Run, was: State | None, now: Instant) -> list[Occas
     return [*found, *(occasion for occasion in (Occasion.LATE, Occasion.OVERDUE) if run.state is not State.SKIPPED)]
 
 
+_OF_DISPOSITION = {
+    Occasion.NOT_STARTED: Disposition.NOT_STARTED,
+    Occasion.MISSED: Disposition.MISSED,
+    Occasion.APPROVAL_EXPIRED: Disposition.APPROVAL_EXPIRED,
+}
+
+
 def _is(run: Run, occasion: Occasion) -> bool:
-    match occasion:
-        case Occasion.NOT_STARTED:
-            return run.disposition is Disposition.NOT_STARTED
-        case Occasion.ATTEMPT_FAILED:
-            return run.disposition is not Disposition.NOT_STARTED
-        case Occasion.MISSED:
-            return run.disposition is Disposition.MISSED
-        case Occasion.APPROVAL_EXPIRED:
-            return run.disposition is Disposition.APPROVAL_EXPIRED
-        case _:
-            return True
+    if occasion is Occasion.ATTEMPT_FAILED:
+        return run.disposition is not Disposition.NOT_STARTED
+    return run.disposition is _OF_DISPOSITION.get(occasion, run.disposition)
 
 
-def _was_put_back(run: Run, now: Instant) -> bool:
+def _has_just(run: Run, kinds: Collection[EventKind], now: Instant) -> bool:
+    """Whether the last line of its history is of now, and of such a kind."""
     last = run.history[-1] if run.history else None
-    return last is not None and last.kind in _PUT_BACK and last.at == now
-
-
-def _has_expired(run: Run, now: Instant) -> bool:
-    last = run.history[-1] if run.history else None
-    return last is not None and last.kind is EventKind.EXPIRED and last.at == now
+    return last is not None and last.kind in kinds and last.at == now
 
 
 def owed_at(job: Job, run: Run) -> Instant:
@@ -323,7 +318,7 @@ def _follow_up(job: Job, run: Run, wanted: _Wanted, depth: int, now: Instant) ->
         body["payload"] = None if run.result is None else msgspec.Raw(run.result)
     elif payload is not None:
         body["payload"] = payload
-    return _run(FOLLOW_QUEUE, body, key, now, FOLLOW_POLICY)
+    return run_that_follows(FOLLOW_QUEUE, body, key, now, FOLLOW_POLICY)
 
 
 def _facts_of(run: Run, now: Instant) -> dict[str, Any]:
@@ -347,11 +342,12 @@ def _facts_of(run: Run, now: Instant) -> dict[str, Any]:
 
 def notify_run(channel: str, told: Told, key: str, now: Instant, policy: RunPolicy = NOTIFY_POLICY) -> Run:
     """The notification of one event to one channel. Of a channel one is delivered at a time."""
-    run = _run(NOTIFY_QUEUE, {"channel": channel, "event": told}, key, now, policy)
+    run = run_that_follows(NOTIFY_QUEUE, {"channel": channel, "event": told}, key, now, policy)
     return replace(run, concurrency_key=f"notify/{channel}", concurrency_max=1, execution_seconds=NOTIFY_SECONDS)
 
 
-def _run(queue: str, body: dict[str, Any], key: str, now: Instant, policy: RunPolicy) -> Run:
+def run_that_follows(queue: str, body: Any, key: str, now: Instant, policy: RunPolicy | None = None) -> Run:
+    """The run that follows under this key, due now."""
     return Run(
         id=run_id(key, now),
         queue=queue,

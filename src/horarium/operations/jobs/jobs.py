@@ -28,7 +28,7 @@ from horarium.operations.jobs.changes import Changes, Decide, Seen, always
 from horarium.operations.jobs.defining import Defining
 from horarium.operations.jobs.grouping import Group, Reach
 from horarium.operations.jobs.passed import in_stretches
-from horarium.operations.jobs.triggering import Triggering
+from horarium.operations.jobs.triggering import Request, Triggering
 from horarium.operations.jobs.versions import Versions, along_created
 from horarium.operations.writing.auditing import require_reach, told_asked, told_backfill
 from horarium.operations.writing.context import RACES_MAX, Context, contended
@@ -282,40 +282,32 @@ class JobOperations:
             if job is not None and job.id != found.job_id:
                 raise Conflict(f"the key {key!r} was used for run {found.id} of a job {name!r} that was deleted since")
             return found
-        asked = f"job.trigger job/{name}" if retry_of is None else f"run.retry run/{retry_of.id}"
-        repeats = None if retry_of is None else fire_of(retry_of)
-        run = await self._triggering.trigger(name, payload, unique_key, asked, cause, repeats)
-        return run or await self._trigger_in_turn(name, payload, unique_key, asked, cause, repeats)
+        told = f"job.trigger job/{name}" if retry_of is None else f"run.retry run/{retry_of.id}"
+        repeats, trace = None if retry_of is None else fire_of(retry_of), asked_trace()
+        asked = Request(name, payload, unique_key, told, who_acts(), cause=cause, trace=trace, repeats=repeats)
+        return await self._triggering.trigger(asked) or await self._trigger_in_turn(asked)
 
-    async def _trigger_in_turn(
-        self,
-        name: str,
-        payload: bytes | None,
-        unique_key: str | None,
-        asked: str,
-        cause: Cause,
-        repeats: Instant | None,
-    ) -> Run:
+    async def _trigger_in_turn(self, asked: Request) -> Run:
         """A run of a job whose policy asks for a look at its other runs."""
         made: list[Run] = []
+        unique_key = asked.unique_key
 
         async def decide(seen: Seen) -> Plan | None:
-            if unique_key is not None and (found := await self._store.get_run_by_key(unique_key)) is not None:
-                made[:] = [found]
-                return None
-            if unique_key is not None and (same := seen.group.with_key(unique_key)) is not None:
-                made[:] = [same]
-                return None
+            if unique_key is not None:
+                found = await self._store.get_run_by_key(unique_key) or seen.group.with_key(unique_key)
+                if found is not None:
+                    made[:] = [found]
+                    return None
             taken = await self._taken(seen)
-            planned, run = plan_now(seen.job, seen.unfinished, seen.now, payload, taken)
+            planned, run = plan_now(seen.job, seen.unfinished, seen.now, asked.payload, taken)
             if not run.finished:
                 run = await self._triggering.holding.said(run, seen.job)
-            asked_for = repeating(replace(run, unique_key=unique_key, cause=cause), repeats)
-            made[:] = [self._triggering.tracing.mark(asked_for, asked_trace())]
-            records = told_asked(who_acts(), asked, made[0], seen.now)
+            run = repeating(replace(run, unique_key=unique_key, cause=asked.cause), asked.repeats)
+            made[:] = [self._triggering.tracing.mark(run, asked.trace)]
+            records = told_asked(asked.origin, asked.told, made[0], seen.now)
             return replace(planned, runs=tuple(made), along={made[0].id: tuple(records)})
 
-        await self.changes.change(name, decide, always(Reach.COUNTED))
+        await self.changes.change(asked.name, decide, always(Reach.COUNTED))
         stored = next(iter(await self._backfilling.runs([made[0].id])), None)
         if stored is None and unique_key is not None:
             stored = await self._store.get_run_by_key(unique_key)

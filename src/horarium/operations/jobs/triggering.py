@@ -17,7 +17,6 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from horarium.access.acting import who_acts
 from horarium.access.audit import Origin
 from horarium.clock import SECOND, Instant
 from horarium.errors import InvalidRequest, StoreUnavailable
@@ -29,7 +28,7 @@ from horarium.operations.writing.context import RACES_MAX, Context, contended
 from horarium.operations.writing.gathering import Gathered
 from horarium.operations.writing.named import jobs_of, no_job
 from horarium.operations.writing.signalling import announce_runs
-from horarium.operations.writing.tracing import Tracing, asked_trace
+from horarium.operations.writing.tracing import Tracing
 from horarium.rules.editing import free_instant, put_off
 from horarium.rules.joins import repeating
 from horarium.rules.planning import needs_unfinished, owed_run
@@ -77,17 +76,8 @@ class Triggering:
         )
         self._last: OrderedDict[str, Instant] = OrderedDict()
 
-    async def trigger(
-        self,
-        name: str,
-        payload: bytes | None,
-        unique_key: str | None,
-        told: str,
-        cause: Cause = Cause.MANUAL,
-        repeats: Instant | None = None,
-    ) -> Run | None:
-        """A run of this job now; None: its policy asks for a look at its other runs. Raises NotFound, Forbidden."""
-        asked = Request(name, payload, unique_key, told, who_acts(), cause=cause, trace=asked_trace(), repeats=repeats)
+    async def trigger(self, asked: Request) -> Run | None:
+        """A run of a job now; None: its policy asks for a look at its other runs. Raises NotFound, Forbidden."""
         return (await self._gathered(asked)).run
 
     async def trigger_all(self, group: Sequence[Request]) -> list[Triggered | Exception]:

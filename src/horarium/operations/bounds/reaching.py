@@ -23,18 +23,17 @@ from horarium.access.roles import Principal
 from horarium.clock import Instant
 from horarium.errors import Conflict, Forbidden
 from horarium.model import UNFINISHED, Health, Job, Node, Run, State, key_as_given, own_labels, queue_of
-from horarium.model.records import Record, RecordChange
 from horarium.operations.bounds.circles import NONE_BESIDE, require_no_circle
 from horarium.operations.bounds.listing import Slices
 from horarium.operations.writing.auditing import refusal_of
 from horarium.operations.writing.context import Entropy
+from horarium.operations.writing.keeping import Secret
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, QueueStats, RunFilter, Stats, Store
 from horarium.rules.joins import members_in
 from horarium.wire.definitions import JobDefinition
 
 PULLED = "pull/"
 SECRET = "secret/places"
-SECRET_BYTES = 32
 STAMP_BYTES = 16
 SEALED = "~"
 """How a sealed place begins; no name of a job does."""
@@ -101,8 +100,7 @@ class Reaching:
     """A store, which shows a bound caller who reads what it may see. All that is not here is the store's own."""
 
     def __init__(self, store: Store, entropy: Entropy) -> None:
-        self._store, self._entropy = store, entropy
-        self._secret: bytes | None = None
+        self._store, self._secret = store, Secret(SECRET, store, entropy)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -228,13 +226,13 @@ class Reaching:
 
     async def _sealed(self, place: str) -> str:
         """The place as a text that says nothing, but to a node of ours: the same each time, and not to be made up."""
-        text, secret = place.encode(), await self._read_secret()
+        text, secret = place.encode(), await self._secret.read()
         stamp = _stamp(secret, text)
         return SEALED + urlsafe_b64encode(stamp + _veiled(secret, stamp, text)).decode().rstrip("=")
 
     async def _opened(self, sealed: str) -> str:
         """Nothing, for what we did not seal: the beginning."""
-        secret = await self._read_secret()
+        secret = await self._secret.read()
         try:
             given = urlsafe_b64decode(sealed[len(SEALED) :] + "==")
         except ValueError:
@@ -242,15 +240,6 @@ class Reaching:
         stamp = given[:STAMP_BYTES]
         text = _veiled(secret, stamp, given[STAMP_BYTES:])
         return text.decode(errors="replace") if compare_digest(stamp, _stamp(secret, text)) else ""
-
-    async def _read_secret(self) -> bytes:
-        while self._secret is None:
-            (stored,) = await self._store.get_records([SECRET])
-            if stored is None:
-                await self._store.put_records([RecordChange(Record(name=SECRET, body=self._entropy(SECRET_BYTES)))])
-            else:
-                self._secret = stored.body
-        return self._secret
 
 
 def is_sealed(text: str) -> bool:

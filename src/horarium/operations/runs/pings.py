@@ -13,18 +13,17 @@ from hmac import new as hmac
 from horarium.errors import NotFound
 from horarium.model import EXTERNAL, UNFINISHED, ExternalTarget, Job, Run, leased
 from horarium.model.logs import LogLine
-from horarium.model.records import Record, RecordChange
 from horarium.operations.jobs.changes import Changes, Seen, always
 from horarium.operations.jobs.grouping import Reach
 from horarium.operations.runs.logs import LINES_MAX, Logs
 from horarium.operations.settling.settling import Settling
 from horarium.operations.writing.context import RACES_MAX, Context, contended, pause_after
+from horarium.operations.writing.keeping import Secret
 from horarium.ports import PAGE_MAX, RunFilter
 from horarium.rules.editing import free_instant
 from horarium.rules.pinging import Ping, Sign, about, heard, unexpected
 
 SECRET = "secret/pings"
-SECRET_BYTES = 32
 CODE_CHARS = 24
 """Hexadecimal digits of the code in a key: 96 bits."""
 STREAM = "ping"
@@ -39,7 +38,7 @@ class Pings:
         self._changes = changes
         self._settling = settling
         self._logs = logs
-        self._secret: bytes | None = None
+        self._secret = Secret(SECRET, context.store, context.entropy)
 
     # ---- keys
 
@@ -47,12 +46,12 @@ class Pings:
         """The key of a job's address; None for a job whose work is done here."""
         if not isinstance(job.target, ExternalTarget):
             return None
-        return f"{job.id}-{self._code(await self._read_secret(), job.id)}"
+        return f"{job.id}-{self._code(await self._secret.read(), job.id)}"
 
     async def job_of(self, key: str) -> Job:
         """The job that a key is for. Raises NotFound."""
         job_id, _, code = key.rpartition("-")
-        known = self._code(await self._read_secret(), job_id)
+        known = self._code(await self._secret.read(), job_id)
         if not compare_digest(known.encode(), code.encode()):
             raise NotFound(UNKNOWN)
         (job,) = await self._store.get_jobs_by_id([job_id])
@@ -62,16 +61,6 @@ class Pings:
 
     def _code(self, secret: bytes, job_id: str) -> str:
         return hmac(secret, job_id.encode(), sha256).hexdigest()[:CODE_CHARS]
-
-    async def _read_secret(self) -> bytes:
-        while self._secret is None:
-            (stored,) = await self._store.get_records([SECRET])
-            if stored is None:
-                made = Record(name=SECRET, body=self._entropy(SECRET_BYTES))
-                await self._store.put_records([RecordChange(made)])
-            else:
-                self._secret = stored.body
-        return self._secret
 
     # ---- heard
 

@@ -7,10 +7,12 @@ from typing import Generic, TypeVar
 
 from horarium.errors import NotFound
 from horarium.model.records import Record, RecordChange, RecordFilter
-from horarium.operations.writing.context import RACES_MAX, Context, contended, pause_after
+from horarium.operations.writing.context import RACES_MAX, Context, Entropy, contended, pause_after
 from horarium.ports import PAGE_MAX, Page, Store
 
 T = TypeVar("T")
+
+SECRET_BYTES = 32
 
 
 class Kept(Generic[T]):
@@ -64,3 +66,21 @@ async def page_under(
     page = await store.list_records(where, None if after is None else prefix + after, min(limit, PAGE_MAX))
     items = tuple((record.name.removeprefix(prefix), record) for record in page.items)
     return Page(items, None if page.next_after is None else page.next_after.removeprefix(prefix))
+
+
+class Secret:
+    """A secret that all nodes of a store share: the record of this name, made at the first need."""
+
+    def __init__(self, name: str, store: Store, entropy: Entropy) -> None:
+        self._name, self._store, self._entropy = name, store, entropy
+        self._known: bytes | None = None
+
+    async def read(self) -> bytes:
+        while self._known is None:
+            (stored,) = await self._store.get_records([self._name])
+            if stored is None:
+                made = Record(name=self._name, body=self._entropy(SECRET_BYTES))
+                await self._store.put_records([RecordChange(made)])
+            else:
+                self._known = stored.body
+        return self._known

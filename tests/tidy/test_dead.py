@@ -125,12 +125,12 @@ def _texts() -> list[str]:
 def _names(module: Module) -> set[str]:
     return {
         *module.constants(),
-        *(node.name for node in module.functions if not _is_command(node)),
+        *(node.name for node in module.functions if not _is_called_by_row(node)),
         *(node.name for node in module.classes),
     }
 
 
-def _is_command(function: Function) -> bool:
-    """True if it is one of a group, which calls it by its name."""
+def _is_called_by_row(function: Function) -> bool:
+    """True if it is a command of a group, or at a row of a table of routes: its name is used there alone."""
     named = {ast.unparse(decorator).partition("(")[0] for decorator in function.decorator_list} - {"click.command"}
-    return any(name.endswith(".command") for name in named)
+    return any(name.endswith((".command", "Endpoint", "Page")) for name in named)

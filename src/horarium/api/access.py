@@ -18,8 +18,8 @@ from horarium.access.keys import ENTROPY_BYTES, QUEUES_MAX, TOKEN_PREFIX, Key, K
 from horarium.access.roles import Kind, Principal, Role, Scope, principal
 from horarium.access.sessions import Sessions, SignInSession
 from horarium.access.tokens import DOTS, ClaimsRefused, Tokens
-from horarium.api.endpoints import Answer, Call, Endpoint, answer, no_content
-from horarium.api.reading import BodyReader, own_url, read_cursor, write_cursor
+from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer, no_content
+from horarium.api.reading import own_url, read_cursor, write_cursor
 from horarium.api.schemas import Page, PageQuery
 from horarium.clock import Instant, moment, to_datetime, to_instant, to_text
 from horarium.errors import Forbidden, NotFound
@@ -220,14 +220,19 @@ def require_queues(caller: Principal, queues: list[str]) -> None:
         raise Forbidden(f"{caller.name} works on other queues than {', '.join(others)}", [Scope.WORK])
 
 
-class AccessApi:
+class AccessApi(Handlers):
     """Handlers for who asks, for keys, and for the audit."""
 
     def __init__(self, operations: Operations, keys: Keys, entropy: Entropy) -> None:
-        self._store, self._clock = operations.store, operations.clock
+        super().__init__(operations)
         self._keys, self._entropy = keys, entropy
         self._sessions = Sessions(operations.store, operations.clock, entropy)
 
+    @Endpoint(
+        "GET", "/me", "getMe", tag="access",
+        summary="Who asks, and what it may",
+        answers={200: (Me, "Who asks")},
+    )  # fmt: skip
     async def me(self, call: Call) -> Answer:
         caller = call.principal
         queues = None if caller.queues is None else sorted(caller.queues)
@@ -235,6 +240,12 @@ class AccessApi:
         labels = UNSET if caller.labels is None else list(caller.labels)
         return answer(Me(caller.subject, caller.name, caller.kind, list(caller.roles), scopes, queues, labels))
 
+    @Endpoint(
+        "POST", "/keys", "createKey", tag="access", scope=Scope.ADMIN,
+        summary="Make a key; it is shown this once",
+        body=KeyRequest,
+        answers={201: (KeyMade, "The key")}, problems=("already_exists",),
+    )  # fmt: skip
     async def create_key(self, call: Call) -> Answer:
         asked: KeyRequest = call.body
         now, token = self._clock.now(), new_token(self._entropy(ENTROPY_BYTES))
@@ -253,11 +264,21 @@ class AccessApi:
         await self._keys.add(key, told("key.create", f"key/{key.name}", now, after=shown))
         return answer(KeyMade(**{name: getattr(shown, name) for name in shown.__struct_fields__}, key=token), 201)
 
+    @Endpoint(
+        "GET", "/keys", "listKeys", tag="access", scope=Scope.ADMIN, query=PageQuery, costly=True,
+        summary="Keys, by name",
+        answers={200: (KeyPage, "One page")}, problems=("invalid_cursor",),
+    )  # fmt: skip
     async def list_keys(self, call: Call) -> Answer:
         query: PageQuery = call.query
         page = await self._keys.page(read_cursor("keys", query.cursor, _fits), query.limit)
         return answer(KeyPage([key_view(key) for key in page.items], write_cursor("keys", page.next_after)))
 
+    @Endpoint(
+        "DELETE", "/keys/{name}", "revokeKey", tag="access", scope=Scope.ADMIN,
+        summary="Revoke a key; within five seconds it opens nothing on any node",
+        answers={204: (None, "It is gone")}, problems=("not_found",),
+    )  # fmt: skip
     async def revoke_key(self, call: Call) -> Answer:
         name, now = str(call.request.path_params["name"]), self._clock.now()
         if not _fits(name):
@@ -265,6 +286,11 @@ class AccessApi:
         await self._keys.revoke(name, told("key.revoke", f"key/{name}", now))
         return no_content()
 
+    @Endpoint(
+        "GET", "/sessions", "listSessions", tag="access", scope=Scope.ADMIN, query=PageQuery, costly=True,
+        summary="Who is signed in to the dashboard, the soonest end first",
+        answers={200: (SessionPage, "One page")}, problems=("invalid_cursor",),
+    )  # fmt: skip
     async def list_sessions(self, call: Call) -> Answer:
         query: PageQuery = call.query
         page = await self._sessions.page(read_cursor("sessions", query.cursor, _fits), query.limit)
@@ -277,11 +303,21 @@ class AccessApi:
         ends = to_datetime(session.ends_at)
         return SessionView(session.id, session.credential, name, to_datetime(session.created_at), ends)
 
+    @Endpoint(
+        "DELETE", "/sessions/{session}", "endSession", tag="access", scope=Scope.ADMIN,
+        summary="End a session; within five seconds it opens nothing on any node",
+        answers={204: (None, "It is over")}, problems=("not_found",),
+    )  # fmt: skip
     async def end_session(self, call: Call) -> Answer:
         id = str(call.request.path_params["session"])[:NAME_CHARS_MAX]
         await self._sessions.end_by_id(id, told("session.end", f"session/{id}", self._clock.now()))
         return no_content()
 
+    @Endpoint(
+        "GET", "/audit", "listAudit", tag="access", scope=Scope.ADMIN, query=AuditQuery, costly=True,
+        summary="What was changed, by whom; the newest first",
+        answers={200: (AuditPage, "One page")}, problems=("invalid_cursor",),
+    )  # fmt: skip
     async def list_audit(self, call: Call) -> Answer:
         query: AuditQuery = call.query
         where = AuditFilter(
@@ -291,58 +327,21 @@ class AccessApi:
             since=_instant(query.since),
             until=_instant(query.until),
         )
-        page = await audit.page(self._store, where, read_cursor("audit", query.cursor, _fits), query.limit)
+        page = await audit.page(self._operations.store, where, read_cursor("audit", query.cursor, _fits), query.limit)
         return answer(AuditPage([_entry(line) for line in page.items], write_cursor("audit", page.next_after)))
 
-    def endpoints(self) -> list[Endpoint]:
-        return [
-            Endpoint(
-                method="GET", path="/me", name="getMe", tag="access", handle=self.me,
-                summary="Who asks, and what it may", answers={200: (Me, "Who asks")},
-            ),
-            Endpoint(
-                method="POST", path="/keys", name="createKey", tag="access", handle=self.create_key,
-                scope=Scope.ADMIN, summary="Make a key; it is shown this once",
-                body=KeyRequest, read=BodyReader(KeyRequest),
-                answers={201: (KeyMade, "The key")}, problems=("already_exists",),
-            ),
-            Endpoint(
-                method="GET", path="/keys", name="listKeys", tag="access", handle=self.list_keys, query=PageQuery,
-                costly=True,
-                scope=Scope.ADMIN, summary="Keys, by name",
-                answers={200: (KeyPage, "One page")}, problems=("invalid_cursor",),
-            ),
-            Endpoint(
-                method="DELETE", path="/keys/{name}", name="revokeKey", tag="access", handle=self.revoke_key,
-                scope=Scope.ADMIN, summary="Revoke a key; within five seconds it opens nothing on any node",
-                answers={204: (None, "It is gone")}, problems=("not_found",),
-            ),
-            Endpoint(
-                method="GET", path="/sessions", name="listSessions", tag="access", handle=self.list_sessions,
-                query=PageQuery, costly=True,
-                scope=Scope.ADMIN, summary="Who is signed in to the dashboard, the soonest end first",
-                answers={200: (SessionPage, "One page")}, problems=("invalid_cursor",),
-            ),
-            Endpoint(
-                method="DELETE", path="/sessions/{session}", name="endSession", tag="access", handle=self.end_session,
-                scope=Scope.ADMIN, summary="End a session; within five seconds it opens nothing on any node",
-                answers={204: (None, "It is over")}, problems=("not_found",),
-            ),
-            Endpoint(
-                method="GET", path="/audit", name="listAudit", tag="access", handle=self.list_audit, query=AuditQuery,
-                costly=True,
-                scope=Scope.ADMIN, summary="What was changed, by whom; the newest first",
-                answers={200: (AuditPage, "One page")}, problems=("invalid_cursor",),
-            ),
-        ]  # fmt: skip
 
-
-class SignInPlace:
+class SignInPlace(Handlers):
     """Where callers get their tokens (RFC 9728), for clients that know nothing but this server's address."""
 
     def __init__(self, tokens: Tokens | None, client_id: str | None, public_url: str | None) -> None:
         self._tokens, self._client_id, self._public_url = tokens, client_id, public_url
 
+    @Endpoint(
+        "GET", "/.well-known/oauth-protected-resource", "getSignInPlace", tag="access", open=True,
+        summary="Where callers of this server get their tokens (RFC 9728)",
+        answers={200: (ProtectedResource, "The issuer, and the client to sign in with")}, problems=("not_found",),
+    )  # fmt: skip
     async def show(self, call: Call) -> Answer:
         tokens = self._tokens
         if tokens is None:
@@ -356,18 +355,6 @@ class SignInPlace:
             horarium_audience=tokens.audience,
         )
         return answer(place)
-
-    def endpoints(self) -> list[Endpoint]:
-        """The route table, outside of /api."""
-        return [
-            Endpoint(
-                method="GET", path="/.well-known/oauth-protected-resource", name="getSignInPlace", tag="access",
-                handle=self.show, open=True,
-                summary="Where callers of this server get their tokens (RFC 9728)",
-                answers={200: (ProtectedResource, "The issuer, and the client to sign in with")},
-                problems=("not_found",),
-            )
-        ]  # fmt: skip
 
 
 def _fits(after: str) -> bool:

@@ -23,7 +23,7 @@ from horarium.api.bulk import BulkRuns
 from horarium.api.calendars import CalendarsApi
 from horarium.api.channels import ChannelsApi
 from horarium.api.docs import Docs
-from horarium.api.endpoints import Endpoint, route
+from horarium.api.endpoints import Handlers, route
 from horarium.api.explaining import Explanations
 from horarium.api.feeds import FeedsApi
 from horarium.api.guards import Keys, KnownHosts, refuse_cross_site
@@ -74,11 +74,11 @@ Pages = Callable[[Entrance], Sequence[Route]]
 LOOPBACK = Hosts()
 """Names of this machine for itself, and no other."""
 
-
-def _when_not_to_run(operations: Operations) -> list[Endpoint]:
-    """Business days, holds, fire times that are skipped or moved, and runs that wait for a decision."""
-    parts = (CalendarsApi, HoldsApi, Overrides, Approvals, BatchesApi)
-    return [endpoint for part in parts for endpoint in part(operations).endpoints()]
+PARTS = (
+    Runs, BulkRuns, JobVersions, Explanations, ChannelsApi, PlansApi, CalendarsApi, HoldsApi, Overrides, Approvals,
+    BatchesApi, QueuesApi, AttentionApi, RatesApi, Pings,
+)  # fmt: skip
+"""Parts of the API that are made of the operations alone."""
 
 
 def create_app(
@@ -110,17 +110,14 @@ def create_app(
     keys = Keys(api_keys, Callers(named, tokens), sign_ins, refused, telemetry.refused)
     heard = news or News(operations.stats, operations.context.signal, lambda: 0)
     system = System(operations, claims, health, telemetry, trusted=keys.open, news=heard, siblings=siblings)
-    feeds, rates = FeedsApi(operations, public_url), RatesApi(operations)
-    guarded = [
-        *Jobs(operations, public_url).endpoints(), *Work(operations, claims).endpoints(),
-        *Runs(operations).endpoints(), *BulkRuns(operations).endpoints(), *system.endpoints(), *feeds.endpoints(),
-        *JobVersions(operations).endpoints(), *AccessApi(operations, named, entropy).endpoints(), *rates.endpoints(),
-        *Explanations(operations).endpoints(), *ChannelsApi(operations).endpoints(), *PlansApi(operations).endpoints(),
-        *_when_not_to_run(operations), *QueuesApi(operations).endpoints(), *AttentionApi(operations).endpoints(),
+    parts: list[Handlers] = [
+        Jobs(operations, public_url), Work(operations, claims), system, AccessApi(operations, named, entropy),
+        FeedsApi(operations, public_url), SignInPlace(tokens, client_id, public_url),
     ]  # fmt: skip
+    parts += [part(operations) for part in PARTS]
+    every = [endpoint for part in parts for endpoint in part.endpoints()]
     measured = [] if metrics == "off" else [system.metrics_endpoint(open=metrics == "open")]
-    place, pings = SignInPlace(tokens, client_id, public_url), Pings(operations)
-    beside = [*system.open_endpoints(), *measured, *place.endpoints(), *pings.endpoints(), feeds.open_endpoint()]
+    guarded, beside = [each for each in every if not each.open], [*(each for each in every if each.open), *measured]
 
     def document() -> dict[str, Any]:
         made = build_document(

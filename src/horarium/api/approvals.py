@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from horarium.access.roles import Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer
-from horarium.api.reading import BodyReader, read_cursor, run_id, write_cursor
+from horarium.api.reading import read_cursor, run_id, write_cursor
 from horarium.api.schemas import Page, PageQuery, Reason
 from horarium.rules.asking import OPEN
 from horarium.wire.approvals import ApprovalView, approval_view
@@ -33,6 +33,14 @@ class ApprovalPage(Page[ApprovalView]):
 
 
 class Approvals(Handlers):
+    @Endpoint(
+        "GET", "/approvals", "listApprovals", tag="approvals", scope=Scope.RUNS_READ, query=PageQuery, bound=True,
+        costly=True,
+        summary="Pending decisions, the soonest end first",
+        description="Runs of jobs with `approval`, and missed fire times of those with `catch_up: ask`. "
+        "A page may be short.",
+        answers={200: (ApprovalPage, "One page")}, problems=("invalid_cursor",),
+    )  # fmt: skip
     async def list_all(self, call: Call) -> Answer:
         query: PageQuery = call.query
         after = read_cursor("approvals", query.cursor, lambda text: _KEY.fullmatch(text) is not None)
@@ -44,31 +52,18 @@ class Approvals(Handlers):
         hidden = more is not None and call.principal.bound
         return answer(ApprovalPage(items, None if hidden else write_cursor("approvals", more)))
 
+    @Endpoint(
+        "POST", "/approvals/{id}", "decide", tag="approvals", scope=Scope.RUNS_WRITE,
+        summary="Let a run begin, or not; or say which missed fire times run",
+        description="Who may decide is said by the job's `approval`. A second decision is refused with whose "
+        "the first one was.",
+        body=DecisionRequest, examples=(Example("approved", {"decision": "approve", "reason": "figures checked"}),
+                  Example("caught up", {"decision": "latest"})),
+        answers={200: (RunView, "The run as it is now, or that of the first missed fire time")},
+        problems=("not_found", "already_decided", "conflict"),
+    )  # fmt: skip
     async def decide(self, call: Call) -> Answer:
         asked: DecisionRequest = call.body
         return answer(
             run_view(await self._operations.approving.decide(run_id(call.request), asked.decision, asked.reason))
         )
-
-    def endpoints(self) -> list[Endpoint]:
-        return [
-            Endpoint(
-                method="GET", path="/approvals", name="listApprovals", costly=True, tag="approvals", bound=True,
-                handle=self.list_all, query=PageQuery, scope=Scope.RUNS_READ,
-                summary="Pending decisions, the soonest end first",
-                description="Runs of jobs with `approval`, and missed fire times of those with `catch_up: ask`. "
-                "A page may be short.",
-                answers={200: (ApprovalPage, "One page")}, problems=("invalid_cursor",),
-            ),
-            Endpoint(
-                method="POST", path="/approvals/{id}", name="decide", tag="approvals", handle=self.decide,
-                scope=Scope.RUNS_WRITE, summary="Let a run begin, or not; or say which missed fire times run",
-                description="Who may decide is said by the job's `approval`. A second decision is refused with whose "
-                "the first one was.",
-                body=DecisionRequest, read=BodyReader(DecisionRequest),
-                examples=(Example("approved", {"decision": "approve", "reason": "figures checked"}),
-                          Example("caught up", {"decision": "latest"})),
-                answers={200: (RunView, "The run as it is now, or that of the first missed fire time")},
-                problems=("not_found", "already_decided", "conflict"),
-            ),
-        ]  # fmt: skip

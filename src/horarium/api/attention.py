@@ -9,7 +9,6 @@ from msgspec import Meta, Struct
 
 from horarium.access.roles import Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer, no_content
-from horarium.api.reading import BodyReader
 from horarium.clock import to_instant, to_text
 from horarium.operations.deciding.acknowledging import REASON_CHARS_MAX
 from horarium.operations.looking.attending import Fault
@@ -62,42 +61,39 @@ OPEN_AGAIN = (Example("open again", {"cause": "failing/nightly"}),)
 
 
 class AttentionApi(Handlers):
+    @Endpoint(
+        "GET", "/attention", "listAttention", tag="attention", scope=Scope.JOBS_READ, bound=True, costly=True,
+        summary="Faults, worst first",
+        description="Jobs that fail or are late, queues without workers, lost nodes, channels that take no "
+        "messages; and who took note of it.",
+        answers={200: (AttentionView, "The faults")},
+    )  # fmt: skip
     async def list_all(self, call: Call) -> Answer:
         faults, truncated = await self._operations.attending.list_all()
         return answer(AttentionView([_view(fault) for fault in faults], truncated))
 
+    @Endpoint(
+        "POST", "/attention/acknowledge", "acknowledge", tag="attention", scope=Scope.RUNS_WRITE,
+        summary="Take note of a cause",
+        description="It no longer leads the verdict, until then or until it is another: one that ended and "
+        "came back, or has another error, is open again.",
+        body=AcknowledgeBody, examples=EXAMPLES,
+        answers={200: (FaultView, "The fault")}, problems=("not_found", "conflict"),
+    )  # fmt: skip
     async def acknowledge(self, call: Call) -> Answer:
         body: AcknowledgeBody = call.body
         until = None if body.until is None else to_instant(body.until)
         return answer(_view(await self._operations.attending.acknowledge(body.cause, body.reason, until)))
 
+    @Endpoint(
+        "POST", "/attention/reopen", "reopen", tag="attention", scope=Scope.RUNS_WRITE,
+        summary="Take that back",
+        body=ReopenBody, examples=OPEN_AGAIN,
+        answers={204: (None, "It is open again")}, problems=("not_found", "conflict"),
+    )  # fmt: skip
     async def reopen(self, call: Call) -> Answer:
         await self._operations.attending.reopen(call.body.cause)
         return no_content()
-
-    def endpoints(self) -> list[Endpoint]:
-        return [
-            Endpoint(
-                method="GET", path="/attention", name="listAttention", costly=True, bound=True, tag="attention",
-                handle=self.list_all, scope=Scope.JOBS_READ, summary="Faults, worst first",
-                description="Jobs that fail or are late, queues without workers, lost nodes, channels that take no "
-                "messages; and who took note of it.",
-                answers={200: (AttentionView, "The faults")},
-            ),
-            Endpoint(
-                method="POST", path="/attention/acknowledge", name="acknowledge", tag="attention",
-                handle=self.acknowledge, scope=Scope.RUNS_WRITE, summary="Take note of a cause",
-                description="It no longer leads the verdict, until then or until it is another: one that ended and "
-                "came back, or has another error, is open again.",
-                body=AcknowledgeBody, read=BodyReader(AcknowledgeBody), examples=EXAMPLES,
-                answers={200: (FaultView, "The fault")}, problems=("not_found", "conflict"),
-            ),
-            Endpoint(
-                method="POST", path="/attention/reopen", name="reopen", tag="attention", handle=self.reopen,
-                scope=Scope.RUNS_WRITE, summary="Take that back", body=ReopenBody, read=BodyReader(ReopenBody),
-                examples=OPEN_AGAIN, answers={204: (None, "It is open again")}, problems=("not_found", "conflict"),
-            ),
-        ]  # fmt: skip
 
 
 def _view(fault: Fault) -> FaultView:

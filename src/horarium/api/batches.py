@@ -10,7 +10,7 @@ from horarium.access.roles import Scope
 from horarium.api import examples
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer
 from horarium.api.looking_schemas import WaitQuery
-from horarium.api.reading import BodyReader, idempotency_key, read_cursor, write_cursor
+from horarium.api.reading import idempotency_key, read_cursor, write_cursor
 from horarium.api.schemas import AddedRun, CancelRequest, Page, PageQuery, RunPage
 from horarium.model import Run
 from horarium.model.batches import Batch, BatchState
@@ -49,6 +49,15 @@ _PATH = "/batches/{id}"
 
 
 class BatchesApi(Handlers):
+    @Endpoint(
+        "POST", "/batches", "addBatch", tag="batches", scope=Scope.RUNS_DEFINE,
+        summary="Make a batch: runs whose common end brings something about",
+        description="`finished` follows once, when the last run of a closed batch has ended; `completed` then "
+        "too, if all did; `failed` at the first failure. What follows gets the counts: `{batch, total, "
+        "completed, failed, cancelled}`. A run that can't be is refused with all.",
+        body=BatchDefinition, nul=True, headers=examples.IDEMPOTENCY, examples=EXAMPLES,
+        answers={201: (FilledBatch, "The batch")}, problems=("invalid_job", "conflict"),
+    )  # fmt: skip
     async def create(self, call: Call) -> Answer:
         asked: BatchDefinition = call.body
         runs = await self._runs(call, asked.runs)
@@ -58,6 +67,14 @@ class BatchesApi(Handlers):
         )
         return answer(_filled(batch, runs, added), 201, [("location", f"/api/v1/batches/{batch.id}")])
 
+    @Endpoint(
+        "POST", f"{_PATH}/runs", "addBatchRuns", tag="batches", scope=Scope.RUNS_DEFINE,
+        summary="Add runs to a batch, in one transaction",
+        description="At most 1,000, while it is open. With an `Idempotency-Key`, sending the same request "
+        "again adds no run twice.",
+        body=BatchRuns, nul=True, headers=examples.IDEMPOTENCY, examples=MORE,
+        answers={200: (FilledBatch, "The batch")}, problems=("not_found", "invalid_job", "state_conflict", "conflict"),
+    )  # fmt: skip
     async def add(self, call: Call) -> Answer:
         asked: BatchRuns = call.body
         runs = await self._runs(call, asked.runs)
@@ -70,9 +87,21 @@ class BatchesApi(Handlers):
             definitions, [key and f"{key}/{index}" for index in range(len(definitions))]
         )
 
+    @Endpoint(
+        "GET", _PATH, "getBatch", tag="batches", scope=Scope.RUNS_READ, query=WaitQuery, bound=True,
+        summary="Show a batch, or wait for its end",
+        description="With `wait_seconds`, the answer comes as soon as it has finished (long poll), or after "
+        "that time.",
+        answers={200: (BatchView, "The batch")}, problems=("not_found",),
+    )  # fmt: skip
     async def get(self, call: Call) -> Answer:
         return answer(batch_view(await self._operations.batches.get(_id(call), call.query.wait_seconds)))
 
+    @Endpoint(
+        "GET", "/batches", "listBatches", tag="batches", scope=Scope.RUNS_READ, query=BatchesQuery, bound=True,
+        summary="Batches, newest first",
+        answers={200: (BatchPage, "One page")}, problems=("invalid_cursor",),
+    )  # fmt: skip
     async def list_all(self, call: Call) -> Answer:
         query: BatchesQuery = call.query
         state = None if query.state is UNSET else query.state
@@ -80,89 +109,45 @@ class BatchesApi(Handlers):
         page = await self._operations.batches.page(state, after, query.limit)
         return answer(BatchPage([batch_view(each) for each in page.items], write_cursor("batches", page.next_after)))
 
+    @Endpoint(
+        "GET", f"{_PATH}/runs", "listBatchRuns", tag="batches", scope=Scope.RUNS_READ, query=PageQuery, bound=True,
+        summary="The runs of a batch, in the order in which they were added",
+        answers={200: (RunPage, "One page")}, problems=("not_found", "invalid_cursor"),
+    )  # fmt: skip
     async def runs(self, call: Call) -> Answer:
         query: PageQuery = call.query
         after = read_cursor("batch", query.cursor, lambda text: text.isdecimal() and len(text) <= DIGITS_MAX)
         page = await self._operations.batches.runs(_id(call), after, query.limit)
         return answer(RunPage([run_view(run) for run in page.items], write_cursor("batch", page.next_after)))
 
+    @Endpoint(
+        "POST", f"{_PATH}/close", "closeBatch", tag="batches", scope=Scope.RUNS_DEFINE,
+        summary="Close a batch: it finishes once all its runs have ended",
+        answers={200: (BatchView, "The batch")}, problems=("not_found", "conflict"),
+    )  # fmt: skip
     async def close(self, call: Call) -> Answer:
         return answer(batch_view(await self._operations.batches.close(_id(call))))
 
+    @Endpoint(
+        "POST", f"{_PATH}/cancel", "cancelBatch", tag="batches", scope=Scope.RUNS_DEFINE,
+        summary="Close a batch, and cancel its runs that have not ended",
+        body=CancelRequest, optional_body=True, examples=examples.REASONS,
+        answers={200: (BatchView, "The batch")}, problems=("not_found", "conflict"),
+    )  # fmt: skip
     async def cancel(self, call: Call) -> Answer:
         return answer(
             batch_view(await self._operations.batches.cancel(_id(call), call.body.reason if call.body else None))
         )
 
+    @Endpoint(
+        "POST", f"{_PATH}/retry", "retryBatch", tag="batches", scope=Scope.RUNS_DEFINE,
+        summary="Do the failed runs of a batch again",
+        description="A new run in the place of each that failed. A batch that had finished is to finish again, "
+        "and what follows from that follows again.",
+        answers={200: (BatchView, "The batch")}, problems=("not_found", "conflict"),
+    )  # fmt: skip
     async def retry(self, call: Call) -> Answer:
         return answer(batch_view(await self._operations.batches.retry(_id(call))))
-
-    def endpoints(self) -> list[Endpoint]:
-        return [*self._reading(), *self._writing()]
-
-    def _reading(self) -> list[Endpoint]:
-        read = Scope.RUNS_READ
-        return [
-            Endpoint(
-                method="GET", path="/batches", name="listBatches", tag="batches", handle=self.list_all, scope=read,
-                summary="Batches, newest first", query=BatchesQuery, bound=True,
-                answers={200: (BatchPage, "One page")}, problems=("invalid_cursor",),
-            ),
-            Endpoint(
-                method="GET", path=_PATH, name="getBatch", tag="batches", handle=self.get, scope=read, bound=True,
-                summary="Show a batch, or wait for its end",
-                description="With `wait_seconds`, the answer comes as soon as it has finished (long poll), or after "
-                "that time.",
-                query=WaitQuery, answers={200: (BatchView, "The batch")}, problems=("not_found",),
-            ),
-            Endpoint(
-                method="GET", path=f"{_PATH}/runs", name="listBatchRuns", tag="batches", handle=self.runs, scope=read,
-                summary="The runs of a batch, in the order in which they were added", query=PageQuery, bound=True,
-                answers={200: (RunPage, "One page")}, problems=("not_found", "invalid_cursor"),
-            ),
-        ]  # fmt: skip
-
-    def _writing(self) -> list[Endpoint]:
-        define = Scope.RUNS_DEFINE
-        return [
-            Endpoint(
-                method="POST", path="/batches", name="addBatch", tag="batches", handle=self.create, scope=define,
-                summary="Make a batch: runs whose common end brings something about",
-                description="`finished` follows once, when the last run of a closed batch has ended; `completed` then "
-                "too, if all did; `failed` at the first failure. What follows gets the counts: `{batch, total, "
-                "completed, failed, cancelled}`. A run that can't be is refused with all.",
-                body=BatchDefinition, read=BodyReader(BatchDefinition, nul=True), headers=examples.IDEMPOTENCY,
-                examples=EXAMPLES, answers={201: (FilledBatch, "The batch")},
-                problems=("invalid_job", "conflict"),
-            ),
-            Endpoint(
-                method="POST", path=f"{_PATH}/runs", name="addBatchRuns", tag="batches", handle=self.add, scope=define,
-                summary="Add runs to a batch, in one transaction",
-                description="At most 1,000, while it is open. With an `Idempotency-Key`, sending the same request "
-                "again adds no run twice.",
-                body=BatchRuns, read=BodyReader(BatchRuns, nul=True), headers=examples.IDEMPOTENCY, examples=MORE,
-                answers={200: (FilledBatch, "The batch")},
-                problems=("not_found", "invalid_job", "state_conflict", "conflict"),
-            ),
-            Endpoint(
-                method="POST", path=f"{_PATH}/close", name="closeBatch", tag="batches", handle=self.close,
-                scope=define, summary="Close a batch: it finishes once all its runs have ended",
-                answers={200: (BatchView, "The batch")}, problems=("not_found", "conflict"),
-            ),
-            Endpoint(
-                method="POST", path=f"{_PATH}/cancel", name="cancelBatch", tag="batches", handle=self.cancel,
-                scope=define, summary="Close a batch, and cancel its runs that have not ended",
-                body=CancelRequest, read=BodyReader(CancelRequest), optional_body=True, examples=examples.REASONS,
-                answers={200: (BatchView, "The batch")}, problems=("not_found", "conflict"),
-            ),
-            Endpoint(
-                method="POST", path=f"{_PATH}/retry", name="retryBatch", tag="batches", handle=self.retry,
-                scope=define, summary="Do the failed runs of a batch again",
-                description="A new run in the place of each that failed. A batch that had finished is to finish again, "
-                "and what follows from that follows again.",
-                answers={200: (BatchView, "The batch")}, problems=("not_found", "conflict"),
-            ),
-        ]  # fmt: skip
 
 
 def _id(call: Call) -> str:

@@ -11,7 +11,7 @@ from horarium.access.roles import Scope
 from horarium.api import examples
 from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer
 from horarium.api.problems import Fault, InvalidContent, problem_of
-from horarium.api.reading import BodyReader, idempotency_key, job_name, read_cursor, write_cursor
+from horarium.api.reading import idempotency_key, job_name, read_cursor, write_cursor
 from horarium.api.runs import CANCEL_REASON, bounded_instant, shown_queue
 from horarium.api.schemas import (
     AddedRun,
@@ -37,6 +37,11 @@ from horarium.wire.views import AddedRunView, run_view
 
 PACE_WAIT_SECONDS_MAX = 2.0
 """How long a request waits for the instant from which its cursor holds. One that came earlier still does nothing."""
+HOW = (
+    "Give `ids`, or at least one field of the filter. One request works through at most 1,000 runs; where `cursor` is "
+    "in the answer, send the same request with it to go on. `dry_run`: only count. "
+)
+"""The beginning of both descriptions."""
 FILTERS = ("job", "state", "queue", "since", "until", "error_contains")
 
 
@@ -50,12 +55,31 @@ class Place(NamedTuple):
 class BulkRuns(Handlers):
     # ---- one-off runs
 
+    @Endpoint(
+        "POST", "/runs", "addRun", tag="runs", scope=Scope.RUNS_DEFINE,
+        summary="Add a run that belongs to no job",
+        description="Due now, `at` an instant, or after `delay_seconds`. `payload` replaces that of the "
+        "target. Where another run holds the `unique_key` (or was made under the same `Idempotency-Key`), "
+        "that run is the answer (200). `unique` and `debounce` say for how long a key is held, and change the "
+        "run that waits. On a bus, such runs are under the job name `one-off`.",
+        body=RunDefinition, nul=True, headers=examples.IDEMPOTENCY, examples=examples.RUNS,
+        answers={201: (AddedRunView, "The run"), 200: (AddedRunView, "The run that holds the key")},
+        problems=("invalid_job", "conflict"),
+    )  # fmt: skip
     async def add(self, call: Call) -> Answer:
         added = await self._operations.one_offs.add_run(call.body, idempotency_key(call.request))
         location = [("location", f"/api/v1/runs/{added.run.id}")]
         view = run_view(added.run, AddedRunView, outcome=added.outcome)
         return answer(view, 201 if added.new else 200, location)
 
+    @Endpoint(
+        "POST", "/runs/batch", "addRuns", tag="runs", scope=Scope.RUNS_DEFINE,
+        summary="Add many runs that belong to no job, in one transaction",
+        description="At most 1,000. Each is judged by itself: the answers are in the order of the runs. With "
+        "an `Idempotency-Key`, sending the same request again makes no run twice.",
+        body=RunsRequest, nul=True, headers=examples.IDEMPOTENCY, examples=examples.RUN_BATCHES,
+        answers={200: (list[AddedRun], "One answer for each run")},
+    )  # fmt: skip
     async def add_many(self, call: Call) -> Answer:
         asked: RunsRequest = call.body
         key = idempotency_key(call.request)
@@ -76,6 +100,15 @@ class BulkRuns(Handlers):
         each_added = iter(added)
         return answer([_added(next(each_added)) if each is None else each for each in answers])
 
+    @Endpoint(
+        "POST", "/jobs/{name}/history", "addHistory", tag="jobs", scope=Scope.JOBS_WRITE,
+        summary="Add runs that another system performed",
+        description="At most 1,000, all of them over. They are history, and nothing follows from them. What "
+        "the job has a run for, at the same fire time, stays as it is, so the request may be sent again. What "
+        "is older than the job keeps its runs is left out.",
+        body=HistoryRequest, examples=examples.HISTORIES,
+        answers={200: (HistoryAnswer, "What became of them")}, problems=("not_found",),
+    )  # fmt: skip
     async def remember(self, call: Call) -> Answer:
         asked: HistoryRequest = call.body
         done = await self._operations.history.add(job_name(call.request), asked.system, asked.runs)
@@ -83,6 +116,17 @@ class BulkRuns(Handlers):
 
     # ---- many at once
 
+    @Endpoint(
+        "POST", "/runs/retry", "retryRuns", tag="runs", scope=Scope.RUNS_WRITE,
+        summary="Do the work of many runs again",
+        description=HOW + "A new run for each one that matches (`state`: failed, unless said otherwise), but "
+        "once only for as long as its retry is kept, so the request may be sent again. `per_second`: the new "
+        "runs fall due at this pace. `left` says why some were left: `retried_before`, `overlap` (the job's "
+        "policy does not let them run now), `job_deleted`, `key_missing` (their payload lacks part of a key "
+        "of the job).",
+        body=BulkRequest, examples=examples.RETRIES,
+        answers={200: (BulkAnswer, "What this request did")}, problems=("invalid_cursor", "conflict"),
+    )  # fmt: skip
     async def retry(self, call: Call) -> Answer:
         asked: BulkRequest = call.body
         selection = _selection(asked, RETRIED, frozenset({State.FAILED}), "retried")
@@ -96,6 +140,15 @@ class BulkRuns(Handlers):
             call.refuse([(why, None)], left)
         return _answer(batch, "retry")
 
+    @Endpoint(
+        "POST", "/runs/cancel", "cancelRuns", tag="runs", scope=Scope.RUNS_WRITE,
+        summary="Cancel many runs",
+        description=HOW + "Pending runs are cancelled at once, running ones asked to stop (`state`: pending "
+        "and running, unless said otherwise). `per_second`: one request takes what may be cancelled in a "
+        "second, and the next one waits for its turn.",
+        body=CancelManyRequest, examples=examples.CANCELS,
+        answers={200: (BulkAnswer, "What this request did")}, problems=("invalid_cursor",),
+    )  # fmt: skip
     async def cancel(self, call: Call) -> Answer:
         asked: CancelManyRequest = call.body
         selection = _selection(asked, CANCELLED, CANCELLED, "cancelled")
@@ -110,76 +163,6 @@ class BulkRuns(Handlers):
                 return _answer(Batch(after=place.after or "", next_at=place.at), "cancel")
         reason = asked.reason or CANCEL_REASON
         return _answer(await bulk.cancel(selection, states, place.after, asked.per_second, reason), "cancel")
-
-    def endpoints(self) -> list[Endpoint]:
-        return [*self._adding(), *self._many()]
-
-    def _adding(self) -> list[Endpoint]:
-        return [
-            Endpoint(
-                method="POST", path="/runs", name="addRun", tag="runs", handle=self.add,
-                scope=Scope.RUNS_DEFINE,
-                summary="Add a run that belongs to no job",
-                description="Due now, `at` an instant, or after `delay_seconds`. `payload` replaces that of the "
-                "target. Where another run holds the `unique_key` (or was made under the same `Idempotency-Key`), "
-                "that run is the answer (200). `unique` and `debounce` say for how long a key is held, and change the "
-                "run that waits. On a bus, such runs are under the job name `one-off`.",
-                body=RunDefinition, read=BodyReader(RunDefinition, nul=True), headers=examples.IDEMPOTENCY,
-                examples=examples.RUNS,
-                answers={201: (AddedRunView, "The run"), 200: (AddedRunView, "The run that holds the key")},
-                problems=("invalid_job", "conflict"),
-            ),
-            Endpoint(
-                method="POST", path="/runs/batch", name="addRuns", tag="runs", handle=self.add_many,
-                scope=Scope.RUNS_DEFINE,
-                summary="Add many runs that belong to no job, in one transaction",
-                description="At most 1,000. Each is judged by itself: the answers are in the order of the runs. With "
-                "an `Idempotency-Key`, sending the same request again makes no run twice.",
-                body=RunsRequest, read=BodyReader(RunsRequest, nul=True), headers=examples.IDEMPOTENCY,
-                examples=examples.RUN_BATCHES,
-                answers={200: (list[AddedRun], "One answer for each run")}, problems=(),
-            ),
-            Endpoint(
-                method="POST", path="/jobs/{name}/history", name="addHistory", tag="jobs", handle=self.remember,
-                scope=Scope.JOBS_WRITE,
-                summary="Add runs that another system performed",
-                description="At most 1,000, all of them over. They are history, and nothing follows from them. What "
-                "the job has a run for, at the same fire time, stays as it is, so the request may be sent again. What "
-                "is older than the job keeps its runs is left out.",
-                body=HistoryRequest, read=BodyReader(HistoryRequest), examples=examples.HISTORIES,
-                answers={200: (HistoryAnswer, "What became of them")}, problems=("not_found",),
-            ),
-        ]  # fmt: skip
-
-    def _many(self) -> list[Endpoint]:
-        how = (
-            "Give `ids`, or at least one field of the filter. One request works through at most 1,000 runs; where "
-            "`cursor` is in the answer, send the same request with it to go on. `dry_run`: only count. "
-        )
-        return [
-            Endpoint(
-                method="POST", path="/runs/retry", name="retryRuns", tag="runs", handle=self.retry,
-                scope=Scope.RUNS_WRITE,
-                summary="Do the work of many runs again",
-                description=how + "A new run for each one that matches (`state`: failed, unless said otherwise), but "
-                "once only for as long as its retry is kept, so the request may be sent again. `per_second`: the new "
-                "runs fall due at this pace. `left` says why some were left: `retried_before`, `overlap` (the job's "
-                "policy does not let them run now), `job_deleted`, `key_missing` (their payload lacks part of a key "
-                "of the job).",
-                body=BulkRequest, read=BodyReader(BulkRequest), examples=examples.RETRIES,
-                answers={200: (BulkAnswer, "What this request did")}, problems=("invalid_cursor", "conflict"),
-            ),
-            Endpoint(
-                method="POST", path="/runs/cancel", name="cancelRuns", tag="runs", handle=self.cancel,
-                scope=Scope.RUNS_WRITE,
-                summary="Cancel many runs",
-                description=how + "Pending runs are cancelled at once, running ones asked to stop (`state`: pending "
-                "and running, unless said otherwise). `per_second`: one request takes what may be cancelled in a "
-                "second, and the next one waits for its turn.",
-                body=CancelManyRequest, read=BodyReader(CancelManyRequest), examples=examples.CANCELS,
-                answers={200: (BulkAnswer, "What this request did")}, problems=("invalid_cursor",),
-            ),
-        ]  # fmt: skip
 
 
 def _added(added: Added | HorariumError) -> AddedRun:

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from horarium.access.roles import Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer, no_content
-from horarium.api.reading import BodyReader, is_name, job_name, new_name, read_cursor, write_cursor
+from horarium.api.reading import is_name, job_name, new_name, read_cursor, write_cursor
 from horarium.api.schemas import Cursor, Page, PageLimit, PageQuery
 from horarium.clock import DAY
 from horarium.errors import InvalidRequest
@@ -90,6 +90,18 @@ EXAMPLES = (
 
 
 class CalendarsApi(Handlers):
+    @Endpoint(
+        "PUT", "/calendars/{name}", "putCalendar", tag="calendars", scope=Scope.JOBS_WRITE, query=PutQuery, costly=True,
+        summary="Define a calendar, or replace it",
+        description="Jobs that use it follow within seconds. With `dry_run`, nothing is written; the answer "
+        "tells of each job that uses it how its fire times would change.",
+        body=Calendar, examples=EXAMPLES,
+        answers={
+            200: (dict[str, Any], "The calendar; with `dry_run` an object of `changes` and `truncated`"),
+            201: (CalendarView, "The new calendar"),
+        },
+        problems=("too_expensive", "conflict"),
+    )  # fmt: skip
     async def put(self, call: Call) -> Answer:
         name = new_name(call.request)
         asked: Calendar = call.body
@@ -101,20 +113,43 @@ class CalendarsApi(Handlers):
         location = [("location", f"/api/v1/calendars/{name}")] if created else []
         return answer(_view(name, calendar), 201 if created else 200, location)
 
+    @Endpoint(
+        "GET", "/calendars/{name}", "getCalendar", tag="calendars", scope=Scope.JOBS_READ, bound=True,
+        summary="Show a calendar",
+        answers={200: (CalendarView, "The calendar")}, problems=("not_found",),
+    )  # fmt: skip
     async def get(self, call: Call) -> Answer:
         name = job_name(call.request, "calendar")
         return answer(_view(name, await self._operations.calendars.get(name)))
 
+    @Endpoint(
+        "GET", "/calendars", "listCalendars", tag="calendars", scope=Scope.JOBS_READ, query=PageQuery, bound=True,
+        costly=True,
+        summary="Calendars, by name",
+        answers={200: (CalendarPage, "One page")}, problems=("invalid_cursor",),
+    )  # fmt: skip
     async def list_all(self, call: Call) -> Answer:
         query: PageQuery = call.query
         page = await self._operations.calendars.page(read_cursor("calendars", query.cursor, is_name), query.limit)
         items = [_view(name, calendar) for name, calendar in page.items]
         return answer(CalendarPage(items, write_cursor("calendars", page.next_after)))
 
+    @Endpoint(
+        "DELETE", "/calendars/{name}", "deleteCalendar", tag="calendars", scope=Scope.JOBS_WRITE, costly=True,
+        summary="Delete a calendar that no job uses",
+        answers={204: (None, "It is gone")}, problems=("not_found", "calendar_in_use", "conflict"),
+    )  # fmt: skip
     async def delete(self, call: Call) -> Answer:
         await self._operations.calendars.delete(job_name(call.request, "calendar"))
         return no_content()
 
+    @Endpoint(
+        "GET", "/calendars/{name}/days", "listCalendarDays", tag="calendars", scope=Scope.JOBS_READ, query=DaysQuery,
+        bound=True, costly=True,
+        summary="The days of a calendar",
+        description="Each day from `since` to `until`, both included: whether it is a business day.",
+        answers={200: (DayPage, "The days")}, problems=("not_found", "invalid_cursor"),
+    )  # fmt: skip
     async def days(self, call: Call) -> Answer:
         calendar = await self._operations.calendars.get(job_name(call.request, "calendar"))
         query: DaysQuery = call.query
@@ -130,44 +165,6 @@ class CalendarsApi(Handlers):
             DayView(text_of_day(day), days.is_business(day), names.get(day, UNSET)) for day in range(since, last + 1)
         ]
         return answer(DayPage(items, write_cursor("days", str(last) if last < until else None)))
-
-    def endpoints(self) -> list[Endpoint]:
-        read, write = Scope.JOBS_READ, Scope.JOBS_WRITE
-        return [
-            Endpoint(
-                method="GET", path="/calendars", name="listCalendars", costly=True, tag="calendars", bound=True,
-                handle=self.list_all, query=PageQuery, scope=read, summary="Calendars, by name",
-                answers={200: (CalendarPage, "One page")}, problems=("invalid_cursor",),
-            ),
-            Endpoint(
-                method="PUT", path="/calendars/{name}", name="putCalendar", tag="calendars", handle=self.put,
-                scope=write, summary="Define a calendar, or replace it", query=PutQuery, costly=True,
-                description="Jobs that use it follow within seconds. With `dry_run`, nothing is written; the answer "
-                "tells of each job that uses it how its fire times would change.",
-                body=Calendar, read=BodyReader(Calendar), examples=EXAMPLES,
-                answers={
-                    200: (dict[str, Any], "The calendar; with `dry_run` an object of `changes` and `truncated`"),
-                    201: (CalendarView, "The new calendar"),
-                },
-                problems=("too_expensive", "conflict"),
-            ),
-            Endpoint(
-                method="GET", path="/calendars/{name}", name="getCalendar", tag="calendars", handle=self.get,
-                bound=True, scope=read, summary="Show a calendar",
-                answers={200: (CalendarView, "The calendar")}, problems=("not_found",),
-            ),
-            Endpoint(
-                method="DELETE", path="/calendars/{name}", name="deleteCalendar", tag="calendars", handle=self.delete,
-                scope=write, summary="Delete a calendar that no job uses", costly=True,
-                answers={204: (None, "It is gone")}, problems=("not_found", "calendar_in_use", "conflict"),
-            ),
-            Endpoint(
-                method="GET", path="/calendars/{name}/days", name="listCalendarDays", tag="calendars", bound=True,
-                handle=self.days, scope=read, costly=True, summary="The days of a calendar", query=DaysQuery,
-                description="Each day from `since` to `until`, both included: whether it is a business day.",
-                answers={200: (DayPage, "The days")}, problems=("not_found", "invalid_cursor"),
-            ),
-        ]  # fmt: skip
 
 
 def _day(text: str, field: str) -> int:

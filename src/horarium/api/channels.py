@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from horarium.access.roles import Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer, no_content
-from horarium.api.reading import BodyReader, is_name, job_name, new_name, read_cursor, write_cursor
+from horarium.api.reading import is_name, job_name, new_name, read_cursor, write_cursor
 from horarium.api.schemas import Page, PageQuery
 from horarium.clock import to_text
 from horarium.model.channels import AnyChannel, Untold
@@ -62,6 +62,13 @@ class OtherChannel(Struct, forbid_unknown_fields=True):
 
 
 class ChannelsApi(Handlers):
+    @Endpoint(
+        "PUT", "/channels/{name}", "putChannel", tag="channels", scope=Scope.ADMIN,
+        summary="Define a channel, or replace it",
+        description="Secrets are shown as asterisks, which keep what is stored when they are sent back.",
+        body=AnyChannel, examples=EXAMPLES,
+        answers={200: (ChannelView, "The channel"), 201: (ChannelView, "The new channel")},
+    )  # fmt: skip
     async def put(self, call: Call) -> Answer:
         name = new_name(call.request)
         asked: AnyChannel = call.body
@@ -69,10 +76,20 @@ class ChannelsApi(Handlers):
         location = [("location", f"/api/v1/channels/{name}")] if created else []
         return answer(_view(name, channel), 201 if created else 200, location)
 
+    @Endpoint(
+        "GET", "/channels/{name}", "getChannel", tag="channels", scope=Scope.ADMIN,
+        summary="Show a channel",
+        answers={200: (ChannelView, "The channel")}, problems=("not_found",),
+    )  # fmt: skip
     async def get(self, call: Call) -> Answer:
         name = job_name(call.request, "channel")
         return answer(_view(name, await self._operations.channels.get(name), await self._operations.channels.untold(0)))
 
+    @Endpoint(
+        "GET", "/channels", "listChannels", tag="channels", scope=Scope.ADMIN, query=PageQuery, costly=True,
+        summary="Channels, by name",
+        answers={200: (ChannelPage, "One page")}, problems=("invalid_cursor",),
+    )  # fmt: skip
     async def list_all(self, call: Call) -> Answer:
         query: PageQuery = call.query
         page = await self._operations.channels.page(read_cursor("channels", query.cursor, is_name), query.limit)
@@ -80,56 +97,35 @@ class ChannelsApi(Handlers):
         items = [_view(name, channel, untold) for name, channel in page.items]
         return answer(ChannelPage(items, write_cursor("channels", page.next_after)))
 
+    @Endpoint(
+        "DELETE", "/channels/{name}", "deleteChannel", tag="channels", scope=Scope.ADMIN,
+        summary="Delete a channel",
+        answers={204: (None, "It is gone")}, problems=("not_found",),
+    )  # fmt: skip
     async def delete(self, call: Call) -> Answer:
         await self._operations.channels.delete(job_name(call.request, "channel"))
         return no_content()
 
+    @Endpoint(
+        "POST", "/channels/{name}/test", "testChannel", tag="channels", scope=Scope.ADMIN,
+        summary="Send a test message",
+        description="The answer is the run that sends it, in one attempt; it says how that ended.",
+        answers={202: (RunView, "The run that sends the message")}, problems=("not_found",),
+    )  # fmt: skip
     async def test(self, call: Call) -> Answer:
         return answer(run_view(await self._operations.channels.test(job_name(call.request, "channel"))), 202)
 
+    @Endpoint(
+        "POST", "/channels/{name}/send-by", "sendByOtherChannel", tag="channels", scope=Scope.ADMIN,
+        summary="Send by another channel what this one did not take",
+        description="All its events in one message. They stay kept for this channel too.",
+        body=OtherChannel, examples=(Example("mail", {"by": "mail-ops"}),),
+        answers={202: (RunView, "The run that sends the message")}, problems=("not_found",),
+    )  # fmt: skip
     async def send_by(self, call: Call) -> Answer:
         body: OtherChannel = call.body
         run = await self._operations.channels.send_by(job_name(call.request, "channel"), body.by)
         return answer(run_view(run), 202)
-
-    def endpoints(self) -> list[Endpoint]:
-        return [
-            Endpoint(
-                method="GET", path="/channels", name="listChannels", costly=True, tag="channels", handle=self.list_all,
-                query=PageQuery, scope=Scope.ADMIN, summary="Channels, by name",
-                answers={200: (ChannelPage, "One page")}, problems=("invalid_cursor",),
-            ),
-            Endpoint(
-                method="PUT", path="/channels/{name}", name="putChannel", tag="channels", handle=self.put,
-                scope=Scope.ADMIN, summary="Define a channel, or replace it",
-                description="Secrets are shown as asterisks, which keep what is stored when they are sent back.",
-                body=AnyChannel, read=BodyReader(AnyChannel), examples=EXAMPLES,
-                answers={200: (ChannelView, "The channel"), 201: (ChannelView, "The new channel")},
-            ),
-            Endpoint(
-                method="GET", path="/channels/{name}", name="getChannel", tag="channels", handle=self.get,
-                scope=Scope.ADMIN, summary="Show a channel",
-                answers={200: (ChannelView, "The channel")}, problems=("not_found",),
-            ),
-            Endpoint(
-                method="DELETE", path="/channels/{name}", name="deleteChannel", tag="channels", handle=self.delete,
-                scope=Scope.ADMIN, summary="Delete a channel",
-                answers={204: (None, "It is gone")}, problems=("not_found",),
-            ),
-            Endpoint(
-                method="POST", path="/channels/{name}/test", name="testChannel", tag="channels", handle=self.test,
-                scope=Scope.ADMIN, summary="Send a test message",
-                description="The answer is the run that sends it, in one attempt; it says how that ended.",
-                answers={202: (RunView, "The run that sends the message")}, problems=("not_found",),
-            ),
-            Endpoint(
-                method="POST", path="/channels/{name}/send-by", name="sendByOtherChannel", tag="channels",
-                handle=self.send_by, scope=Scope.ADMIN, summary="Send by another channel what this one did not take",
-                description="All its events in one message. They stay kept for this channel too.",
-                body=OtherChannel, read=BodyReader(OtherChannel), examples=(Example("mail", {"by": "mail-ops"}),),
-                answers={202: (RunView, "The run that sends the message")}, problems=("not_found",),
-            ),
-        ]  # fmt: skip
 
 
 def _view(name: str, channel: AnyChannel, untold: Mapping[str, Untold] = MappingProxyType({})) -> ChannelView:

@@ -7,11 +7,13 @@ promise what the code does not do. A handler gets its query and body checked, an
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from os import urandom
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import force_setattr, replace
 from starlette.responses import Response
 
 from horarium.access.acting import acting, reading
@@ -19,7 +21,7 @@ from horarium.access.audit import AGENT_MARK, Origin
 from horarium.access.roles import Principal, Scope
 from horarium.api.answers import JSON, NO_CONTENT, Ready
 from horarium.api.limits import BODY_BYTES_MAX
-from horarium.api.reading import JSON_TYPES, header, peer_of, read_body, read_query
+from horarium.api.reading import JSON_TYPES, BodyReader, header, peer_of, read_body, read_query
 from horarium.api.refused import Part
 from horarium.api.routing import AnyRequest, Route, ScopeGuard
 from horarium.errors import Forbidden
@@ -99,22 +101,49 @@ class Example(Struct, frozen=True):
     value: Any
 
 
-class Endpoint(Struct, frozen=True, kw_only=True):
-    """`answers`: status -> (type of the body or None, what it means). `problems`: codes besides those that every
-    endpoint has. `read`: from bytes to the body; with `optional_body`, an empty body gives `None`."""
+H = TypeVar("H", bound=Callable[..., object])
+ROW = "horarium_row"
+"""The attribute of a method that holds its row."""
+
+
+class Row(Struct, frozen=True):
+    """A row of a table of routes, which decorates the method that answers."""
 
     method: str
     path: str
     name: str
+
+    def __call__(self, handle: H) -> H:
+        setattr(handle, ROW, self)
+        return handle
+
+
+def rows_of(table: object) -> list[Any]:
+    """The rows at the methods of this object, each with its method, in their order."""
+    rows = {name: getattr(method, ROW, None) for name, method in vars(type(table)).items()}
+    return [replace(row, handle=getattr(table, name)) for name, row in rows.items() if row is not None]
+
+
+async def _nowhere(call: Call) -> Answer:
+    """Of a row that is at no method yet."""
+    raise NotImplementedError(call.request.scope["path"])
+
+
+class Endpoint(Row, frozen=True, kw_only=True):
+    """`answers`: status -> (type of the body or None, what it means). `problems`: codes besides those that every
+    endpoint has. `read`: from bytes to the body (left out: as JSON of that type, whose texts may hold NUL if `nul`);
+    with `optional_body`, an empty body gives `None`."""
+
     summary: str
     tag: str
-    handle: Callable[[Call], Awaitable[Answer]]
+    handle: Callable[[Call], Awaitable[Answer]] = _nowhere
     answers: Mapping[int, tuple[Any, str]]
     description: str = ""
     problems: Sequence[str] = ()
     query: type[Struct] | None = None
     body: Any = None
     read: Callable[[bytes], Any] | None = None
+    nul: bool = False
     optional_body: bool = False
     body_types: tuple[str, ...] = JSON_TYPES
     body_bytes_max: int = BODY_BYTES_MAX
@@ -123,8 +152,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     media_type: str = JSON
     scope: Scope | None = None
     """What the caller must be allowed, judged before the body is read (None: nothing but to be known)."""
-    without: Callable[[AnyRequest, Principal], Awaitable[Principal]] | None = None
-    """Judges a caller that lacks the scope: as whom it may go on. Raises Forbidden."""
+    without: Callable[..., Awaitable[Principal]] | None = None
+    """A method that judges a caller who lacks the scope: as whom it may go on. Raises Forbidden."""
     bound: bool = False
     """A list that leaves out what its caller may not see, so that callers that are bound to queues may ask for it."""
     costly: bool = False
@@ -133,6 +162,10 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     """Costly, and takes much memory, from its body on: one is answered at a time."""
     open: bool = False
     """Documented as answered without an API key (it is outside of /api)."""
+
+    def __post_init__(self) -> None:
+        if self.read is None and self.body is not None:
+            force_setattr(self, "read", BodyReader(self.body, nul=self.nul))
 
 
 def answer(value: Any, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Answer:
@@ -152,6 +185,11 @@ class Handlers:
 
     def __init__(self, operations: Operations) -> None:
         self._operations, self._clock = operations, operations.clock
+
+    def endpoints(self) -> list[Endpoint]:
+        """The part of the route table that is at its methods."""
+        rows: list[Endpoint] = rows_of(self)
+        return [replace(row, without=partial(row.without, self)) if row.without is not None else row for row in rows]
 
 
 Check = Callable[[Endpoint, AnyRequest], Awaitable[None]]

@@ -18,6 +18,14 @@ CURSOR_DIGITS_MAX = 18
 
 
 class Explanations(Handlers):
+    @Endpoint(
+        "GET", "/jobs/{name}/explain", "explainJob", tag="jobs", scope=Scope.JOBS_READ, query=ExplainQuery, costly=True,
+        summary="Why a job ran, did not run, will run or will not run",
+        description="With `at` (left out: now) one explanation; with `since` and `until` a page of them, one "
+        "for each fire time of the span, those that the rule excludes too. The past is judged by the job as it "
+        "was then.",
+        answers={200: (ExplanationAnswer, "Why")}, problems=("not_found", "invalid_cursor", "too_expensive"),
+    )  # fmt: skip
     async def explain(self, call: Call) -> Answer:
         query: ExplainQuery = call.query
         name = job_name(call.request)
@@ -38,21 +46,6 @@ class Explanations(Handlers):
                 items=[_view(item, call.principal) for item in page.items], next_cursor=write_cursor("explain", more)
             )
         )
-
-    def endpoints(self) -> list[Endpoint]:
-        return [
-            Endpoint(
-                method="GET", path="/jobs/{name}/explain", name="explainJob", tag="jobs", handle=self.explain,
-                costly=True,
-                scope=Scope.JOBS_READ,
-                summary="Why a job ran, did not run, will run or will not run",
-                description="With `at` (left out: now) one explanation; with `since` and `until` a page of them, one "
-                "for each fire time of the span, those that the rule excludes too. The past is judged by the job as it "
-                "was then.",
-                query=ExplainQuery, answers={200: (ExplanationAnswer, "Why")},
-                problems=("not_found", "invalid_cursor", "too_expensive"),
-            ),
-        ]  # fmt: skip
 
 
 def _is_instant(text: str) -> bool:

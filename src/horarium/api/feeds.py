@@ -10,8 +10,8 @@ from msgspec import Meta, Struct
 
 from horarium.access.roles import Scope
 from horarium.api.answers import NOT_MODIFIED, Ready
-from horarium.api.endpoints import Answer, Call, Endpoint, Example, answer, no_content
-from horarium.api.reading import BodyReader, header, is_name, own_url, read_cursor, write_cursor
+from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer, no_content
+from horarium.api.reading import header, is_name, own_url, read_cursor, write_cursor
 from horarium.api.schemas import Page, PageQuery
 from horarium.clock import to_datetime
 from horarium.errors import NotFound
@@ -60,12 +60,19 @@ class FeedPage(Page[FeedView]):
 EXAMPLES = (Example("jobs of a team", {"name": "billing", "labels": {"team": "billing"}}),)
 
 
-class FeedsApi:
-    """Handlers; what they do is in `Operations`."""
-
+class FeedsApi(Handlers):
     def __init__(self, operations: Operations, public_url: str | None) -> None:
         self._feeds, self._public_url = operations.feeds, public_url
 
+    @Endpoint(
+        "POST", "/feeds", "createFeed", tag="feeds", scope=Scope.JOBS_WRITE,
+        summary="Make an address that calendar programs subscribe to",
+        description="The address is shown this once; only a digest of its key is kept. Who knows it sees the "
+        "jobs of the feed, their fire times and how their runs ended, without an API key. It opens nothing any "
+        "more once the named key that made it is revoked, or its time is over.",
+        body=FeedRequest, examples=EXAMPLES,
+        answers={201: (NewFeedView, "The feed, with its address")}, problems=("already_exists",),
+    )  # fmt: skip
     async def create(self, call: Call) -> Answer:
         asked: FeedRequest = call.body
         feed, key = await self._feeds.create(asked.name, asked.labels, asked.jobs)
@@ -73,6 +80,11 @@ class FeedsApi:
         shown = NewFeedView(*_shown(feed), ended=False, url=url)
         return answer(shown, 201, [("location", url)])
 
+    @Endpoint(
+        "GET", "/feeds", "listFeeds", tag="feeds", scope=Scope.JOBS_READ, query=PageQuery, bound=True, costly=True,
+        summary="Feeds, by name, without their addresses",
+        answers={200: (FeedPage, "One page")}, problems=("invalid_cursor",),
+    )  # fmt: skip
     async def list_all(self, call: Call) -> Answer:
         query: PageQuery = call.query
         after = read_cursor("feeds", query.cursor, is_name)
@@ -80,6 +92,11 @@ class FeedsApi:
         items = [FeedView(*_shown(feed), ended) for feed, ended in page.items]
         return answer(FeedPage(items, write_cursor("feeds", page.next_after)))
 
+    @Endpoint(
+        "DELETE", "/feeds/{name}", "revokeFeed", tag="feeds", scope=Scope.JOBS_WRITE,
+        summary="Revoke a feed: its address is gone",
+        answers={204: (None, "It is gone")}, problems=("not_found", "conflict"),
+    )  # fmt: skip
     async def revoke(self, call: Call) -> Answer:
         name: str = call.request.path_params["name"]
         if not is_name(name):
@@ -87,6 +104,15 @@ class FeedsApi:
         await self._feeds.revoke(name)
         return no_content()
 
+    @Endpoint(
+        "GET", "/feed/{name}", "showFeed", tag="feeds", costly=True, alone=True, open=True, media_type=CALENDAR_TYPE,
+        summary="A feed as iCalendar (RFC 5545)",
+        description="`name` is the key of the feed, followed by `.ics`. Runs of the last 30 days with their "
+    "outcome, and fire times of the next 60 days: 100 of each job, 5,000 in all, those that lie the nearest. "
+    "Its `ETag` stays while its events do.",
+        answers={200: (str, "The calendar"), 304: (None, "It is as the caller has it (`If-None-Match`)")},
+        problems=("not_found",),
+    )  # fmt: skip
     async def show(self, call: Call) -> Answer:
         name: str = call.request.path_params["name"]
         key = name.removesuffix(ENDING)
@@ -99,41 +125,6 @@ class FeedsApi:
         if tag in known or asked.strip() == "*":
             return Ready(status=NOT_MODIFIED, headers=headers)
         return Ready(text, media_type=f"{CALENDAR_TYPE}; charset=utf-8", headers=headers)
-
-    def endpoints(self) -> list[Endpoint]:
-        return [
-            Endpoint(
-                method="POST", path="/feeds", name="createFeed", tag="feeds", handle=self.create,
-                scope=Scope.JOBS_WRITE, summary="Make an address that calendar programs subscribe to",
-                description="The address is shown this once; only a digest of its key is kept. Who knows it sees the "
-                "jobs of the feed, their fire times and how their runs ended, without an API key. It opens nothing any "
-                "more once the named key that made it is revoked, or its time is over.",
-                body=FeedRequest, read=BodyReader(FeedRequest), examples=EXAMPLES,
-                answers={201: (NewFeedView, "The feed, with its address")}, problems=("already_exists",),
-            ),
-            Endpoint(
-                method="GET", path="/feeds", name="listFeeds", tag="feeds", handle=self.list_all, query=PageQuery,
-                scope=Scope.JOBS_READ, bound=True, costly=True, summary="Feeds, by name, without their addresses",
-                answers={200: (FeedPage, "One page")}, problems=("invalid_cursor",),
-            ),
-            Endpoint(
-                method="DELETE", path="/feeds/{name}", name="revokeFeed", tag="feeds", handle=self.revoke,
-                scope=Scope.JOBS_WRITE, summary="Revoke a feed: its address is gone",
-                answers={204: (None, "It is gone")}, problems=("not_found", "conflict"),
-            ),
-        ]  # fmt: skip
-
-    def open_endpoint(self) -> Endpoint:
-        """The address itself, outside of /api/v1: its key is its proof."""
-        return Endpoint(
-            method="GET", path="/feed/{name}", name="showFeed", tag="feeds", handle=self.show, open=True, costly=True,
-            alone=True, media_type=CALENDAR_TYPE, summary="A feed as iCalendar (RFC 5545)",
-            description="`name` is the key of the feed, followed by `.ics`. Runs of the last 30 days with their "
-            "outcome, and fire times of the next 60 days: 100 of each job, 5,000 in all, those that lie the nearest. "
-            "Its `ETag` stays while its events do.",
-            answers={200: (str, "The calendar"), 304: (None, "It is as the caller has it (`If-None-Match`)")},
-            problems=("not_found",),
-        )  # fmt: skip
 
 
 def _shown(feed: Feed) -> tuple[str, dict[str, str], tuple[str, ...], datetime, str]:

@@ -10,12 +10,11 @@ from msgspec import UNSET
 
 from horarium.access.roles import Scope
 from horarium.api import examples
-from horarium.api.endpoints import Answer, Call, Endpoint, answer, no_content
+from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer, no_content
 from horarium.api.pings import Shown
 from horarium.api.problems import Fault, InvalidContent, problem_of
 from horarium.api.reading import (
     PATCH_TYPES,
-    BodyReader,
     check_rule,
     idempotency_key,
     is_place,
@@ -63,13 +62,20 @@ from horarium.wire.views import JobView, RunView, run_view
 INVALID_JOB = ("invalid_job", "invalid_trigger", "too_expensive")
 
 
-class Jobs:
-    """Handlers; what they do is in `Operations`."""
-
+class Jobs(Handlers):
     def __init__(self, operations: Operations, public_url: str | None = None) -> None:
-        self._operations = operations
+        super().__init__(operations)
         self._shown = Shown(operations, public_url)
 
+    @Endpoint(
+        "POST", "/jobs", "createJob", tag="jobs", scope=Scope.JOBS_WRITE,
+        summary="Define a job",
+        description="A name that is taken gives 409. With an `Idempotency-Key`, a job that exists with the "
+        "very same content is the answer (200): so a request whose answer was lost can be sent again.",
+        body=JobDefinition, read=read_new_job, headers=examples.IDEMPOTENCY, examples=examples.JOBS,
+        answers={201: (JobView, "The job"), 200: (JobView, "The job existed with this content already")},
+        problems=("already_exists", *INVALID_JOB),
+    )  # fmt: skip
     async def create(self, call: Call) -> Answer:
         definition: JobDefinition = call.body
         key = idempotency_key(call.request)
@@ -101,6 +107,12 @@ class Jobs:
             )
         return job
 
+    @Endpoint(
+        "GET", "/jobs", "listJobs", tag="jobs", scope=Scope.JOBS_READ, query=JobQuery, bound=True, costly=True,
+        summary="List jobs by name",
+        description="Those that can never fire again (`finished`) are left out unless they are asked for.",
+        answers={200: (JobPage, "One page")}, problems=("invalid_cursor",),
+    )  # fmt: skip
     async def list_jobs(self, call: Call) -> Answer:
         query: JobQuery = call.query
         where = JobFilter(
@@ -114,9 +126,24 @@ class Jobs:
         seen = await self._shown.each(call, page.items)
         return answer(JobPage(seen, write_cursor("jobs", page.next_after)))
 
+    @Endpoint(
+        "GET", "/jobs/{name}", "getJob", tag="jobs", scope=Scope.JOBS_READ,
+        summary="Show a job",
+        answers={200: (JobView, "The job")}, problems=("not_found",),
+    )  # fmt: skip
     async def get(self, call: Call) -> Answer:
         return await self._shown.answer(call, await self._operations.jobs.get_job(job_name(call.request)))
 
+    @Endpoint(
+        "PUT", "/jobs/{name}", "putJob", tag="jobs", scope=Scope.JOBS_WRITE,
+        summary="Define a job, or replace its definition",
+        description="Idempotent: content that does not change never moves the next fire time. `name` may be "
+        "left out of the body; if it is there it must be the one in the path. The server's own fields (`id`, "
+        "`next_fire_at`, ...) are ignored, so what GET gave can be edited and put back.",
+        body=JobReplacement, read=read_job, examples=examples.JOBS,
+        answers={200: (JobView, "The job as it now is"), 201: (JobView, "The job is new")},
+        problems=("conflict", *INVALID_JOB),
+    )  # fmt: skip
     async def put(self, call: Call) -> Answer:
         name = call.request.path_params["name"]
         given = call.body.setdefault("name", name)
@@ -126,6 +153,13 @@ class Jobs:
         location = [("location", f"/api/v1/jobs/{job.name}")] if created else []
         return await self._shown.answer(call, job, 201 if created else 200, location)
 
+    @Endpoint(
+        "PATCH", "/jobs/{name}", "patchJob", tag="jobs", scope=Scope.JOBS_WRITE,
+        summary="Change parts of a job",
+        description="A JSON merge patch (RFC 7396): null takes a field back to its default, objects merge.",
+        body=JobPatch, read=read_job, body_types=PATCH_TYPES, examples=examples.PATCHES,
+        answers={200: (JobView, "The job as it now is")}, problems=("not_found", "conflict", *INVALID_JOB),
+    )  # fmt: skip
     async def patch(self, call: Call) -> Answer:
         name, changes = job_name(call.request), call.body
         check_rule(changes.get("trigger"))
@@ -139,10 +173,25 @@ class Jobs:
                 raise
             raise InvalidContent(faults, InvalidJob.code) from None
 
+    @Endpoint(
+        "DELETE", "/jobs/{name}", "deleteJob", tag="jobs", scope=Scope.JOBS_WRITE,
+        summary="Delete a job",
+        description="Its pending runs are cancelled, running ones asked to stop; its history stays a while.",
+        answers={204: (None, "It is gone")}, problems=("not_found", "conflict"),
+    )  # fmt: skip
     async def delete(self, call: Call) -> Answer:
         await self._operations.jobs.delete_job(job_name(call.request))
         return no_content()
 
+    @Endpoint(
+        "POST", "/import", "importJobs", tag="jobs", scope=Scope.JOBS_WRITE, costly=True, alone=True,
+        summary="Define many jobs, or bring them to this content, in one request",
+        description="At most 1,000. Each job is put for itself: the answers are in the order of the jobs. "
+    "Importing again changes nothing. New jobs with an interval and no anchor begin spread evenly over it. (It "
+    "is not under /jobs, where a job may have any name.)",
+        body=ImportRequest, examples=examples.IMPORTS,
+        answers={200: (list[Imported], "One answer for each job")},
+    )  # fmt: skip
     async def import_jobs(self, call: Call) -> Answer:
         asked: ImportRequest = call.body
         answers: list[Imported | None] = []
@@ -170,14 +219,37 @@ class Jobs:
         each_done = iter(done)
         return answer([_imported(*next(each_done)) if each is None else each for each in answers])
 
+    @Endpoint(
+        "POST", "/jobs/{name}/pause", "pauseJob", tag="jobs", scope=Scope.RUNS_WRITE,
+        summary="Pause a job",
+        description="With `until`, it goes on by itself then. A paused job stays as it is, but for that.",
+        body=PauseRequest, optional_body=True,
+        answers={200: (JobView, "The job, paused")}, problems=("not_found", "conflict"),
+    )  # fmt: skip
     async def pause(self, call: Call) -> Answer:
         asked: PauseRequest = call.body or PauseRequest()
         job = await self._operations.jobs.pause_job(job_name(call.request), asked.reason, asked.until)
         return await self._shown.answer(call, job)
 
+    @Endpoint(
+        "POST", "/jobs/{name}/resume", "resumeJob", tag="jobs", scope=Scope.RUNS_WRITE,
+        summary="Resume a job",
+        description="It goes on with the fire times from now on.",
+        body=dict[str, Any], read=read_object, optional_body=True,
+        answers={200: (JobView, "The job, going on")}, problems=("not_found", "conflict"),
+    )  # fmt: skip
     async def resume(self, call: Call) -> Answer:
         return await self._shown.answer(call, await self._operations.jobs.resume_job(job_name(call.request)))
 
+    @Endpoint(
+        "POST", "/jobs/{name}/trigger", "triggerJob", tag="jobs", scope=Scope.RUNS_WRITE,
+        summary="Run a job now",
+        description="A payload of its own takes the scope `runs:define` too. The run obeys the overlap policy "
+        "of its job, so it may come back `skipped`. With an `Idempotency-Key`, the same request again answers "
+        "with the run that was made the first time.",
+        body=TriggerRequest, nul=True, optional_body=True, headers=examples.IDEMPOTENCY,
+        answers={201: (RunView, "The run")}, problems=("not_found", "conflict"),
+    )  # fmt: skip
     async def trigger(self, call: Call) -> Answer:
         name = job_name(call.request)
         payload = encode_payload(call.body.payload) if call.body else None
@@ -187,151 +259,43 @@ class Jobs:
         run = await self._operations.jobs.trigger_job(name, payload, key)
         return answer(run_view(run), 201, [("location", f"/api/v1/runs/{run.id}")])
 
+    @Endpoint(
+        "POST", "/jobs/{name}/backfill", "backfillJob", tag="jobs", scope=Scope.RUNS_WRITE,
+        summary="Make runs for fire times of the past",
+        description="At most 1,000. Fire times that have a run already keep theirs. `left` says how many fire "
+        "times of the span are left for another request, which begins at `next_start`.",
+        body=BackfillRequest, examples=examples.BACKFILLS,
+        answers={201: (BackfillAnswer, "The runs that were made")}, problems=("not_found", "conflict"),
+    )  # fmt: skip
     async def backfill(self, call: Call) -> Answer:
         asked: BackfillRequest = call.body
         made = await self._operations.jobs.backfill_job(job_name(call.request), asked.start, asked.end)
         runs = [run_view(run) for run in made.runs]
         return answer(BackfillAnswer(runs, made.left, made.next_start), 201)
 
+    @Endpoint(
+        "GET", "/jobs/{name}/fires", "listFires", tag="jobs", scope=Scope.JOBS_READ, query=FiresQuery, costly=True,
+        summary="The next fire times of a job",
+        answers={200: (Fires, "Fire times")}, problems=("not_found", "too_expensive"),
+    )  # fmt: skip
     async def fires(self, call: Call) -> Answer:
         name = job_name(call.request)
         fires, words = await self._operations.jobs.fires(name, call.query.count)
         overrides, _ = await self._operations.overriding.page(name, None, OVERRIDES_MAX)
         return answer(Fires(fires, words, override_views(overrides) or UNSET))
 
+    @Endpoint(
+        "POST", "/preview", "previewTrigger", tag="jobs", scope=Scope.JOBS_READ, costly=True,
+        summary="The fire times of a trigger",
+        description="Nothing is stored.",
+        body=PreviewRequest, examples=examples.PREVIEWS,
+        answers={200: (Fires, "Fire times")}, problems=("invalid_trigger", "too_expensive"),
+    )  # fmt: skip
     async def preview(self, call: Call) -> Answer:
         asked: PreviewRequest = call.body
         check_rule(asked.trigger)
         fires, words = await self._operations.jobs.preview(asked.trigger, asked.after, asked.count)
         return answer(Fires(fires, words, warnings=warnings_of(asked.trigger) or UNSET))
-
-    def endpoints(self) -> list[Endpoint]:
-        return [*self._collection(), self._import(), *self._item(), *self._actions(), *self._looking_ahead()]
-
-    def _collection(self) -> list[Endpoint]:
-        return [
-            Endpoint(
-                method="POST", path="/jobs", name="createJob", tag="jobs", handle=self.create,
-                scope=Scope.JOBS_WRITE,
-                summary="Define a job",
-                description="A name that is taken gives 409. With an `Idempotency-Key`, a job that exists with the "
-                "very same content is the answer (200): so a request whose answer was lost can be sent again.",
-                body=JobDefinition, read=read_new_job, examples=examples.JOBS, headers=examples.IDEMPOTENCY,
-                answers={201: (JobView, "The job"), 200: (JobView, "The job existed with this content already")},
-                problems=("already_exists", *INVALID_JOB),
-            ),
-            Endpoint(
-                method="GET", path="/jobs", name="listJobs", costly=True, tag="jobs", handle=self.list_jobs,
-                scope=Scope.JOBS_READ, bound=True,
-                summary="List jobs by name",
-                description="Those that can never fire again (`finished`) are left out unless they are asked for.",
-                query=JobQuery,
-                answers={200: (JobPage, "One page")}, problems=("invalid_cursor",),
-            ),
-        ]  # fmt: skip
-
-    def _import(self) -> Endpoint:
-        return Endpoint(
-            method="POST", path="/import", name="importJobs", tag="jobs", handle=self.import_jobs,
-            scope=Scope.JOBS_WRITE, costly=True, alone=True,
-            summary="Define many jobs, or bring them to this content, in one request",
-            description="At most 1,000. Each job is put for itself: the answers are in the order of the jobs. "
-            "Importing again changes nothing. New jobs with an interval and no anchor begin spread evenly over it. (It "
-            "is not under /jobs, where a job may have any name.)",
-            body=ImportRequest, read=BodyReader(ImportRequest), examples=examples.IMPORTS,
-            answers={200: (list[Imported], "One answer for each job")}, problems=(),
-        )  # fmt: skip
-
-    def _item(self) -> list[Endpoint]:
-        return [
-            Endpoint(
-                method="GET", path="/jobs/{name}", name="getJob", tag="jobs", handle=self.get,
-                scope=Scope.JOBS_READ,
-                summary="Show a job", answers={200: (JobView, "The job")}, problems=("not_found",),
-            ),
-            Endpoint(
-                method="PUT", path="/jobs/{name}", name="putJob", tag="jobs", handle=self.put,
-                scope=Scope.JOBS_WRITE,
-                summary="Define a job, or replace its definition",
-                description="Idempotent: content that does not change never moves the next fire time. `name` may be "
-                "left out of the body; if it is there it must be the one in the path. The server's own fields (`id`, "
-                "`next_fire_at`, ...) are ignored, so what GET gave can be edited and put back.",
-                body=JobReplacement, read=read_job, examples=examples.JOBS,
-                answers={200: (JobView, "The job as it now is"), 201: (JobView, "The job is new")},
-                problems=("conflict", *INVALID_JOB),
-            ),
-            Endpoint(
-                method="PATCH", path="/jobs/{name}", name="patchJob", tag="jobs", handle=self.patch,
-                scope=Scope.JOBS_WRITE,
-                summary="Change parts of a job",
-                description="A JSON merge patch (RFC 7396): null takes a field back to its default, objects merge.",
-                body=JobPatch, read=read_job, body_types=PATCH_TYPES, examples=examples.PATCHES,
-                answers={200: (JobView, "The job as it now is")}, problems=("not_found", "conflict", *INVALID_JOB),
-            ),
-            Endpoint(
-                method="DELETE", path="/jobs/{name}", name="deleteJob", tag="jobs", handle=self.delete,
-                scope=Scope.JOBS_WRITE,
-                summary="Delete a job",
-                description="Its pending runs are cancelled, running ones asked to stop; its history stays a while.",
-                answers={204: (None, "It is gone")}, problems=("not_found", "conflict"),
-            ),
-        ]  # fmt: skip
-
-    def _actions(self) -> list[Endpoint]:
-        return [
-            Endpoint(
-                method="POST", path="/jobs/{name}/pause", name="pauseJob", tag="jobs", handle=self.pause,
-                scope=Scope.RUNS_WRITE,
-                summary="Pause a job",
-                description="With `until`, it goes on by itself then. A paused job stays as it is, but for that.",
-                body=PauseRequest, read=BodyReader(PauseRequest), optional_body=True,
-                answers={200: (JobView, "The job, paused")}, problems=("not_found", "conflict"),
-            ),
-            Endpoint(
-                method="POST", path="/jobs/{name}/resume", name="resumeJob", tag="jobs", handle=self.resume,
-                scope=Scope.RUNS_WRITE,
-                summary="Resume a job", description="It goes on with the fire times from now on.",
-                body=dict[str, Any], read=read_object, optional_body=True,
-                answers={200: (JobView, "The job, going on")}, problems=("not_found", "conflict"),
-            ),
-            Endpoint(
-                method="POST", path="/jobs/{name}/trigger", name="triggerJob", tag="jobs", handle=self.trigger,
-                scope=Scope.RUNS_WRITE,
-                summary="Run a job now",
-                description="A payload of its own takes the scope `runs:define` too. The run obeys the overlap policy "
-                "of its job, so it may come back `skipped`. With an `Idempotency-Key`, the same request again answers "
-                "with the run that was made the first time.",
-                body=TriggerRequest, read=BodyReader(TriggerRequest, nul=True), optional_body=True,
-                headers=examples.IDEMPOTENCY,
-                answers={201: (RunView, "The run")}, problems=("not_found", "conflict"),
-            ),
-            Endpoint(
-                method="POST", path="/jobs/{name}/backfill", name="backfillJob", tag="jobs", handle=self.backfill,
-                scope=Scope.RUNS_WRITE,
-                summary="Make runs for fire times of the past",
-                description="At most 1,000. Fire times that have a run already keep theirs. `left` says how many fire "
-                "times of the span are left for another request, which begins at `next_start`.",
-                body=BackfillRequest, read=BodyReader(BackfillRequest), examples=examples.BACKFILLS,
-                answers={201: (BackfillAnswer, "The runs that were made")}, problems=("not_found", "conflict"),
-            ),
-        ]  # fmt: skip
-
-    def _looking_ahead(self) -> list[Endpoint]:
-        return [
-            Endpoint(
-                method="GET", path="/jobs/{name}/fires", name="listFires", costly=True, tag="jobs", handle=self.fires,
-                scope=Scope.JOBS_READ,
-                summary="The next fire times of a job", query=FiresQuery,
-                answers={200: (Fires, "Fire times")}, problems=("not_found", "too_expensive"),
-            ),
-            Endpoint(
-                method="POST", path="/preview", name="previewTrigger", costly=True, tag="jobs", handle=self.preview,
-                scope=Scope.JOBS_READ,
-                summary="The fire times of a trigger", description="Nothing is stored.",
-                body=PreviewRequest, read=BodyReader(PreviewRequest), examples=examples.PREVIEWS,
-                answers={200: (Fires, "Fire times")}, problems=("invalid_trigger", "too_expensive"),
-            ),
-        ]  # fmt: skip
 
 
 def _not_imported(name: Any, error: HorariumError) -> Imported:

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 from horarium.access.roles import Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer, no_content
 from horarium.api.problems import Fault, InvalidContent
-from horarium.api.reading import BodyReader, job_name, read_cursor, write_cursor
+from horarium.api.reading import job_name, read_cursor, write_cursor
 from horarium.api.schemas import Page, PageQuery, Reason
 from horarium.clock import to_instant
 from horarium.errors import CallerError
@@ -42,6 +42,13 @@ class OverridePage(Page[OverrideView]):
 
 
 class Overrides(Handlers):
+    @Endpoint(
+        "POST", "/jobs/{name}/fires/{instant}/skip", "skipFire", tag="jobs", scope=Scope.RUNS_WRITE,
+        summary="Skip one fire time of a job",
+        description="Also one that is planned ahead: its run is withdrawn. Asked again, nothing changes.",
+        body=SkipRequest, optional_body=True, examples=(Example("a public holiday", {"reason": "the bank is closed"}),),
+        answers={200: (OverrideView, "The override")}, problems=PROBLEMS,
+    )  # fmt: skip
     async def skip(self, call: Call) -> Answer:
         asked: SkipRequest = call.body or SkipRequest()
         fire_at = fire_time(call)
@@ -49,16 +56,36 @@ class Overrides(Handlers):
             override_view(await self._operations.overriding.skip(job_name(call.request), fire_at, asked.reason))
         )
 
+    @Endpoint(
+        "POST", "/jobs/{name}/fires/{instant}/move", "moveFire", tag="jobs", scope=Scope.RUNS_WRITE,
+        summary="Move one fire time of a job",
+        description="Its run keeps the fire time of the rule (`fire_at`), and is due at `to`.",
+        body=MoveRequest,
+        examples=(Example("two hours later", {"to": "2099-01-15T11:00:00+01:00", "reason": "late feed"}),),
+        answers={200: (OverrideView, "The override")}, problems=PROBLEMS,
+    )  # fmt: skip
     async def move(self, call: Call) -> Answer:
         asked: MoveRequest = call.body
         fire_at = fire_time(call)
         name = job_name(call.request)
         return answer(override_view(await self._operations.overriding.move(name, fire_at, asked.to, asked.reason)))
 
+    @Endpoint(
+        "DELETE", "/jobs/{name}/fires/{instant}", "unskipFire", tag="jobs", scope=Scope.RUNS_WRITE,
+        summary="Take a skip or a move back",
+        description="The fire time is as its rule has it; one that has come meanwhile is due at once.",
+        answers={204: (None, "It is taken back")}, problems=PROBLEMS,
+    )  # fmt: skip
     async def lift(self, call: Call) -> Answer:
         await self._operations.overriding.lift(job_name(call.request), fire_time(call))
         return no_content()
 
+    @Endpoint(
+        "GET", "/jobs/{name}/overrides", "listOverrides", tag="jobs", scope=Scope.JOBS_READ, query=PageQuery,
+        summary="Fire times that are skipped or moved",
+        description="Those in force: one that was dealt with is told by its run.",
+        answers={200: (OverridePage, "One page")}, problems=("not_found", "invalid_cursor"),
+    )  # fmt: skip
     async def list_all(self, call: Call) -> Answer:
         query: PageQuery = call.query
         after = read_cursor("overrides", query.cursor, lambda text: _NUMBER.fullmatch(text) is not None)
@@ -67,39 +94,6 @@ class Overrides(Handlers):
         return answer(
             OverridePage(override_views(found), write_cursor("overrides", None if more is None else str(more)))
         )
-
-    def endpoints(self) -> list[Endpoint]:
-        path, scope = "/jobs/{name}/fires/{instant}", Scope.RUNS_WRITE
-        return [
-            Endpoint(
-                method="POST", path=f"{path}/skip", name="skipFire", tag="jobs", handle=self.skip, scope=scope,
-                summary="Skip one fire time of a job",
-                description="Also one that is planned ahead: its run is withdrawn. Asked again, nothing changes.",
-                body=SkipRequest, read=BodyReader(SkipRequest), optional_body=True,
-                examples=(Example("a public holiday", {"reason": "the bank is closed"}),),
-                answers={200: (OverrideView, "The override")}, problems=PROBLEMS,
-            ),
-            Endpoint(
-                method="POST", path=f"{path}/move", name="moveFire", tag="jobs", handle=self.move, scope=scope,
-                summary="Move one fire time of a job",
-                description="Its run keeps the fire time of the rule (`fire_at`), and is due at `to`.",
-                body=MoveRequest, read=BodyReader(MoveRequest),
-                examples=(Example("two hours later", {"to": "2099-01-15T11:00:00+01:00", "reason": "late feed"}),),
-                answers={200: (OverrideView, "The override")}, problems=PROBLEMS,
-            ),
-            Endpoint(
-                method="DELETE", path=path, name="unskipFire", tag="jobs", handle=self.lift, scope=scope,
-                summary="Take a skip or a move back",
-                description="The fire time is as its rule has it; one that has come meanwhile is due at once.",
-                answers={204: (None, "It is taken back")}, problems=PROBLEMS,
-            ),
-            Endpoint(
-                method="GET", path="/jobs/{name}/overrides", name="listOverrides", tag="jobs", handle=self.list_all,
-                scope=Scope.JOBS_READ, summary="Fire times that are skipped or moved",
-                description="Those in force: one that was dealt with is told by its run.",
-                query=PageQuery, answers={200: (OverridePage, "One page")}, problems=("not_found", "invalid_cursor"),
-            ),
-        ]  # fmt: skip
 
 
 def fire_time(call: Call) -> datetime:

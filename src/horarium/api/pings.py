@@ -101,8 +101,8 @@ class Pings(Handlers):
     def _endpoint(self, method: str, path: str) -> Endpoint:
         name = ("ping" if method == "GET" else "postPing") + PATHS[path]
         return Endpoint(
-            method="GET" if method == "GET" else "POST", path=path, name=name, tag="pings", handle=self.ping,
-            open=True, query=PingQuery, media_type="text/plain", body_bytes_max=PING_BYTES_READ_MAX,
+            method, path, name, tag="pings", handle=self.ping, open=True, query=PingQuery, media_type="text/plain",
+            body_bytes_max=PING_BYTES_READ_MAX,
             summary="A sign from work that is done elsewhere",
             description="As clients of Healthchecks send it: done; or, with another word at the end, `start`, `fail`, "
             "`log`, or an exit status from 0 to 255. Of a body, 100 kB are kept in the run's log.",

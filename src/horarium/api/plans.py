@@ -13,7 +13,6 @@ from horarium.api import examples
 from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer, answer_text
 from horarium.api.problems import Problem, problem_of
 from horarium.api.reading import (
-    BodyReader,
     check_rule,
     is_name,
     read_cursor,
@@ -159,6 +158,16 @@ class ForecastView(Struct):
 
 
 class PlansApi(Handlers):
+    @Endpoint(
+        "POST", "/plans", "makePlan", tag="plans", scope=Scope.JOBS_READ, costly=True, alone=True,
+        body_bytes_max=PLAN_BYTES_MAX,
+        summary="Say what definitions would change, before they are stored",
+        description="Each definition is judged for itself: an `invalid` one carries its problem, and a plan "
+        "with one can't be applied. Fire times are compared within `horizon_seconds`. With `prune`, jobs with "
+        "these labels that are not among the documents would be deleted. The plan is kept for seven days.",
+        body=PlanRequest, examples=examples.PLANS,
+        answers={201: (PlanView, "The plan")}, problems=("too_expensive",),
+    )  # fmt: skip
     async def make(self, call: Call) -> Answer:
         asked: PlanRequest = call.body
         given = asked.documents
@@ -169,20 +178,19 @@ class PlansApi(Handlers):
         location = [("location", f"/api/v1/plans/{plan.id}/apply")]
         return await in_thread(lambda: answer(plan_shown(plan), 201, location))
 
+    @Endpoint(
+        "GET", "/plans", "listPlans", tag="plans", scope=Scope.JOBS_READ, query=PageQuery, bound=True,
+        summary="Plans of the last seven days, the newest first",
+        description="Neither their keys nor their definitions are known here: what a plan changes is shown to "
+        "those alone who have its id. Callers that are bound see their own.",
+        answers={200: (PlanPage, "One page")}, problems=("invalid_cursor",),
+    )  # fmt: skip
     async def list_all(self, call: Call) -> Answer:
         query: PageQuery = call.query
         after = read_cursor("plans", query.cursor, is_name)
         page = await self._operations.planned_changes.page(after, query.limit)
         items = [listed_shown(plan) for plan in page.items]
         return answer({"items": items, "next_cursor": write_cursor("plans", page.next_after)})
-
-    async def apply(self, call: Call) -> Answer:
-        plan_id: str = call.request.path_params["id"]
-        if not PLAN_ID.fullmatch(plan_id):
-            raise NotFound(f"there is no plan {plan_id[:100]!r}")
-        query: ApplyQuery = call.query
-        applying = self._operations.applying
-        return answer(await (applying.approve if query.approve else applying.apply)(plan_id))
 
     async def approved(self, request: AnyRequest, caller: Principal) -> Principal:
         """A caller that may write no jobs, but runs, applies an approved plan."""
@@ -191,53 +199,40 @@ class PlansApi(Handlers):
         await self._operations.applying.require_approved(request.path_params["id"], caller)
         return caller.narrowed(Scope.RUNS_WRITE)
 
+    @Endpoint(
+        "POST", "/plans/{id}/apply", "applyPlan", tag="plans", scope=Scope.JOBS_WRITE, without=approved,
+        query=ApplyQuery, costly=True,
+        summary="Carry out a plan, as a whole or not at all",
+        description="Up to 1,000 changes are one transaction; of more, each call makes the next 1,000 and says "
+        "how many are `left`. Where a definition is no longer as the plan read it, nothing is written (409 "
+        "`plan_stale`, `changed` says what). What is in place already is passed over, so the call may be "
+        "repeated. Channels take the scope `admin`. With `approve`, nothing is made yet: from then on callers "
+        "that have `runs:write` in place of `jobs:write` may apply this plan.",
+        answers={200: (Applied, "How many changes were made")},
+        problems=("not_found", "plan_stale", "already_decided", "conflict"),
+    )  # fmt: skip
+    async def apply(self, call: Call) -> Answer:
+        plan_id: str = call.request.path_params["id"]
+        if not PLAN_ID.fullmatch(plan_id):
+            raise NotFound(f"there is no plan {plan_id[:100]!r}")
+        query: ApplyQuery = call.query
+        applying = self._operations.applying
+        return answer(await (applying.approve if query.approve else applying.apply)(plan_id))
+
+    @Endpoint(
+        "GET", "/forecast", "getForecast", tag="plans", scope=Scope.JOBS_READ, query=ForecastQuery, bound=True,
+        costly=True,
+        summary="How many runs will start, and run at once, in each bucket of a span",
+        description="Starts are exact, by the rules as they are now. `running` follows from how long the last "
+        "runs of each job took. At most 10,080 buckets.",
+        answers={200: (ForecastView, "The forecast")},
+    )  # fmt: skip
     async def forecast(self, call: Call) -> Answer:
         query: ForecastQuery = call.query
         since, until = bounded_instant(query.since, "since"), bounded_instant(query.until, "until")
         return await self._operations.forecasting.told(
             lambda found: answer_text(forecast_text(found)), since, until, query.bucket_seconds, query.by
         )
-
-    def endpoints(self) -> list[Endpoint]:
-        return [
-            Endpoint(
-                method="POST", path="/plans", name="makePlan", tag="plans", handle=self.make, scope=Scope.JOBS_READ,
-                costly=True, alone=True, summary="Say what definitions would change, before they are stored",
-                description="Each definition is judged for itself: an `invalid` one carries its problem, and a plan "
-                "with one can't be applied. Fire times are compared within `horizon_seconds`. With `prune`, jobs with "
-                "these labels that are not among the documents would be deleted. The plan is kept for seven days.",
-                body=PlanRequest, read=BodyReader(PlanRequest), body_bytes_max=PLAN_BYTES_MAX, examples=examples.PLANS,
-                answers={201: (PlanView, "The plan")}, problems=("too_expensive",),
-            ),
-            Endpoint(
-                method="GET", path="/plans", name="listPlans", tag="plans", handle=self.list_all, query=PageQuery,
-                scope=Scope.JOBS_READ, bound=True, summary="Plans of the last seven days, the newest first",
-                description="Neither their keys nor their definitions are known here: what a plan changes is shown to "
-                "those alone who have its id. Callers that are bound see their own.",
-                answers={200: (PlanPage, "One page")}, problems=("invalid_cursor",),
-            ),
-            Endpoint(
-                method="POST", path="/plans/{id}/apply", name="applyPlan", tag="plans", handle=self.apply,
-                scope=Scope.JOBS_WRITE, without=self.approved, costly=True,
-                summary="Carry out a plan, as a whole or not at all",
-                description="Up to 1,000 changes are one transaction; of more, each call makes the next 1,000 and says "
-                "how many are `left`. Where a definition is no longer as the plan read it, nothing is written (409 "
-                "`plan_stale`, `changed` says what). What is in place already is passed over, so the call may be "
-                "repeated. Channels take the scope `admin`. With `approve`, nothing is made yet: from then on callers "
-                "that have `runs:write` in place of `jobs:write` may apply this plan.",
-                query=ApplyQuery,
-                answers={200: (Applied, "How many changes were made")},
-                problems=("not_found", "plan_stale", "already_decided", "conflict"),
-            ),
-            Endpoint(
-                method="GET", path="/forecast", name="getForecast", tag="plans", handle=self.forecast,
-                scope=Scope.JOBS_READ, bound=True, costly=True, query=ForecastQuery,
-                summary="How many runs will start, and run at once, in each bucket of a span",
-                description="Starts are exact, by the rules as they are now. `running` follows from how long the last "
-                "runs of each job took. At most 10,080 buckets.",
-                answers={200: (ForecastView, "The forecast")},
-            ),
-        ]  # fmt: skip
 
 
 def _change_text(change: Change) -> Raw:

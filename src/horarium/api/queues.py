@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from horarium.access.roles import NO_LABELS, Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer
-from horarium.api.reading import BodyReader, read_cursor, write_cursor
+from horarium.api.reading import read_cursor, write_cursor
 from horarium.api.schemas import Page, PageQuery
 from horarium.errors import InvalidRequest
 from horarium.model.targets import QUEUE_CHARS_MAX, named_queue
@@ -37,6 +37,11 @@ EXAMPLES = (Example("gold has three turns", {"fair_weights": {"gold": 3}}),)
 
 
 class QueuesApi(Handlers):
+    @Endpoint(
+        "GET", "/queues", "listQueues", tag="queues", scope=Scope.JOBS_READ, query=PageQuery, bound=True,
+        summary="Queues: waiting runs, holds and weights",
+        answers={200: (QueuePage, "One page")}, problems=("invalid_cursor",),
+    )  # fmt: skip
     async def list_all(self, call: Call) -> Answer:
         query: PageQuery = call.query
         after = read_cursor("queues", query.cursor, bool)
@@ -54,10 +59,24 @@ class QueuesApi(Handlers):
         items = [QueueSettingsView(name, found[name].fair_weights, name in over) for name in shown]
         return answer(QueuePage(items, write_cursor("queues", more)))
 
+    @Endpoint(
+        "GET", "/queues/{queue}", "getQueue", tag="queues", scope=Scope.JOBS_READ, bound=True,
+        summary="What is set for a queue",
+        description="A queue is named as in a claim: a plain name is a worker's queue, `handler/NAME` a "
+        "handler's, `http` the server's own.",
+        answers={200: (QueueSettingsView, "The queue")}, problems=("invalid_request",),
+    )  # fmt: skip
     async def get(self, call: Call) -> Answer:
         queue = _queue(call)
         return await self._answer(queue, await self._operations.queues.get(queue))
 
+    @Endpoint(
+        "PUT", "/queues/{queue}", "putQueue", tag="queues", scope=Scope.JOBS_WRITE,
+        summary="Set the weights of fairness keys",
+        description="They hold for runs that are made or fall due from now on.",
+        body=QueueBody, examples=EXAMPLES,
+        answers={200: (QueueSettingsView, "The queue")}, problems=("invalid_request", "conflict"),
+    )  # fmt: skip
     async def put(self, call: Call) -> Answer:
         queue, asked = _queue(call), call.body
         return await self._answer(queue, await self._operations.queues.put(queue, QueueSettings(asked.fair_weights)))
@@ -65,29 +84,6 @@ class QueuesApi(Handlers):
     async def _answer(self, queue: str, settings: QueueSettings) -> Answer:
         over = await self._operations.holds.held([queue])
         return answer(QueueSettingsView(queue, settings.fair_weights, bool(over)))
-
-    def endpoints(self) -> list[Endpoint]:
-        return [
-            Endpoint(
-                method="GET", path="/queues", name="listQueues", tag="queues", handle=self.list_all, query=PageQuery,
-                scope=Scope.JOBS_READ, summary="Queues: waiting runs, holds and weights", bound=True,
-                answers={200: (QueuePage, "One page")}, problems=("invalid_cursor",),
-            ),
-            Endpoint(
-                method="GET", path="/queues/{queue}", name="getQueue", tag="queues", handle=self.get, bound=True,
-                scope=Scope.JOBS_READ, summary="What is set for a queue", problems=("invalid_request",),
-                description="A queue is named as in a claim: a plain name is a worker's queue, `handler/NAME` a "
-                "handler's, `http` the server's own.",
-                answers={200: (QueueSettingsView, "The queue")},
-            ),
-            Endpoint(
-                method="PUT", path="/queues/{queue}", name="putQueue", tag="queues", handle=self.put,
-                scope=Scope.JOBS_WRITE, summary="Set the weights of fairness keys", body=QueueBody,
-                read=BodyReader(QueueBody), examples=EXAMPLES, problems=("invalid_request", "conflict"),
-                description="They hold for runs that are made or fall due from now on.",
-                answers={200: (QueueSettingsView, "The queue")},
-            ),
-        ]  # fmt: skip
 
 
 def _queue(call: Call) -> str:

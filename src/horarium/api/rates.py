@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from horarium.access.roles import Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer, no_content
-from horarium.api.reading import BodyReader, read_cursor, write_cursor
+from horarium.api.reading import read_cursor, write_cursor
 from horarium.api.schemas import Page, PageQuery
 from horarium.errors import InvalidRequest
 from horarium.policies import KEY_LENGTH_MAX, RATE_MAX, SECONDS_MAX
@@ -41,6 +41,13 @@ EXAMPLES = (Example("slower for a night", {"max": 10, "per_seconds": 60, "until"
 
 
 class RatesApi(Handlers):
+    @Endpoint(
+        "GET", "/rates", "listRates", tag="rates", scope=Scope.JOBS_READ, query=RatesQuery,
+        summary="Keys of rate limits",
+        description="Keys that are in use or have a limit of their own: what they allow, and when they open. "
+        "A key is forgotten ten minutes after it last held anything back.",
+        answers={200: (RatePage, "One page")}, problems=("invalid_cursor",),
+    )  # fmt: skip
     async def list_all(self, call: Call) -> Answer:
         query: RatesQuery = call.query
         prefix = "" if query.prefix is UNSET else query.prefix
@@ -48,39 +55,28 @@ class RatesApi(Handlers):
         items = [rate_view(key, bucket, self._clock) for key, bucket in page.items]
         return answer(RatePage(items, write_cursor("rates", page.next_after)))
 
+    @Endpoint(
+        "PUT", "/rates/{key}", "putRate", tag="rates", scope=Scope.JOBS_WRITE,
+        summary="Set the limit of a key",
+        description="It holds for everybody instead of what jobs and runs say, from the next claim on. Runs "
+        "that wait get new places in line.",
+        body=LimitBody, examples=EXAMPLES,
+        answers={200: (RateView, "The key")}, problems=("conflict",),
+    )  # fmt: skip
     async def put(self, call: Call) -> Answer:
         key, asked = _key(call), call.body
         override = override_of(asked.max, asked.per_seconds, asked.burst, asked.until)
         return answer(rate_view(key, await self._operations.rates.put(key, override), self._clock))
 
+    @Endpoint(
+        "DELETE", "/rates/{key}", "resetRate", tag="rates", scope=Scope.JOBS_WRITE,
+        summary="Have what jobs and runs say hold again for a key",
+        answers={204: (None, "It has no limit of its own any more")},
+        problems=("invalid_request", "not_found", "conflict"),
+    )  # fmt: skip
     async def reset(self, call: Call) -> Answer:
         await self._operations.rates.reset(_key(call))
         return no_content()
-
-    def endpoints(self) -> list[Endpoint]:
-        read, write = Scope.JOBS_READ, Scope.JOBS_WRITE
-        return [
-            Endpoint(
-                method="GET", path="/rates", name="listRates", tag="rates", handle=self.list_all, query=RatesQuery,
-                scope=read, summary="Keys of rate limits",
-                description="Keys that are in use or have a limit of their own: what they allow, and when they open. "
-                "A key is forgotten ten minutes after it last held anything back.",
-                answers={200: (RatePage, "One page")}, problems=("invalid_cursor",),
-            ),
-            Endpoint(
-                method="PUT", path="/rates/{key}", name="putRate", tag="rates", handle=self.put, scope=write,
-                summary="Set the limit of a key", body=LimitBody, read=BodyReader(LimitBody), examples=EXAMPLES,
-                description="It holds for everybody instead of what jobs and runs say, from the next claim on. Runs "
-                "that wait get new places in line.",
-                answers={200: (RateView, "The key")}, problems=("conflict",),
-            ),
-            Endpoint(
-                method="DELETE", path="/rates/{key}", name="resetRate", tag="rates", handle=self.reset, scope=write,
-                summary="Have what jobs and runs say hold again for a key",
-                answers={204: (None, "It has no limit of its own any more")},
-                problems=("invalid_request", "not_found", "conflict"),
-            ),
-        ]  # fmt: skip
 
 
 def _key(call: Call) -> str:

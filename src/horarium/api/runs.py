@@ -12,7 +12,7 @@ from horarium.api import examples
 from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer
 from horarium.api.looking_schemas import LineView, LogQuery, LogView, WaitQuery
 from horarium.api.problems import Fault, InvalidContent
-from horarium.api.reading import BodyReader, idempotency_key, read_cursor, run_id, write_cursor
+from horarium.api.reading import idempotency_key, read_cursor, run_id, write_cursor
 from horarium.api.schemas import CancelRequest, RetryRequest, RunPage, RunQuery
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, Instant, to_datetime, to_instant
 from horarium.model import encode_payload
@@ -53,6 +53,11 @@ def _beyond(prefix: str) -> str:
 
 
 class Runs(Handlers):
+    @Endpoint(
+        "GET", "/runs", "listRuns", tag="runs", scope=Scope.RUNS_READ, query=RunQuery, bound=True, costly=True,
+        summary="List runs, newest fire time first",
+        answers={200: (RunPage, "One page")}, problems=("invalid_cursor",),
+    )  # fmt: skip
     async def list_runs(self, call: Call) -> Answer:
         query: RunQuery = call.query
         where = RunFilter(
@@ -70,10 +75,24 @@ class Runs(Handlers):
         more = page.next_after if len(found) == len(page.items) else None
         return answer(RunPage(runs, write_cursor("runs", more)))
 
+    @Endpoint(
+        "GET", "/runs/{id}", "getRun", tag="runs", scope=Scope.RUNS_READ, query=WaitQuery,
+        summary="Show a run, or wait for its end",
+        description="With `wait_seconds`, the answer comes as soon as the run is over (long poll), or after "
+        "that time with the run as it then is.",
+        answers={200: (RunView, "The run")}, problems=("not_found",),
+    )  # fmt: skip
     async def get(self, call: Call) -> Answer:
         run = await self._operations.waiting.until_over(run_id(call.request), call.query.wait_seconds)
         return answer(run_view(run))
 
+    @Endpoint(
+        "GET", "/runs/{id}/log", "getRunLog", tag="runs", scope=Scope.RUNS_READ, query=LogQuery,
+        summary="What a run has said, while it says it",
+        description="Give `next_cursor` back as `after` to go on, with `wait_seconds` to follow a run that "
+        "goes on. 256 KiB of a run are kept: the beginning and the end.",
+        answers={200: (LogView, "Lines")}, problems=("not_found", "invalid_cursor"),
+    )  # fmt: skip
     async def log(self, call: Call) -> Answer:
         query: LogQuery = call.query
         after = read_cursor("log", query.after, lambda text: len(text) < LINE_DIGITS_MAX and text.isdecimal())
@@ -83,10 +102,27 @@ class Runs(Handlers):
         more = None if page.next_line is None else str(page.next_line)
         return answer(LogView(lines, write_cursor("log", more)))
 
+    @Endpoint(
+        "POST", "/runs/{id}/cancel", "cancelRun", tag="runs", scope=Scope.RUNS_WRITE,
+        summary="Cancel a run",
+        description="A pending run is cancelled at once. A running one becomes `cancelling`: its worker is "
+        "informed at its next heartbeat, and has a grace period to stop.",
+        body=CancelRequest, optional_body=True, examples=examples.REASONS,
+        answers={200: (RunView, "The run as it now is")}, problems=("not_found", "state_conflict", "conflict"),
+    )  # fmt: skip
     async def cancel(self, call: Call) -> Answer:
         reason = (call.body.reason if call.body else None) or CANCEL_REASON
         return answer(run_view(await self._operations.runs.cancel_run(run_id(call.request), reason)))
 
+    @Endpoint(
+        "POST", "/runs/{id}/retry", "retryRun", tag="runs", scope=Scope.RUNS_WRITE,
+        summary="Do the work of a run again",
+        description="A new run, for one that failed, was cancelled or was skipped. The old one stays as it is. "
+        "A `payload` takes the place of the old one's; that needs the scope `runs:define` too. "
+        "With an `Idempotency-Key`, the same request again answers with the same new run.",
+        body=RetryRequest, optional_body=True, headers=examples.IDEMPOTENCY, examples=examples.PAYLOADS,
+        answers={201: (RunView, "The new run")}, problems=("not_found", "state_conflict", "conflict"),
+    )  # fmt: skip
     async def retry(self, call: Call) -> Answer:
         payload = encode_payload(call.body.payload) if call.body else None
         if payload is not None:
@@ -94,51 +130,3 @@ class Runs(Handlers):
         key = idempotency_key(call.request)
         run = await self._operations.runs.retry_run(run_id(call.request), payload, key)
         return answer(run_view(run), 201, [("location", f"/api/v1/runs/{run.id}")])
-
-    def endpoints(self) -> list[Endpoint]:
-        return [
-            Endpoint(
-                method="GET", path="/runs", name="listRuns", costly=True, tag="runs", handle=self.list_runs,
-                scope=Scope.RUNS_READ, bound=True,
-                summary="List runs, newest fire time first", query=RunQuery,
-                answers={200: (RunPage, "One page")}, problems=("invalid_cursor",),
-            ),
-            Endpoint(
-                method="GET", path="/runs/{id}", name="getRun", tag="runs", handle=self.get,
-                scope=Scope.RUNS_READ,
-                summary="Show a run, or wait for its end",
-                description="With `wait_seconds`, the answer comes as soon as the run is over (long poll), or after "
-                "that time with the run as it then is.",
-                query=WaitQuery, answers={200: (RunView, "The run")}, problems=("not_found",),
-            ),
-            Endpoint(
-                method="GET", path="/runs/{id}/log", name="getRunLog", tag="runs", handle=self.log,
-                scope=Scope.RUNS_READ,
-                summary="What a run has said, while it says it",
-                description="Give `next_cursor` back as `after` to go on, with `wait_seconds` to follow a run that "
-                "goes on. 256 KiB of a run are kept: the beginning and the end.",
-                query=LogQuery, answers={200: (LogView, "Lines")}, problems=("not_found", "invalid_cursor"),
-            ),
-            Endpoint(
-                method="POST", path="/runs/{id}/cancel", name="cancelRun", tag="runs", handle=self.cancel,
-                scope=Scope.RUNS_WRITE,
-                summary="Cancel a run",
-                description="A pending run is cancelled at once. A running one becomes `cancelling`: its worker is "
-                "informed at its next heartbeat, and has a grace period to stop.",
-                body=CancelRequest, read=BodyReader(CancelRequest), optional_body=True, examples=examples.REASONS,
-                answers={200: (RunView, "The run as it now is")},
-                problems=("not_found", "state_conflict", "conflict"),
-            ),
-            Endpoint(
-                method="POST", path="/runs/{id}/retry", name="retryRun", tag="runs", handle=self.retry,
-                scope=Scope.RUNS_WRITE,
-                summary="Do the work of a run again",
-                description="A new run, for one that failed, was cancelled or was skipped. The old one stays as it is. "
-                "A `payload` takes the place of the old one's; that needs the scope `runs:define` too. "
-                "With an `Idempotency-Key`, the same request again answers with the same new run.",
-                body=RetryRequest, read=BodyReader(RetryRequest), optional_body=True, examples=examples.PAYLOADS,
-                headers=examples.IDEMPOTENCY,
-                answers={201: (RunView, "The new run")},
-                problems=("not_found", "state_conflict", "conflict"),
-            ),
-        ]  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from horarium.access.roles import LOCAL, NO_LABELS, Scope
 from horarium.api.answers import Ready
-from horarium.api.endpoints import Answer, Call, Endpoint, answer
+from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer
 from horarium.api.events import EVENT_STREAM, event_stream
 from horarium.api.looking_schemas import UpcomingView, ahead_view
 from horarium.api.problems import Fault, InvalidContent
@@ -62,7 +62,7 @@ class Telemetry(Protocol):
 JOB_LABEL = re.compile(r'[{,]job="([^"]*)"')
 
 
-class System:
+class System(Handlers):
     """Handlers for nodes, counts, health and metrics."""
 
     def __init__(
@@ -75,7 +75,7 @@ class System:
         news: News,
         siblings: Siblings,
     ) -> None:
-        self._operations = operations
+        super().__init__(operations)
         self._claims = claims
         self._health = health
         self._telemetry = telemetry
@@ -84,6 +84,11 @@ class System:
         self._siblings = siblings
         siblings.hear(METRICS, self._metrics_of_this_process)
 
+    @Endpoint(
+        "GET", "/nodes", "listNodes", tag="system", scope=Scope.RUNS_READ, query=PageQuery, costly=True,
+        summary="The nodes that gave a sign of life within a day",
+        answers={200: (NodePage, "One page")}, problems=("invalid_cursor",),
+    )  # fmt: skip
     async def nodes(self, call: Call) -> Answer:
         query: PageQuery = call.query
         after = read_cursor("nodes", query.cursor, lambda name: 0 < len(name) <= NODE_NAME_CHARS_MAX) or ""
@@ -92,6 +97,12 @@ class System:
         more = page[-1].name if len(nodes) > len(page) else None
         return answer(NodePage([node_view(node) for node in page], write_cursor("nodes", more)))
 
+    @Endpoint(
+        "GET", "/stats", "getStats", tag="system", scope=Scope.RUNS_READ, bound=True, costly=True,
+        summary="Counts of jobs, of unfinished runs by queue, and of waiting workers",
+        description="A caller that is bound to queues gets the counts of these, and none of jobs.",
+        answers={200: (StatsView, "Counts")},
+    )  # fmt: skip
     async def stats(self, call: Call) -> Answer:
         stats, caller = await self._operations.stats(), call.principal
         workers = (await self._claims.waiting_everywhere()).workers(lambda queue: caller.may_reach(queue, NO_LABELS))
@@ -104,6 +115,12 @@ class System:
             return answer(StatsView(queues, workers, hold=everything))
         return answer(StatsView(queues, workers, stats.queues_left_out, everything, stats.jobs, stats.jobs_enabled))
 
+    @Endpoint(
+        "GET", "/upcoming", "listUpcoming", tag="system", scope=Scope.JOBS_READ, query=UpcomingQuery, bound=True,
+        costly=True,
+        summary="What fires next, of all jobs together",
+        answers={200: (UpcomingView, "Fire times, earliest first")},
+    )  # fmt: skip
     async def upcoming(self, call: Call) -> Answer:
         query: UpcomingQuery = call.query
         since = bounded_instant(query.since, "since")
@@ -116,12 +133,27 @@ class System:
         found = await upcoming(self._operations.store, since, until, query.limit, holds=holds)
         return answer(UpcomingView([ahead_view(one) for one in found.items], found.truncated))
 
+    @Endpoint(
+        "GET", "/events", "listen", tag="system", scope=Scope.RUNS_READ, bound=True, media_type=EVENT_STREAM,
+        summary="A stream of server-sent events: `changed`, with what kind of thing has",
+        answers={200: (str, "The stream; it goes on until one side hangs up")}, problems=("too_many_waiters",),
+    )  # fmt: skip
     async def events(self, call: Call) -> Answer:
         return event_stream(call.request, self._news, call.principal)
 
+    @Endpoint(
+        "GET", "/healthz", "alive", tag="health", open=True,
+        summary="Whether the process lives",
+        answers={200: (Alive, "It does")},
+    )  # fmt: skip
     async def alive(self, call: Call) -> Answer:
         return answer(Alive())
 
+    @Endpoint(
+        "GET", "/readyz", "ready", tag="health", open=True,
+        summary="Whether this node can work",
+        answers={200: (Readiness, "It can"), 503: (Readiness, "It can't, and why")},
+    )  # fmt: skip
     async def ready(self, call: Call) -> Answer:
         problems = self._health.problems()
         if not self._trusted(call.request):
@@ -156,59 +188,12 @@ class System:
     async def _metrics_of_this_process(self, said: bytes) -> bytes:
         return (await self._telemetry.render_in_steps())[0]
 
-    def endpoints(self) -> list[Endpoint]:
-        """The route table, under /api/v1."""
-        return [
-            Endpoint(
-                method="GET", path="/nodes", name="listNodes", tag="system", handle=self.nodes, query=PageQuery,
-                costly=True,
-                scope=Scope.RUNS_READ,
-                summary="The nodes that gave a sign of life within a day",
-                answers={200: (NodePage, "One page")}, problems=("invalid_cursor",),
-            ),
-            Endpoint(
-                method="GET", path="/stats", name="getStats", costly=True, tag="system", handle=self.stats,
-                scope=Scope.RUNS_READ, bound=True,
-                summary="Counts of jobs, of unfinished runs by queue, and of waiting workers",
-                description="A caller that is bound to queues gets the counts of these, and none of jobs.",
-                answers={200: (StatsView, "Counts")},
-            ),
-            Endpoint(
-                method="GET", path="/upcoming", name="listUpcoming", costly=True, tag="system", handle=self.upcoming,
-                query=UpcomingQuery, scope=Scope.JOBS_READ, bound=True,
-                summary="What fires next, of all jobs together",
-                answers={200: (UpcomingView, "Fire times, earliest first")},
-            ),
-            Endpoint(
-                method="GET", path="/events", name="listen", tag="system", handle=self.events,
-                scope=Scope.RUNS_READ, media_type=EVENT_STREAM, bound=True,
-                summary="A stream of server-sent events: `changed`, with what kind of thing has",
-                answers={200: (str, "The stream; it goes on until one side hangs up")}, problems=("too_many_waiters",),
-            ),
-        ]  # fmt: skip
-
-    def open_endpoints(self) -> list[Endpoint]:
-        """The route table outside of /api/v1, answered without an API key."""
-        return [
-            Endpoint(
-                method="GET", path="/healthz", name="alive", tag="health", handle=self.alive, open=True,
-                summary="Whether the process lives", answers={200: (Alive, "It does")},
-            ),
-            Endpoint(
-                method="GET", path="/readyz", name="ready", tag="health", handle=self.ready, open=True,
-                summary="Whether this node can work",
-                answers={200: (Readiness, "It can"), 503: (Readiness, "It can't, and why")},
-            ),
-        ]  # fmt: skip
-
     def metrics_endpoint(self, *, open: bool) -> Endpoint:
         """`/metrics`, which names jobs and queues: `open` to all, or to those who may read jobs."""
         return Endpoint(
-            method="GET", path="/metrics", name="metrics", tag="health", handle=self.metrics, open=open,
-            scope=None if open else Scope.JOBS_READ,
-            costly=True, bound=True,
-            summary="Metrics for Prometheus", media_type="text/plain",
-            answers={200: (str, "The text format of Prometheus")},
+            "GET", "/metrics", "metrics", tag="health", scope=None if open else Scope.JOBS_READ, bound=True,
+            costly=True, open=open, media_type="text/plain", handle=self.metrics,
+            summary="Metrics for Prometheus", answers={200: (str, "The text format of Prometheus")},
         )  # fmt: skip
 
 

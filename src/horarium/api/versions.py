@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from horarium.access.roles import Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer
-from horarium.api.reading import BodyReader, job_name, read_cursor, write_cursor
+from horarium.api.reading import job_name, read_cursor, write_cursor
 from horarium.api.schemas import Page, PageQuery
 from horarium.clock import to_datetime
 from horarium.operations.jobs.versions import VERSION_MAX, Version
@@ -42,6 +42,13 @@ class RevertRequest(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class JobVersions(Handlers):
+    @Endpoint(
+        "GET", "/jobs/{name}/versions", "listJobVersions", tag="jobs", scope=Scope.JOBS_READ, query=PageQuery,
+        costly=True,
+        summary="What a job was, and who changed it; the newest first",
+        description="Those of a deleted job too, as long as the audit is kept.",
+        answers={200: (VersionPage, "One page")}, problems=("not_found", "invalid_cursor"),
+    )  # fmt: skip
     async def list_versions(self, call: Call) -> Answer:
         query: PageQuery = call.query
         name, versions = job_name(call.request), self._operations.versions
@@ -53,32 +60,20 @@ class JobVersions(Handlers):
             page = await versions.shown(job, after, query.limit)
         return answer(VersionPage([_view(each) for each in page.items], write_cursor("versions", page.next_after)))
 
+    @Endpoint(
+        "POST", "/jobs/{name}/revert", "revertJob", tag="jobs", scope=Scope.JOBS_WRITE,
+        summary="Bring a job back to what it was at a version",
+        description="Its content as a whole, secrets and whether it is paused included. Going back is a new "
+        "version itself. A job that is that already stays as it is. One that was deleted is made again, as "
+        "long as the audit is kept.",
+        body=RevertRequest,
+        answers={200: (JobView, "The job as it now is")},
+        problems=("not_found", "conflict", "invalid_job", "invalid_trigger", "too_expensive"),
+    )  # fmt: skip
     async def revert(self, call: Call) -> Answer:
         asked: RevertRequest = call.body
         job = await self._operations.jobs.revert_job(job_name(call.request), asked.version)
         return answer(job_view(job, *await self._operations.health([job])))
-
-    def endpoints(self) -> list[Endpoint]:
-        return [
-            Endpoint(
-                method="GET", path="/jobs/{name}/versions", name="listJobVersions", costly=True, tag="jobs",
-                handle=self.list_versions, scope=Scope.JOBS_READ, query=PageQuery,
-                summary="What a job was, and who changed it; the newest first",
-                description="Those of a deleted job too, as long as the audit is kept.",
-                answers={200: (VersionPage, "One page")}, problems=("not_found", "invalid_cursor"),
-            ),
-            Endpoint(
-                method="POST", path="/jobs/{name}/revert", name="revertJob", tag="jobs", handle=self.revert,
-                scope=Scope.JOBS_WRITE,
-                summary="Bring a job back to what it was at a version",
-                description="Its content as a whole, secrets and whether it is paused included. Going back is a new "
-                "version itself. A job that is that already stays as it is. One that was deleted is made again, as "
-                "long as the audit is kept.",
-                body=RevertRequest, read=BodyReader(RevertRequest),
-                answers={200: (JobView, "The job as it now is")},
-                problems=("not_found", "conflict", "invalid_job", "invalid_trigger", "too_expensive"),
-            ),
-        ]  # fmt: skip
 
 
 def _is_key(after: str) -> bool:

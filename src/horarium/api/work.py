@@ -15,11 +15,11 @@ import msgspec
 from horarium.access.roles import Scope
 from horarium.api import examples
 from horarium.api.access import require_queues
-from horarium.api.endpoints import Answer, Call, Endpoint, answer, no_content
+from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer, no_content
 from horarium.api.limits import LOG_BODY_BYTES_MAX, REPORT_BYTES_MAX, WAITERS_MAX
 from horarium.api.looking_schemas import Kept, LineRequest, LogRequest
 from horarium.api.problems import Fault, InvalidContent, Stopping, TooManyWaiters, problem_of
-from horarium.api.reading import BodyReader, run_id
+from horarium.api.reading import run_id
 from horarium.api.routing import AnyRequest
 from horarium.api.runs import bounded_instant
 from horarium.api.schemas import (
@@ -96,14 +96,25 @@ def outcome_of(report: Report) -> Outcome:
             return Deferred(until, report.reason or "deferred by its worker")
 
 
-class Work:
+class Work(Handlers):
     """Handlers; what they do is in `Operations` and `Claims`."""
 
     def __init__(self, operations: Operations, claims: Claims, waiters_max: int = WAITERS_MAX) -> None:
-        self._operations = operations
+        super().__init__(operations)
         self._claims = claims
         self._waiters_max = waiters_max
 
+    @Endpoint(
+        "POST", "/runs/claim", "claimRuns", tag="work", scope=Scope.WORK,
+        summary="Claim runs to work on",
+        description="With `wait_seconds`, the answer comes as soon as a run is due (long poll). Each run comes "
+    "with a `lease`: its token goes with every report, and before `expires_at` the worker must send a "
+    "heartbeat or settle it. A worker that disconnects while it waits takes no run. When the server stops, "
+    "those that wait are answered 503.",
+        body=ClaimRequest, examples=examples.CLAIMS,
+        answers={200: (RunBatch, "Runs, each with its lease"), 204: (None, "Nothing is due")},
+        problems=("too_many_waiters", "stopping"),
+    )  # fmt: skip
     async def claim(self, call: Call) -> Answer:
         asked: ClaimRequest = call.body
         queues = [claimed_queue(queue) for queue in asked.queues]
@@ -148,6 +159,12 @@ class Work:
                     # An outage, after the client has left: read, so that asyncio does not complain of it.
                     claiming.exception()
 
+    @Endpoint(
+        "POST", "/runs/{id}/heartbeat", "heartbeatRun", tag="work", scope=Scope.WORK, body_bytes_max=REPORT_BYTES_MAX,
+        summary="Renew the lease of a run",
+        body=HeartbeatRequest, nul=True, examples=examples.HEARTBEATS,
+        answers={200: (PulseView, "The lease is renewed")}, problems=("not_found", "lease_lost", "conflict"),
+    )  # fmt: skip
     async def heartbeat(self, call: Call) -> Answer:
         beat: HeartbeatRequest = call.body
         progress = json_text(beat.progress, "progress")
@@ -155,6 +172,13 @@ class Work:
         pulse = await self._operations.runs.heartbeat(run_id(call.request), beat.token, progress)
         return answer(PulseView(pulse.cancel_requested, to_datetime(pulse.expires_at)))
 
+    @Endpoint(
+        "POST", "/runs/{id}/log", "logRun", tag="work", scope=Scope.WORK, body_bytes_max=LOG_BODY_BYTES_MAX,
+        summary="Add lines to the log of a run",
+        description="At most 1,000 lines, under the token of the claim; they are there to be read at once.",
+        body=LogRequest, nul=True, examples=examples.LOGS,
+        answers={200: (Kept, "They are kept")}, problems=("not_found", "lease_lost", "conflict"),
+    )  # fmt: skip
     async def log(self, call: Call) -> Answer:
         report: LogRequest = call.body
         id, now = run_id(call.request), self._operations.clock.now()
@@ -163,10 +187,24 @@ class Work:
         await self._operations.logs.report(id, report.token, lines)
         return answer(Kept(len(lines)))
 
+    @Endpoint(
+        "POST", "/runs/{id}/complete", "completeRun", tag="work", scope=Scope.WORK, body_bytes_max=REPORT_BYTES_MAX,
+        summary="Report that a run is done",
+        body=CompleteRequest, nul=True, examples=examples.COMPLETIONS,
+        answers={200: (RunView, "The run as it now is")}, problems=("not_found", "lease_lost", "conflict"),
+    )  # fmt: skip
     async def complete(self, call: Call) -> Answer:
         report: CompleteRequest = call.body
         return await self._settle_one(call, report.token, Succeeded(json_text(report.result, "result")))
 
+    @Endpoint(
+        "POST", "/runs/{id}/fail", "failRun", tag="work", scope=Scope.WORK, body_bytes_max=REPORT_BYTES_MAX,
+        summary="Report that an attempt failed",
+        description="The run is tried again if its retry policy says so and `retryable` is true. On a run that "
+        "was asked to stop, this ends it as `cancelled`.",
+        body=FailRequest, nul=True, examples=examples.FAILURES,
+        answers={200: (RunView, "The run as it now is")}, problems=("not_found", "lease_lost", "conflict"),
+    )  # fmt: skip
     async def fail(self, call: Call) -> Answer:
         report: FailRequest = call.body
         return await self._settle_one(
@@ -191,6 +229,14 @@ class Work:
         run = await self._operations.settling.settle_one(Settlement(run_id(call.request), token, outcome))
         return answer(run_view(run))
 
+    @Endpoint(
+        "POST", "/runs/settle", "settleRuns", tag="work", scope=Scope.WORK,
+        summary="Report how many runs ended, in one request",
+        description="At most 1,000. Each report is judged by itself: the answers are in the order of the "
+    "reports, each with the run's state or with the problem that kept it from being written.",
+        body=Reports, nul=True, examples=examples.SETTLEMENTS,
+        answers={200: (list[Settled], "One answer for each report")}, problems=("conflict",),
+    )  # fmt: skip
     async def settle(self, call: Call) -> Answer:
         reports: Sequence[Report] = call.body
         others = await self._others(call, [report.id for report in reports])
@@ -211,70 +257,6 @@ class Work:
             else:
                 settled[index].state = run.state
         return answer(settled)
-
-    def endpoints(self) -> list[Endpoint]:
-        return [self._claiming(), *self._reporting(), self._settling()]
-
-    def _claiming(self) -> Endpoint:
-        return Endpoint(
-            method="POST", path="/runs/claim", name="claimRuns", tag="work", handle=self.claim,
-            scope=Scope.WORK,
-            summary="Claim runs to work on",
-            description="With `wait_seconds`, the answer comes as soon as a run is due (long poll). Each run comes "
-            "with a `lease`: its token goes with every report, and before `expires_at` the worker must send a "
-            "heartbeat or settle it. A worker that disconnects while it waits takes no run. When the server stops, "
-            "those that wait are answered 503.",
-            body=ClaimRequest, read=BodyReader(ClaimRequest), examples=examples.CLAIMS,
-            answers={200: (RunBatch, "Runs, each with its lease"), 204: (None, "Nothing is due")},
-            problems=("too_many_waiters", "stopping"),
-        )  # fmt: skip
-
-    def _reporting(self) -> list[Endpoint]:
-        lost = ("not_found", "lease_lost", "conflict")
-        return [
-            Endpoint(
-                method="POST", path="/runs/{id}/heartbeat", name="heartbeatRun", tag="work", handle=self.heartbeat,
-                scope=Scope.WORK,
-                summary="Renew the lease of a run", body_bytes_max=REPORT_BYTES_MAX,
-                body=HeartbeatRequest, read=BodyReader(HeartbeatRequest, nul=True), examples=examples.HEARTBEATS,
-                answers={200: (PulseView, "The lease is renewed")}, problems=lost,
-            ),
-            Endpoint(
-                method="POST", path="/runs/{id}/log", name="logRun", tag="work", handle=self.log,
-                scope=Scope.WORK,
-                summary="Add lines to the log of a run", body_bytes_max=LOG_BODY_BYTES_MAX,
-                description="At most 1,000 lines, under the token of the claim; they are there to be read at once.",
-                body=LogRequest, read=BodyReader(LogRequest, nul=True), examples=examples.LOGS,
-                answers={200: (Kept, "They are kept")}, problems=lost,
-            ),
-            Endpoint(
-                method="POST", path="/runs/{id}/complete", name="completeRun", tag="work", handle=self.complete,
-                scope=Scope.WORK,
-                summary="Report that a run is done", body_bytes_max=REPORT_BYTES_MAX,
-                body=CompleteRequest, read=BodyReader(CompleteRequest, nul=True), examples=examples.COMPLETIONS,
-                answers={200: (RunView, "The run as it now is")}, problems=lost,
-            ),
-            Endpoint(
-                method="POST", path="/runs/{id}/fail", name="failRun", tag="work", handle=self.fail,
-                scope=Scope.WORK,
-                summary="Report that an attempt failed", body_bytes_max=REPORT_BYTES_MAX,
-                description="The run is tried again if its retry policy says so and `retryable` is true. On a run that "
-                "was asked to stop, this ends it as `cancelled`.",
-                body=FailRequest, read=BodyReader(FailRequest, nul=True), examples=examples.FAILURES,
-                answers={200: (RunView, "The run as it now is")}, problems=lost,
-            ),
-        ]  # fmt: skip
-
-    def _settling(self) -> Endpoint:
-        return Endpoint(
-            method="POST", path="/runs/settle", name="settleRuns", tag="work", handle=self.settle,
-            scope=Scope.WORK,
-            summary="Report how many runs ended, in one request",
-            description="At most 1,000. Each report is judged by itself: the answers are in the order of the "
-            "reports, each with the run's state or with the problem that kept it from being written.",
-            body=Reports, read=BodyReader(Reports, nul=True), examples=examples.SETTLEMENTS,
-            answers={200: (list[Settled], "One answer for each report")}, problems=("conflict",),
-        )  # fmt: skip
 
 
 def _line(given: str | LineRequest, now: Instant) -> LogLine:

@@ -102,8 +102,8 @@ class Example(Struct, frozen=True):
 
 
 H = TypeVar("H", bound=Callable[..., object])
-ROW = "horarium_row"
-"""The attribute of a method that holds its row."""
+ROWS = "horarium_rows"
+"""The attribute of a method that holds its rows."""
 
 
 class Row(Struct, frozen=True):
@@ -114,14 +114,14 @@ class Row(Struct, frozen=True):
     name: str
 
     def __call__(self, handle: H) -> H:
-        setattr(handle, ROW, self)
+        setattr(handle, ROWS, (self, *getattr(handle, ROWS, ())))
         return handle
 
 
 def rows_of(table: object) -> list[Any]:
     """The rows at the methods of this object, each with its method, in their order."""
-    rows = {name: getattr(method, ROW, None) for name, method in vars(type(table)).items()}
-    return [replace(row, handle=getattr(table, name)) for name, row in rows.items() if row is not None]
+    methods = vars(type(table)).items()
+    return [replace(row, handle=getattr(table, name)) for name, method in methods for row in getattr(method, ROWS, ())]
 
 
 async def _nowhere(call: Call) -> Answer:

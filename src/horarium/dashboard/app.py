@@ -9,7 +9,7 @@ from horarium.api.routing import Route
 from horarium.dashboard.activity import Activity
 from horarium.dashboard.attention import Watching
 from horarium.dashboard.foresight import Foresight
-from horarium.dashboard.site import Page, Site
+from horarium.dashboard.site import Page, Pages, Site
 from horarium.dashboard.views.access import AccessPages
 from horarium.dashboard.views.acknowledge import Acknowledge
 from horarium.dashboard.views.approvals import Approvals
@@ -54,37 +54,39 @@ def pages_of(
     operations = entrance.operations
     watching, activity = watching or Watching(operations), Activity(operations.store, tally)
     jobs, foresight = Jobs(operations, watching), Foresight(operations.forecasting.several, operations.clock)
-    return [
-        *Search(operations, watching, jobs).pages(),
-        *Overview(operations, watching, activity).pages(),
-        *jobs.pages(),
-        *BulkJobs(operations, watching).pages(),
-        *DeletedJobs(operations).pages(),
-        *JobPages(operations).pages(),
-        *Acknowledge(operations, watching).pages(),
-        *Approvals(operations).pages(),
-        *Editing(operations).pages(),
-        *Runs(operations).pages(),
-        *BulkRuns(operations).pages(),
-        *RunPages(operations).pages(),
-        *BatchPages(operations).pages(),
-        *Calendar(operations, foresight).pages(),
-        *Forecasts(operations, foresight).pages(),
-        *Plans(operations).pages(),
-        *Failures(operations, watching).pages(),
-        *Comparing(operations).pages(),
-        *Timeline(operations, watching, entrance.claims).pages(),
-        *BusinessDays(operations).pages(),
-        *Holds(operations).pages(),
-        *Channels(operations).pages(),
-        *QueuePage(operations, entrance.claims, watching).pages(),
-        *Rates(operations).pages(),
-        *FeedPages(operations, public_url).pages(),
-        *AccessPages(operations, sessions, entrance.entropy).pages(),
-        *SystemPages(operations, entrance.claims, watching).pages(),
-        *Entry(entrance.keys, sessions, entrance.news, people).pages(),
-        *(() if people is None else IssuerEntry(entrance, sessions, people, public_url).pages()),
+    tables: list[Pages] = [
+        Search(operations, watching, jobs),
+        Overview(operations, watching, activity),
+        jobs,
+        BulkJobs(operations, watching),
+        DeletedJobs(operations),
+        JobPages(operations),
+        Acknowledge(operations, watching),
+        Approvals(operations),
+        Editing(operations),
+        Runs(operations),
+        BulkRuns(operations),
+        RunPages(operations),
+        BatchPages(operations),
+        Calendar(operations, foresight),
+        Forecasts(operations, foresight),
+        Plans(operations),
+        Failures(operations, watching),
+        Comparing(operations),
+        Timeline(operations, watching, entrance.claims),
+        BusinessDays(operations),
+        Holds(operations),
+        Channels(operations),
+        QueuePage(operations, entrance.claims, watching),
+        Rates(operations),
+        FeedPages(operations, public_url),
+        AccessPages(operations, sessions, entrance.entropy),
+        SystemPages(operations, entrance.claims, watching),
+        Entry(entrance.keys, sessions, entrance.news, people),
     ]
+    if people is not None:
+        tables.append(IssuerEntry(entrance, sessions, people, public_url))
+    return [page for table in tables for page in table.pages()]
 
 
 def dashboard(

@@ -7,6 +7,7 @@ import gzip
 from collections.abc import Mapping
 from functools import cache
 from hashlib import sha256
+from inspect import isfunction
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ from horarium.clock import Instant
 from horarium.dashboard import formats
 from horarium.dashboard.marks import Mark
 from horarium.operations.bounds.listing import Slices
+from horarium.ports import Stats
+from horarium.rules.holds import FOREVER, InForce, is_held, scope_words
 from horarium.triggers.words import counted
 
 if TYPE_CHECKING:
@@ -96,26 +99,7 @@ def _environment() -> jinja2.Environment:
         auto_reload=False,
     )
     made.globals.update(shown_pages=shown_pages, groups=GROUPS, mark=mark, asset=asset_path)
-    for name in (
-        "relative",
-        "duration",
-        "clock_text",
-        "day_text",
-        "second_text",
-        "precise",
-        "utc_text",
-        "span",
-        "middle",
-        "brief",
-        "written",
-        "clock",
-        "day_of",
-        "hour_text",
-        "localized",
-        "dated",
-        "queue_name",
-    ):
-        made.filters[name] = getattr(formats, name)
+    made.filters |= {name: each for name, each in vars(formats).items() if isfunction(each)}
     made.filters["counted"] = counted
     return made
 
@@ -194,3 +178,19 @@ def when(instant: Instant | None, now: Instant, zone: str) -> Markup:
         return Markup("<span class=faint>\u2013</span>")
     tip = f"{formats.day_text(instant, zone)} {escape(zone)}, {formats.day_text(instant, 'UTC')} UTC"
     return Markup(f'<time datetime="{formats.utc_text(instant)}" title="{tip}">{formats.relative(instant, now)}</time>')
+
+
+def banner(held: InForce, stats: Stats | None) -> dict[str, Any]:
+    """A hold as each page says it. How many runs go on and wait is known of whole queues, as of the last count."""
+    hold, stretch = held
+    queues = None
+    if stats is not None and not stats.queues_left_out and (hold.scope.all or hold.scope.queue is not None):
+        queues = [one for one in stats.queues if is_held(hold.scope, one.queue)]
+    return {
+        "what": "" if hold.scope.all else scope_words(hold.scope),
+        "until": None if stretch.ends_at >= FOREVER else stretch.ends_at,
+        "since": stretch.begins_at,
+        "hold": hold,
+        "running": sum(one.running for one in queues or ()),
+        "waiting": sum(one.due for one in queues or ()),
+    }

@@ -24,6 +24,7 @@ from horarium.access.people import People
 from horarium.access.roles import LOCAL, Principal, Scope
 from horarium.access.sessions import Sessions, SignInSession
 from horarium.api.answers import Ready
+from horarium.api.endpoints import Row, rows_of
 from horarium.api.guards import Keys
 from horarium.api.limits import RETRY_AFTER_SECONDS
 from horarium.api.problems import BodyCutOff, BodyTooLarge, MalformedRequest, Overloaded
@@ -32,13 +33,12 @@ from horarium.api.routing import AnyRequest, Route
 from horarium.clock import Instant
 from horarium.dashboard.attention import Watching, counts_of
 from horarium.dashboard.formats import zone_of
-from horarium.dashboard.frame import page_answer, render, render_in_steps, when
+from horarium.dashboard.frame import banner, page_answer, render, render_in_steps, when
 from horarium.errors import Conflict, Forbidden, HorariumError, NotFound, Outage
 from horarium.model import uuid7
 from horarium.operations.facade import Operations
 from horarium.operations.writing.context import Entropy
-from horarium.ports import Stats
-from horarium.rules.holds import FOREVER, InForce, is_held, scope_words, stretch_at
+from horarium.rules.holds import InForce, stretch_at
 
 SESSION = "horarium_session"
 VISIT = "horarium_visit"
@@ -56,6 +56,13 @@ FORM_BYTES_MAX = 1_200_000
 FORM_FIELDS_MAX = 2_000
 VISIT_BYTES = 32
 NAME_CHARS_MAX = 200
+REFUSALS = {
+    NotFound: (404, "There is nothing here"),
+    Forbidden: (403, "You may not do this"),
+    Conflict: (409, "That can't be done now"),
+    Overloaded: (503, "This page takes too long"),
+    Outage: (503, "The store does not answer"),
+}
 NOT_IN_QUOTES = {ord("'"): "%27", ord('"'): "%22"}
 
 
@@ -122,21 +129,34 @@ Answer = Shown | Went | Response
 Counts = dict[str, tuple[str, bool]]
 
 
-class Page(Struct, frozen=True, kw_only=True):
+async def _nowhere(visit: Visit) -> Answer:
+    """Of a page that is at no method yet."""
+    raise NotImplementedError(visit.request.scope["path"])
+
+
+class Page(Row, frozen=True, kw_only=True):
     """One address. `scope`: what the visitor must be allowed, and `also` that; `open`: answered to everyone. `place`:
     which entry of the navigation it belongs to. `tells_all`: it is not for visitors that are bound. `reads`: what is
     posted changes nothing."""
 
-    path: str
-    name: str
-    handle: Callable[[Visit], Awaitable[Answer]]
+    handle: Callable[[Visit], Awaitable[Answer]] = _nowhere
     scope: Scope | None = Scope.JOBS_READ
     also: Scope | None = None
-    method: str = "GET"
     place: str = ""
     open: bool = False
     tells_all: bool = False
     reads: bool = False
+
+
+class Pages:
+    """Pages of one part of the dashboard."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+
+    def pages(self) -> list[Page]:
+        """The part of the table that is at its methods."""
+        return rows_of(self)
 
 
 def csrf_of(token: str) -> str:
@@ -198,20 +218,16 @@ class Site:
         if session is None or principal is None:
             return None
         visit = Visit(request=request, principal=principal, token=token, now=now, zone=zone)
-        if request.method == "GET" and "hx-request" not in request.headers:
-            await self._rotate(visit, session)
+        rotates = request.method == "GET" and "hx-request" not in request.headers
+        if rotates and (fresh := await self._sessions.rotate(session)) is not None:
+            visit.token = fresh
+            visit.cookies.append(set_cookie(request, SESSION, fresh))
         return visit
 
     async def _bearer(self, session: SignInSession) -> Principal | None:
         if session.credential == "person":
             return session.person if self._people is not None and session.key == self._people.stamp else None
         return await self._keys.bearer(session.credential, session.key)
-
-    async def _rotate(self, visit: Visit, session: SignInSession) -> None:
-        fresh = await self._sessions.rotate(session)
-        if fresh is not None:
-            visit.token = fresh
-            visit.cookies.append(set_cookie(visit.request, SESSION, fresh))
 
     def _origin(self, visit: Visit) -> Origin:
         """Who changes something, for the audit."""
@@ -303,7 +319,7 @@ class Site:
         seen = [hold for hold in seen if hold.scope.worker is None and (hold.probing is None or place != "overview")]
         held = [InForce(hold, stretch) for hold in seen if (stretch := stretch_at(hold, visit.now)) is not None]
         stats = None if visit.principal.bound else self._watching.counted
-        return [_banner(each, stats) for each in held[:BANNERS_MAX]], max(len(held) - BANNERS_MAX, 0)
+        return [banner(each, stats) for each in held[:BANNERS_MAX]], max(len(held) - BANNERS_MAX, 0)
 
     def _going(self, visit: Visit, went: Went) -> Response:
         cookies = list(visit.cookies)
@@ -346,22 +362,6 @@ class Site:
             )
 
 
-def _banner(held: InForce, stats: Stats | None) -> dict[str, Any]:
-    """A hold as each page says it. How many runs go on and wait is known of whole queues, as of the last count."""
-    hold, stretch = held
-    queues = None
-    if stats is not None and not stats.queues_left_out and (hold.scope.all or hold.scope.queue is not None):
-        queues = [one for one in stats.queues if is_held(hold.scope, one.queue)]
-    return {
-        "what": "" if hold.scope.all else scope_words(hold.scope),
-        "until": None if stretch.ends_at >= FOREVER else stretch.ends_at,
-        "since": stretch.begins_at,
-        "hold": hold,
-        "running": sum(one.running for one in queues or ()),
-        "waiting": sum(one.due for one in queues or ()),
-    }
-
-
 def _admit(visitor: Principal, page: Page) -> None:
     """Raises Forbidden."""
     missing = [each for scope in (page.scope, page.also) if scope is not None for each in visitor.missing(scope)]
@@ -387,17 +387,10 @@ async def read_form(request: AnyRequest) -> dict[str, list[str]]:
 
 
 def _refusal(error: HorariumError) -> tuple[int, str]:
-    if isinstance(error, NotFound):
-        return 404, "There is nothing here"
-    if isinstance(error, Forbidden):
-        return 403, "You may not do this"
-    if isinstance(error, Conflict):
-        return 409, "That can't be done now"
-    if isinstance(error, Overloaded):
-        return 503, "This page takes too long"
-    if isinstance(error, Outage):
-        return 503, "The store does not answer"
-    return 422, "That could not be done"
+    """Status and heading."""
+    return next(
+        (answer for kind, answer in REFUSALS.items() if isinstance(error, kind)), (422, "That could not be done")
+    )
 
 
 def takes_gzip(request: AnyRequest) -> bool:

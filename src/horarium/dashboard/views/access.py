@@ -8,7 +8,7 @@ from horarium.access.sessions import Sessions, SignInSession
 from horarium.access.sessions import digest_of as session_digest
 from horarium.api.access import API_KEY, key_view
 from horarium.api.reading import is_name
-from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.times import instant_of
 from horarium.dashboard.views.jobs import read_search
 from horarium.errors import AlreadyExists, InvalidRequest
@@ -21,22 +21,14 @@ FIELDS = ("name", "queues", "labels", "expires")
 ID_CHARS_MAX = 100
 
 
-class AccessPages:
+class AccessPages(Pages):
     """The page at `/access`."""
 
     def __init__(self, operations: Operations, sessions: Sessions, entropy: Entropy) -> None:
         self._clock, self._entropy, self._sessions = operations.clock, entropy, sessions
         self._keys = Keys(operations.store, operations.clock)
 
-    def pages(self) -> list[Page]:
-        path, scope, place = "/access", Scope.ADMIN, "access"
-        return [
-            Page(path=path, name="access", handle=self.show, scope=scope, place=place, tells_all=True),
-            Page(path=path, name="key-made", handle=self.create, method="POST", scope=scope, place=place),
-            Page(path=f"{path}/revoke", name="key-revoke", handle=self.revoke, method="POST", scope=scope),
-            Page(path=f"{path}/end", name="session-end", handle=self.end, method="POST", scope=scope),
-        ]
-
+    @Page("GET", "/access", "access", scope=Scope.ADMIN, place="access", tells_all=True)
     async def show(self, visit: Visit) -> Answer:
         return await self._page(visit)
 
@@ -64,6 +56,7 @@ class AccessPages:
             return API_KEY.name
         return await self._keys.name_of(session.key) or "a key that was revoked"
 
+    @Page("POST", "/access", "key-made", scope=Scope.ADMIN, place="access")
     async def create(self, visit: Visit) -> Answer:
         now, token = self._clock.now(), new_token(self._entropy(ENTROPY_BYTES))
         queues = tuple(visit.text("queues").replace(",", " ").split())
@@ -88,11 +81,13 @@ class AccessPages:
             return await self._page(visit, error.message)
         return await self._page(visit, made=token)
 
+    @Page("POST", "/access/revoke", "key-revoke", scope=Scope.ADMIN)
     async def revoke(self, visit: Visit) -> Answer:
         name = visit.text("name")[: ID_CHARS_MAX * 2]
         await self._keys.revoke(name, told("key.revoke", f"key/{name}", self._clock.now()))
         return Went("/access", f"{name} opens nothing any more; within five seconds on every node.")
 
+    @Page("POST", "/access/end", "session-end", scope=Scope.ADMIN)
     async def end(self, visit: Visit) -> Answer:
         id = visit.text("session")[:ID_CHARS_MAX]
         await self._sessions.end_by_id(id, told("session.end", f"session/{id}", self._clock.now()))

@@ -8,7 +8,7 @@ from horarium.access.acting import reading
 from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR
 from horarium.dashboard.attention import Watching
-from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.troubles import Trouble
 from horarium.errors import InvalidRequest, NotFound
 from horarium.operations.deciding.acknowledging import Acknowledging, Cause
@@ -19,19 +19,11 @@ LENGTHS = {"4h": (4 * HOUR, "for 4 hours"), "1d": (DAY, "until this time tomorro
            "30d": (30 * DAY, "until it changes, for 30 days at most")}  # fmt: skip
 
 
-class Acknowledge:
+class Acknowledge(Pages):
     """The page at `/acknowledge`."""
 
     def __init__(self, operations: Operations, watching: Watching) -> None:
         self._acknowledging, self._watching = Acknowledging(operations.context), watching
-
-    def pages(self) -> list[Page]:
-        path, scope, place = "/acknowledge", Scope.RUNS_WRITE, "overview"
-        return [
-            Page(path=path, name="acknowledge", handle=self.ask, scope=scope, also=Scope.JOBS_READ, place=place),
-            Page(path=path, name="acknowledge-done", handle=self.do, method="POST", scope=scope, place=place),
-            Page(path=f"{path}/undo", name="acknowledge-undo", handle=self.undo, method="POST", scope=scope),
-        ]
 
     async def _trouble(self, visit: Visit) -> tuple[Trouble, Cause]:
         """The open or acknowledged line that is meant, as this visitor sees it. Raises NotFound."""
@@ -44,6 +36,7 @@ class Acknowledge:
                 return trouble, cause
         raise NotFound(f"nothing of {key[:200]!r} needs attention now")
 
+    @Page("GET", "/acknowledge", "acknowledge", scope=Scope.RUNS_WRITE, also=Scope.JOBS_READ, place="overview")
     async def ask(self, visit: Visit) -> Answer:
         trouble, cause = await self._trouble(visit)
         return self._form(trouble, cause, visit, "")
@@ -59,6 +52,7 @@ class Acknowledge:
         }
         return Shown("acknowledge.html", values, 422 if problem else 200)
 
+    @Page("POST", "/acknowledge", "acknowledge-done", scope=Scope.RUNS_WRITE, place="overview")
     async def do(self, visit: Visit) -> Answer:
         trouble, cause = await self._trouble(visit)
         length = LENGTHS.get(visit.text("length"))
@@ -75,6 +69,7 @@ class Acknowledge:
         what = "What fails with one error" if trouble.kind == "alike" else trouble.subject
         return Went("/", f"{what} is acknowledged {length[1]}, or until it changes.", undo)
 
+    @Page("POST", "/acknowledge/undo", "acknowledge-undo", scope=Scope.RUNS_WRITE)
     async def undo(self, visit: Visit) -> Answer:
         trouble, _ = await self._trouble(visit)
         for each in trouble.causes:

@@ -14,7 +14,7 @@ from horarium.access.roles import Scope
 from horarium.clock import Instant
 from horarium.dashboard.formats import duration, in_words, localized, span
 from horarium.dashboard.marks import mark_of
-from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.strips import ahead_of, small
 from horarium.errors import InvalidRequest, NotFound
 from horarium.model import Cause, Disposition, EventKind, Job, Run, State
@@ -47,23 +47,13 @@ MISSED: dict[str, tuple[Decision, str]] = {
 _THEN = {"run": "it runs", "skip": "it is skipped", "none": "none runs", "latest": "the latest runs", "all": "all run"}
 
 
-class Approvals:
+class Approvals(Pages):
     """The page `/approvals`, and its buttons."""
 
     def __init__(self, operations: Operations) -> None:
         self._approving, self._store = operations.approving, operations.store
 
-    def pages(self) -> list[Page]:
-        write = Scope.RUNS_WRITE
-        return [
-            Page(
-                path="/approvals", name="approvals", handle=self.show, scope=Scope.RUNS_READ, place="approvals"
-            ),
-            Page(path="/approvals/{id}/approve", name="approve", handle=self.approve, method="POST", scope=write),
-            Page(path="/approvals/{id}/reject", name="reject", handle=self.reject, method="POST", scope=write),
-            Page(path="/approvals/{id}/missed", name="missed", handle=self.missed, method="POST", scope=write),
-        ]  # fmt: skip
-
+    @Page("GET", "/approvals", "approvals", scope=Scope.RUNS_READ, place="approvals")
     async def show(self, visit: Visit) -> Answer:
         page = await self._approving.page(visit.principal, None, SHOWN)
         names = list(dict.fromkeys(each.job.name for each in page.items))
@@ -104,12 +94,15 @@ class Approvals:
                                       "said": _decision(run, visit.zone), "missed": of_many})  # fmt: skip
         return sorted(rows.values(), key=lambda row: -row["at"])[:most]
 
+    @Page("POST", "/approvals/{id}/approve", "approve", scope=Scope.RUNS_WRITE)
     async def approve(self, visit: Visit) -> Answer:
         return await self._decide(visit, "approve", "A run of {} is approved.")
 
+    @Page("POST", "/approvals/{id}/reject", "reject", scope=Scope.RUNS_WRITE)
     async def reject(self, visit: Visit) -> Answer:
         return await self._decide(visit, "reject", "A run of {} is rejected.")
 
+    @Page("POST", "/approvals/{id}/missed", "missed", scope=Scope.RUNS_WRITE)
     async def missed(self, visit: Visit) -> Answer:
         if (known := MISSED.get(visit.text("decision"))) is None:
             raise InvalidRequest("decision: none, latest or all", field="decision")

@@ -11,13 +11,12 @@ from horarium.api.batches import DIGITS_MAX
 from horarium.api.reading import read_cursor, write_cursor
 from horarium.clock import Instant
 from horarium.dashboard.marks import CANCELLED, COMPLETED, FAILED, PENDING, mark_of
-from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.views.job import run_row
 from horarium.errors import NotFound
 from horarium.model import Run, State
 from horarium.model.batches import BATCH, Batch, BatchFollow, BatchOccasion, BatchState, BatchTold
 from horarium.model.identity import is_run_id
-from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX
 from horarium.rules.batches import told_of
 from horarium.rules.chains import chain_key, then_key
@@ -36,23 +35,10 @@ OCCASIONS = {
 }
 
 
-class BatchPages:
+class BatchPages(Pages):
     """The pages at `/batches` and below."""
 
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
-
-    def pages(self) -> list[Page]:
-        one, place, read, define = "/batches/{id}", "batches", Scope.RUNS_READ, Scope.RUNS_DEFINE
-        return [
-            Page(path="/batches", name="batches", handle=self.show_all, scope=read, place=place),
-            Page(path=one, name="batch", handle=self.show, scope=read, place=place),
-            *(
-                Page(path=f"{one}/{word}", name=f"batch-{word}", handle=act, method="POST", scope=define)
-                for word, act in (("close", self.close), ("cancel", self.cancel), ("retry", self.retry))
-            ),
-        ]
-
+    @Page("GET", "/batches", "batches", scope=Scope.RUNS_READ, place="batches")
     async def show_all(self, visit: Visit) -> Answer:
         text = visit.text("q").strip()[:TEXT_CHARS_MAX]
         if is_run_id(text.lower()):
@@ -95,6 +81,7 @@ class BatchPages:
                 break
         return found, after
 
+    @Page("GET", "/batches/{id}", "batch", scope=Scope.RUNS_READ, place="batches")
     async def show(self, visit: Visit) -> Answer:
         id = _id(visit)
         batch = await self._operations.batches.get(id)
@@ -161,10 +148,12 @@ class BatchPages:
 
     # ---- actions
 
+    @Page("POST", "/batches/{id}/close", "batch-close", scope=Scope.RUNS_DEFINE)
     async def close(self, visit: Visit) -> Answer:
         batch = await self._operations.batches.close(_id(visit))
         return Went(f"/batches/{batch.id}", "It takes no more runs, and finishes once all have ended.")
 
+    @Page("POST", "/batches/{id}/cancel", "batch-cancel", scope=Scope.RUNS_DEFINE)
     async def cancel(self, visit: Visit) -> Answer:
         before = told_of(await self._operations.batches.get(_id(visit)))
         reason = visit.text("reason").strip() or f"its batch was cancelled by {visit.principal.name}"
@@ -175,6 +164,7 @@ class BatchPages:
             said += f" {counted(left, 'run')} {'was' if left == 1 else 'were'} asked to stop."
         return Went(f"/batches/{batch.id}", said)
 
+    @Page("POST", "/batches/{id}/retry", "batch-retry", scope=Scope.RUNS_DEFINE)
     async def retry(self, visit: Visit) -> Answer:
         before = told_of(await self._operations.batches.get(_id(visit)))
         batch = await self._operations.batches.retry(before.batch)

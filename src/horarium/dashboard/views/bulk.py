@@ -11,12 +11,11 @@ from horarium.access.roles import Scope
 from horarium.api.reading import is_name
 from horarium.api.runs import shown_queue
 from horarium.clock import Instant
-from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.times import instant_of
 from horarium.errors import InvalidRequest
 from horarium.model import State
 from horarium.model.identity import is_run_id
-from horarium.operations.facade import Operations
 from horarium.operations.runs.bulk import CANCELLED, LOOKED_MAX, RETRIED_BEFORE, RETRIED_KNOWN_MAX, Batch, Selection
 from horarium.operations.runs.runs import RETRIED
 from horarium.ports import PAGE_MAX, RunFilter
@@ -80,23 +79,11 @@ def _instant(chosen: dict[str, str], field: str, zone: str) -> Instant | None:
     return instant_of(chosen[field], field, zone)
 
 
-class BulkRuns:
+class BulkRuns(Pages):
     """The page at `/bulk-runs`."""
 
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
-
-    def pages(self) -> list[Page]:
-        scope, place, path = Scope.RUNS_WRITE, "runs", "/bulk-runs"
-        return [
-            Page(path=path, name="bulk-runs", handle=self.ask, scope=scope, place=place),
-            Page(
-                path=f"{path}/chosen", name="bulk-runs-chosen", handle=self.ask, method="POST", scope=scope,
-                place=place, reads=True,
-            ),
-            Page(path=path, name="bulk-runs-done", handle=self.do, method="POST", scope=scope, place=place),
-        ]  # fmt: skip
-
+    @Page("GET", "/bulk-runs", "bulk-runs", scope=Scope.RUNS_WRITE, place="runs")
+    @Page("POST", "/bulk-runs/chosen", "bulk-runs-chosen", scope=Scope.RUNS_WRITE, place="runs", reads=True)
     async def ask(self, visit: Visit) -> Answer:
         """How many there are, and the consequences."""
         action, selected, chosen = _action(visit), read_filter(visit), _chosen(visit)
@@ -126,6 +113,7 @@ class BulkRuns:
             return await self._operations.bulk.count_retries(selection, states, of_more=PAGE_MAX, most=COUNTED_MAX)
         return await self._operations.bulk.count(selection, states, None, COUNTED_MAX)
 
+    @Page("POST", "/bulk-runs", "bulk-runs-done", scope=Scope.RUNS_WRITE, place="runs")
     async def do(self, visit: Visit) -> Answer:
         action, selected = _action(visit), read_filter(visit)
         states, after = _reach(action, selected), visit.text("after") or None

@@ -15,7 +15,7 @@ from horarium.access.roles import Scope
 from horarium.api.reading import is_name
 from horarium.clock import Instant
 from horarium.dashboard.attention import Watching
-from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.views.jobs import LOOKED_MAX, NOT_BY_NAME, filter_of, fits, names_of, read_search
 from horarium.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from horarium.model import Job
@@ -49,25 +49,15 @@ class Matched(Struct, frozen=True):
     after: str | None = None
 
 
-class BulkJobs:
+class BulkJobs(Pages):
     """The pages at `/bulk-jobs`, and what is posted to `/jobs`."""
 
     def __init__(self, operations: Operations, watching: Watching) -> None:
         self._operations = operations
         self._watching = watching
 
-    def pages(self) -> list[Page]:
-        scope, place, path = Scope.RUNS_WRITE, "jobs", "/bulk-jobs"
-        return [
-            Page(path="/jobs", name="jobs-bulk", handle=self.do, method="POST", scope=scope, place=place),
-            Page(path=path, name="bulk-jobs", handle=self.ask, scope=scope, also=Scope.JOBS_READ, place=place),
-            Page(
-                path=f"{path}/chosen", name="bulk-jobs-chosen", handle=self.ask, method="POST", scope=scope,
-                place=place, reads=True,
-            ),
-            Page(path=f"{path}/undo", name="bulk-jobs-undo", handle=self.undo, method="POST", scope=scope),
-        ]  # fmt: skip
-
+    @Page("GET", "/bulk-jobs", "bulk-jobs", scope=Scope.RUNS_WRITE, also=Scope.JOBS_READ, place="jobs")
+    @Page("POST", "/bulk-jobs/chosen", "bulk-jobs-chosen", scope=Scope.RUNS_WRITE, place="jobs", reads=True)
     async def ask(self, visit: Visit) -> Answer:
         """How many there are, which, and the consequences."""
         action = _action(visit)
@@ -110,6 +100,7 @@ class BulkJobs:
                 break
         return _can_be(action, found, after)
 
+    @Page("POST", "/jobs", "jobs-bulk", scope=Scope.RUNS_WRITE, place="jobs")
     async def do(self, visit: Visit) -> Answer:
         action, reason = _action(visit), visit.text("reason").strip()[:REASON_CHARS_MAX]
         chosen = None if visit.text("all") else visit.texts("chosen")[:CHOSEN_MAX]
@@ -152,6 +143,7 @@ class BulkJobs:
             done += sum(await asyncio.gather(*map(one, names[at : at + TOGETHER])))
         return done
 
+    @Page("POST", "/bulk-jobs/undo", "bulk-jobs-undo", scope=Scope.RUNS_WRITE)
     async def undo(self, visit: Visit) -> Answer:
         """Resume those that one request paused: in these instants, with this reason."""
         begun, ended, why = _instant(visit, "from"), _instant(visit, "to"), visit.text("why")

@@ -12,14 +12,13 @@ from msgspec import Struct
 
 from horarium.clock import Instant
 from horarium.dashboard.formats import brief, local
-from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.views.calendar import midnight
 from horarium.dashboard.views.job import zone_of_job
 from horarium.errors import InvalidRequest, TooExpensive
 from horarium.model import Job
 from horarium.model.calendars import Calendar
 from horarium.operations.bounds.evaluating import evaluate
-from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX
 from horarium.rules.calendars import content_of, effect, ends_soon, holiday_names
 from horarium.rules.compiled import words_of
@@ -70,19 +69,10 @@ class Month(Struct, frozen=True):
     named: list[tuple[int, str]]
 
 
-class BusinessDays:
+class BusinessDays(Pages):
     """The pages at `/business-days`."""
 
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
-
-    def pages(self) -> list[Page]:
-        place = "business-days"
-        return [
-            Page(path="/business-days", name="business-days", handle=self.show_all, place=place),
-            Page(path="/business-days/{name}", name="business-year", handle=self.show, place=place),
-        ]
-
+    @Page("GET", "/business-days", "business-days", place="business-days")
     async def show_all(self, visit: Visit) -> Answer:
         page = await self._operations.calendars.page(None, PAGE_MAX)
         if len(page.items) == 1 and not visit.text("all"):
@@ -93,6 +83,7 @@ class BusinessDays:
         ]
         return Shown("business-days.html", {"rows": rows, "more": page.next_after is not None})
 
+    @Page("GET", "/business-days/{name}", "business-year", place="business-days")
     async def show(self, visit: Visit) -> Answer:
         name = visit.path_name
         calendar = await self._operations.calendars.get(name)

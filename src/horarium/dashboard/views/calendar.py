@@ -16,7 +16,7 @@ from horarium.dashboard.attention import last_runs_of
 from horarium.dashboard.foresight import Foresight, is_in_view
 from horarium.dashboard.formats import local, utc_text, zone_of
 from horarium.dashboard.marks import FAILED, HELD, LEGEND, PLANNED, Mark, mark_of, worst_first
-from horarium.dashboard.site import Answer, Page, Shown, Visit
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit
 from horarium.dashboard.strips import within
 from horarium.model import Run, State
 from horarium.operations.facade import Operations
@@ -120,16 +120,13 @@ class Drawn(Struct):
     held: list[Stretch] = []
 
 
-class Calendar:
+class Calendar(Pages):
     """The page at `/calendar`."""
 
     def __init__(self, operations: Operations, foresight: Foresight) -> None:
         self._operations, self._foresight = operations, foresight
 
-    def pages(self) -> list[Page]:
-        shows, also = Scope.RUNS_READ, Scope.JOBS_READ
-        return [Page(path="/calendar", name="calendar", handle=self.show, scope=shows, also=also, place="calendar")]
-
+    @Page("GET", "/calendar", "calendar", scope=Scope.RUNS_READ, also=Scope.JOBS_READ, place="calendar")
     async def show(self, visit: Visit) -> Answer:
         span = visit.text("span") if visit.text("span") in SPANS else "week"
         first = first_day(_day(visit), span)

@@ -11,12 +11,11 @@ from horarium.access.roles import Scope
 from horarium.api.reading import is_name
 from horarium.dashboard.attention import channel_of
 from horarium.dashboard.marks import mark_of
-from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.errors import InvalidRequest
 from horarium.model import Run
 from horarium.model.channels import AnyChannel, AppriseChannel, EmailChannel
 from horarium.model.targets import NOTIFY_QUEUE
-from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX, RunFilter
 from horarium.rules.error_lines import error_line
 from horarium.wire.channels import shown_channel
@@ -26,28 +25,10 @@ NEW = {"was": "", "name": "", "type": "webhook", "to": "", "signing_secret": "",
        "system": "1", "template": ""}  # fmt: skip
 
 
-class Channels:
+class Channels(Pages):
     """The page at `/channels`."""
 
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
-
-    def pages(self) -> list[Page]:
-        place, scope = "channels", Scope.ADMIN
-        return [
-            Page(path="/channels", name="channels", handle=self.show, scope=scope, place=place, tells_all=True),
-            Page(path="/channels", name="channel-put", handle=self.put, method="POST", scope=scope, place=place),
-            Page(path="/channels/{name}/delete", name="channel-delete", handle=self.delete, method="POST", scope=scope),
-            Page(
-                path="/channels/{name}/test", name="channel-test", handle=self.test, method="POST", scope=scope,
-                place=place,
-            ),
-            Page(
-                path="/channels/{name}/send-by", name="channel-send-by", handle=self.send_by, method="POST",
-                scope=scope, place=place,
-            ),
-        ]  # fmt: skip
-
+    @Page("GET", "/channels", "channels", scope=Scope.ADMIN, place="channels", tells_all=True)
     async def show(self, visit: Visit) -> Answer:
         name = visit.text("edit")
         channel = await self._operations.channels.get(name) if is_name(name) else None
@@ -79,6 +60,7 @@ class Channels:
         }  # fmt: skip
         return Shown("channels.html", values, 422 if problem else 200)
 
+    @Page("POST", "/channels", "channel-put", scope=Scope.ADMIN, place="channels")
     async def put(self, visit: Visit) -> Answer:
         form = {name: visit.text(name).strip() for name in NEW}
         try:
@@ -92,6 +74,7 @@ class Channels:
         done = "is made: send a test" if new else "was changed"
         return Went("/channels", f"{form['name']} {done}.")
 
+    @Page("POST", "/channels/{name}/delete", "channel-delete", scope=Scope.ADMIN)
     async def delete(self, visit: Visit) -> Answer:
         await self._operations.channels.delete(visit.path_name)
         return Went("/channels", f"{visit.path_name} is deleted; jobs that name it tell it nothing.")
@@ -104,10 +87,12 @@ class Channels:
             found.setdefault(channel_of(run), run)
         return found
 
+    @Page("POST", "/channels/{name}/test", "channel-test", scope=Scope.ADMIN, place="channels")
     async def test(self, visit: Visit) -> Answer:
         run = await self._operations.channels.test(visit.path_name)
         return Went(f"/runs/{run.id}", f"A test goes out on {visit.path_name}; this run says what became of it.")
 
+    @Page("POST", "/channels/{name}/send-by", "channel-send-by", scope=Scope.ADMIN, place="channels")
     async def send_by(self, visit: Visit) -> Answer:
         run = await self._operations.channels.send_by(visit.path_name, by := visit.text("by"))
         return Went(f"/runs/{run.id}", f"Sent by {by} instead: this run says what became of it.")

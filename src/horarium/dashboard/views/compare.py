@@ -8,26 +8,20 @@ from typing import Any
 from horarium.access.roles import Scope
 from horarium.dashboard.formats import duration, second_text
 from horarium.dashboard.marks import mark_of
-from horarium.dashboard.site import Answer, Page, Shown, Visit
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit
 from horarium.errors import NotFound
 from horarium.model import Run
 from horarium.model.identity import is_run_id
-from horarium.operations.facade import Operations
 from horarium.rules.error_lines import error_line
 
 LINES_MAX = 200
 """Lines of each log that are laid beside each other."""
 
 
-class Comparing:
+class Comparing(Pages):
     """The page at `/compare`."""
 
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
-
-    def pages(self) -> list[Page]:
-        return [Page(path="/compare", name="compare", handle=self.show, scope=Scope.RUNS_READ, place="runs")]
-
+    @Page("GET", "/compare", "compare", scope=Scope.RUNS_READ, place="runs")
     async def show(self, visit: Visit) -> Answer:
         runs = [await self._run(visit.text(field)) for field in ("run", "with")]
         facts = [_facts(run, visit) for run in runs]

@@ -4,32 +4,23 @@ from __future__ import annotations
 
 from horarium.access.roles import Scope
 from horarium.api.reading import is_name
-from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.errors import NotFound
-from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX
 from horarium.triggers.words import counted
 
 
-class DeletedJobs:
+class DeletedJobs(Pages):
     """The page at `/deleted-jobs`."""
 
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
-
-    def pages(self) -> list[Page]:
-        path, write = "/deleted-jobs", Scope.JOBS_WRITE
-        return [
-            Page(path=path, name="deleted-jobs", handle=self.show, place="jobs"),
-            Page(path=f"{path}/restore", name="job-restore", handle=self.restore, method="POST", scope=write),
-        ]
-
+    @Page("GET", "/deleted-jobs", "deleted-jobs", place="jobs")
     async def show(self, visit: Visit) -> Answer:
         found = await self._operations.versions.deleted(PAGE_MAX)
         there = await self._operations.store.get_jobs([name for name, _ in found]) if found else []
         rows = [(name, at, job is not None) for (name, at), job in zip(found, there, strict=True)]
         return Shown("deleted-jobs.html", {"rows": rows, "heading": counted(len(rows), "deleted job")})
 
+    @Page("POST", "/deleted-jobs/restore", "job-restore", scope=Scope.JOBS_WRITE)
     async def restore(self, visit: Visit) -> Answer:
         """Make it again, as it was last."""
         name = visit.text("name")

@@ -29,11 +29,10 @@ from horarium.dashboard.fields import (
     typed,
 )
 from horarium.dashboard.optional import OPTIONAL
-from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.strips import clock_changes
 from horarium.errors import AlreadyExists, CallerError, InvalidTrigger
 from horarium.model import Job
-from horarium.operations.facade import Operations
 from horarium.wire.definitions import JobDefinition, definition_of
 
 FIRES_SHOWN = 5
@@ -71,37 +70,21 @@ class Problems:
         return bool(self.by_field or self.rest)
 
 
-class Editing:
+class Editing(Pages):
     """The pages at `/new-job` and `/jobs/NAME/edit`."""
 
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
-
-    def pages(self) -> list[Page]:
-        write, place = Scope.JOBS_WRITE, "jobs"
-        return [
-            Page(path="/new-job", name="new-job", handle=self.new, scope=write, place=place),
-            Page(path="/new-job", name="new-job-done", handle=self.create, method="POST", scope=write, place=place),
-            Page(path="/preview-job", name="preview-job", handle=self.preview, method="POST", scope=write, reads=True),
-            Page(
-                path="/jobs/{name}/edit", name="edit-job", handle=self.edit, scope=write, also=Scope.JOBS_READ,
-                place=place,
-            ),
-            Page(
-                path="/jobs/{name}/edit", name="edit-job-done", handle=self.save, method="POST", scope=write,
-                place=place,
-            ),
-        ]  # fmt: skip
-
+    @Page("GET", "/new-job", "new-job", scope=Scope.JOBS_WRITE, place="jobs")
     async def new(self, visit: Visit) -> Answer:
         form = {**NEW, "timezone": visit.zone, OTHERS: ""}
         return self._form(form, None, Problems(), await self._preview(form, None, visit, Problems()))
 
+    @Page("GET", "/jobs/{name}/edit", "edit-job", scope=Scope.JOBS_WRITE, also=Scope.JOBS_READ, place="jobs")
     async def edit(self, visit: Visit) -> Answer:
         job = await self._operations.jobs.get_job(visit.path_name)
         form = form_of(job)
         return self._form(form, job, Problems(), await self._preview(form, job, visit, Problems()))
 
+    @Page("POST", "/new-job", "new-job-done", scope=Scope.JOBS_WRITE, place="jobs")
     async def create(self, visit: Visit) -> Answer:
         form, problems = _form(visit), Problems()
         definition = await self._definition(typed(form), problems)
@@ -118,6 +101,7 @@ class Editing:
                 return Went(f"/jobs/{definition.name}", f"{definition.name} was created.")
         return self._form(form, None, problems, await self._preview(form, None, visit, problems), 422)
 
+    @Page("POST", "/jobs/{name}/edit", "edit-job-done", scope=Scope.JOBS_WRITE, place="jobs")
     async def save(self, visit: Visit) -> Answer:
         job = await self._operations.jobs.get_job(visit.path_name)
         form, problems = {**_form(visit), "name": job.name}, Problems()
@@ -138,6 +122,7 @@ class Editing:
                 return Went(f"/jobs/{job.name}", f"{job.name} was changed.")
         return self._form(form, job, problems, await self._preview(form, job, visit, problems), 422)
 
+    @Page("POST", "/preview-job", "preview-job", scope=Scope.JOBS_WRITE, reads=True)
     async def preview(self, visit: Visit) -> Answer:
         """Asked again and again while one types: it changes nothing."""
         form, problems, job = _form(visit), Problems(), None

@@ -15,6 +15,7 @@ from horarium.dashboard.site import (
     SESSION,
     Answer,
     Page,
+    Pages,
     Shown,
     Visit,
     Went,
@@ -29,7 +30,7 @@ KEY_CHARS_MAX = 10_000
 _INSIDE = re.compile(r"/(?:[^\s/\\\x00-\x20\x7f][^\s\\\x00-\x20\x7f]*)?")
 
 
-class Entry:
+class Entry(Pages):
     """The pages that are answered before anyone is known."""
 
     def __init__(self, keys: Keys, sessions: Sessions, news: News, people: People | None = None) -> None:
@@ -38,20 +39,13 @@ class Entry:
         self._sessions = sessions
         self._news = news
 
-    def pages(self) -> list[Page]:
-        return [
-            Page(path="/sign-in", name="sign-in", handle=self.ask, scope=None, open=True),
-            Page(path="/sign-in", name="sign-in-done", handle=self.sign_in, scope=None, open=True, method="POST"),
-            Page(path="/sign-out", name="sign-out", handle=self.sign_out, scope=None, method="POST"),
-            Page(path="/events", name="events", handle=self.events, scope=Scope.RUNS_READ),
-            Page(path="/dashboard/{stamp}/{file}", name="file", handle=self.file, scope=None, open=True),
-        ]
-
+    @Page("GET", "/sign-in", "sign-in", scope=None, open=True)
     async def ask(self, visit: Visit) -> Answer:
         if not self._keys.needed:
             return Went("/")
         return sign_in_page(visit.text("next"), self._people)
 
+    @Page("POST", "/sign-in", "sign-in-done", scope=None, open=True)
     async def sign_in(self, visit: Visit) -> Answer:
         given, back = visit.text("key").strip()[:KEY_CHARS_MAX], inside(visit.text("next"))
         problem = "That key opens nothing here. It may have been revoked."
@@ -67,14 +61,17 @@ class Entry:
         visit.cookies.append(set_cookie(visit.request, SESSION, token))
         return Went(back)
 
+    @Page("POST", "/sign-out", "sign-out", scope=None)
     async def sign_out(self, visit: Visit) -> Answer:
         await self._sessions.end(visit.token)
         visit.cookies.append(set_cookie(visit.request, SESSION, "", seconds=0))
         return Went("/sign-in")
 
+    @Page("GET", "/events", "events", scope=Scope.RUNS_READ)
     async def events(self, visit: Visit) -> Answer:
         return event_stream(visit.request, self._news, visit.principal, paced=True)
 
+    @Page("GET", "/dashboard/{stamp}/{file}", "file", scope=None, open=True)
     async def file(self, visit: Visit) -> Answer:
         name = str(visit.request.path_params["file"])
         found = file_answer(name, gzipped=takes_gzip(visit.request))

@@ -15,7 +15,7 @@ from horarium.dashboard.attention import Watching, last_runs
 from horarium.dashboard.formats import in_words
 from horarium.dashboard.marks import mark_of
 from horarium.dashboard.origins import Origin, origin_of
-from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.errors import NotFound
 from horarium.model import Run, State, retry_key
 from horarium.operations.facade import Operations
@@ -92,20 +92,14 @@ def key_of(run: Run) -> str:
     return error_sort(run.error)
 
 
-class Failures:
+class Failures(Pages):
     """The page at `/failures`."""
 
     def __init__(self, operations: Operations, watching: Watching) -> None:
         self._operations = operations
         self._watching = watching
 
-    def pages(self) -> list[Page]:
-        place, also = "failures", Scope.JOBS_READ
-        return [
-            Page(path="/failures", name="failures", handle=self.show, scope=Scope.RUNS_READ, also=also, place=place),
-            Page(path="/failures", name="failures-retry", handle=self.retry, method="POST", scope=Scope.RUNS_WRITE),
-        ]
-
+    @Page("GET", "/failures", "failures", scope=Scope.RUNS_READ, also=Scope.JOBS_READ, place="failures")
     async def show(self, visit: Visit) -> Answer:
         name = _span(visit)
         length, _, words, step = SPANS[name]
@@ -221,6 +215,7 @@ class Failures:
             found["well"] = next((run for run in runs if run.state is State.COMPLETED), None)
         return found
 
+    @Page("POST", "/failures", "failures-retry", scope=Scope.RUNS_WRITE)
     async def retry(self, visit: Visit) -> Answer:
         """All failed runs of one error."""
         name, key = _span(visit), visit.text("group")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from horarium.access.roles import Scope
 from horarium.api.reading import is_name, own_url, read_cursor, write_cursor
-from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.views.jobs import read_search
 from horarium.errors import HorariumError, InvalidRequest, NotFound
 from horarium.operations.facade import Operations
@@ -12,20 +12,13 @@ from horarium.operations.facade import Operations
 SHOWN = 100
 
 
-class FeedPages:
+class FeedPages(Pages):
     """The page at `/feeds`."""
 
     def __init__(self, operations: Operations, public_url: str | None) -> None:
         self._feeds, self._public_url = operations.feeds, public_url
 
-    def pages(self) -> list[Page]:
-        path, write = "/feeds", Scope.JOBS_WRITE
-        return [
-            Page(path=path, name="feeds", handle=self.show, place="feeds"),
-            Page(path=path, name="feed-made", handle=self.create, method="POST", scope=write, place="feeds"),
-            Page(path=f"{path}/revoke", name="feed-revoke", handle=self.revoke, method="POST", scope=write),
-        ]
-
+    @Page("GET", "/feeds", "feeds", place="feeds")
     async def show(self, visit: Visit) -> Answer:
         return await self._page(visit)
 
@@ -45,6 +38,7 @@ class FeedPages:
         }
         return Shown("feeds.html", values, 422 if problem else 201 if url else 200)
 
+    @Page("POST", "/feeds", "feed-made", scope=Scope.JOBS_WRITE, place="feeds")
     async def create(self, visit: Visit) -> Answer:
         name, which = visit.text("name").strip(), visit.text("which").strip()
         labels, _ = read_search(which)
@@ -61,6 +55,7 @@ class FeedPages:
             return await self._page(visit, str(error))
         return await self._page(visit, url=f"{own_url(self._public_url, visit.request)}/feed/{key}.ics")
 
+    @Page("POST", "/feeds/revoke", "feed-revoke", scope=Scope.JOBS_WRITE)
     async def revoke(self, visit: Visit) -> Answer:
         name = visit.text("name")
         if not is_name(name):

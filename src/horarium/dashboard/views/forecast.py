@@ -17,7 +17,7 @@ from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant, to_instant
 from horarium.dashboard.charts import LoadChart, load_chart
 from horarium.dashboard.foresight import Foresight, is_in_view
 from horarium.dashboard.formats import duration, in_words, local, utc_text, zone_of
-from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.strips import within
 from horarium.dashboard.times import instant_of
 from horarium.dashboard.views.calendar import FIRST_DAY, LAST_DAY, midnight
@@ -82,21 +82,13 @@ class Asked(Struct, frozen=True):
         return "/forecast?" + urlencode([(name, value) for name, value in pairs if value])
 
 
-class Forecasts:
+class Forecasts(Pages):
     """The page at `/forecast`."""
 
     def __init__(self, operations: Operations, foresight: Foresight) -> None:
         self._operations, self._foresight = operations, foresight
 
-    def pages(self) -> list[Page]:
-        """The table."""
-        also, place = Scope.RUNS_READ, "forecast"
-        return [
-            Page(path="/forecast", name="forecast", handle=self.show, also=also, place=place),
-            Page(path="/forecast", name="spread", handle=self.spread, method="POST", also=also, place=place),
-            Page(path="/quiet-minutes", name="quiet-minutes", handle=self.quiet_minutes, place=place),
-        ]
-
+    @Page("GET", "/forecast", "forecast", also=Scope.RUNS_READ, place="forecast")
     async def show(self, visit: Visit) -> Answer:
         asked = _asked(visit)
         since, until = _week(asked.first, visit.zone)
@@ -177,6 +169,7 @@ class Forecasts:
                 starts[due - due % MINUTE] += 1
         return max(starts.values())
 
+    @Page("POST", "/forecast", "spread", also=Scope.RUNS_READ, place="forecast")
     async def spread(self, visit: Visit) -> Answer:
         """A plan that gives a jitter to the jobs that begin in one minute; it writes nothing of theirs."""
         at = instant_of(visit.text("at"), "at", "UTC")
@@ -198,6 +191,7 @@ class Forecasts:
         )
         return Went(f"/plans/{plan.id}", f"{counted(len(plan.changes), 'change')} planned. Nothing is written yet.")
 
+    @Page("GET", "/quiet-minutes", "quiet-minutes", place="forecast")
     async def quiet_minutes(self, visit: Visit) -> Answer:
         """Minutes of the next day in which the fewest runs start, each far from the others."""
         begin = visit.now - visit.now % MINUTE + MINUTE

@@ -6,12 +6,11 @@ from typing import Any
 
 from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, MINUTE, Instant, to_datetime
-from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.times import instant_of
 from horarium.dashboard.views.jobs import read_search
 from horarium.errors import InvalidRequest
 from horarium.model.holds import HeldMissed, HeldRunning, Hold, HoldScope
-from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX
 from horarium.rules.holds import next_begin, scope_words, stretch_at
 from horarium.triggers.words import counted
@@ -23,20 +22,10 @@ LENGTHS = {"15m": (15 * MINUTE, "15 minutes"), "1h": (HOUR, "1 hour"), "4h": (4 
            "1d": (DAY, "1 day"), "": (0, "until it is lifted")}  # fmt: skip
 
 
-class Holds:
+class Holds(Pages):
     """The page at `/holds`."""
 
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
-
-    def pages(self) -> list[Page]:
-        write, place = Scope.RUNS_WRITE, "holds"
-        return [
-            Page(path="/holds", name="holds", handle=self.show, also=Scope.RUNS_READ, place=place),
-            Page(path="/holds", name="hold-add", handle=self.add, method="POST", scope=write, place=place),
-            Page(path="/holds/{id}/lift", name="hold-lift", handle=self.lift, method="POST", scope=write, place=place),
-        ]
-
+    @Page("GET", "/holds", "holds", also=Scope.RUNS_READ, place="holds")
     async def show(self, visit: Visit) -> Answer:
         scope = visit.text("scope")
         until_lifted = {"length": ""} if scope == "worker" else {}
@@ -57,6 +46,7 @@ class Holds:
         }
         return Shown("holds.html", values, 422 if problem else 200)
 
+    @Page("POST", "/holds", "hold-add", scope=Scope.RUNS_WRITE, place="holds")
     async def add(self, visit: Visit) -> Answer:
         fields = ("scope", "what", "length", "reason", "begins", "missed", "running")
         form = {name: visit.text(name).strip() for name in fields}
@@ -66,6 +56,7 @@ class Holds:
             return await self._page(visit, form, error.message)
         return Went("/holds", f"Held: {scope_words(hold.scope)}.", (f"/holds/{hold.id}/lift", "Lift"))
 
+    @Page("POST", "/holds/{id}/lift", "hold-lift", scope=Scope.RUNS_WRITE, place="holds")
     async def lift(self, visit: Visit) -> Answer:
         hold = await self._operations.holds.lift(str(visit.request.path_params["id"])[:200])
         return Went("/holds", f"Lifted: {scope_words(hold.scope)}. What waited goes on.")

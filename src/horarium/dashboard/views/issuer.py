@@ -15,7 +15,7 @@ from horarium.access.sessions import Sessions
 from horarium.api.answers import Ready
 from horarium.api.app import Entrance
 from horarium.api.problems import TooManyFailures
-from horarium.dashboard.site import SESSION, Answer, Page, Visit, going_on, set_cookie
+from horarium.dashboard.site import SESSION, Answer, Page, Pages, Visit, going_on, set_cookie
 from horarium.dashboard.site import cookies_of as cookies
 from horarium.dashboard.views.entry import inside, sign_in_page
 
@@ -26,19 +26,14 @@ BACK = "/sign-in/callback"
 """What the client at the issuer must have as a redirect address, below this server's own."""
 
 
-class IssuerEntry:
+class IssuerEntry(Pages):
     """The two pages on either side of the issuer's."""
 
     def __init__(self, entrance: Entrance, sessions: Sessions, people: People, public_url: str | None) -> None:
         self._keys, self._entropy = entrance.keys, entrance.entropy
         self._sessions, self._people, self._public_url = sessions, people, public_url
 
-    def pages(self) -> list[Page]:
-        return [
-            Page(path="/sign-in/issuer", name="sign-in-issuer", handle=self.go, scope=None, open=True),
-            Page(path=BACK, name="sign-in-callback", handle=self.come_back, scope=None, open=True),
-        ]
-
+    @Page("GET", "/sign-in/issuer", "sign-in-issuer", scope=None, open=True)
     async def go(self, visit: Visit) -> Answer:
         to = inside(visit.text("next"))
         attempt = Attempt(urlsafe_b64encode(self._entropy(SECRET_BYTES)).decode().rstrip("="))
@@ -49,6 +44,7 @@ class IssuerEntry:
         kept = set_cookie(visit.request, COOKIE, f"{attempt.secret}.{quote(to, safe='')}", COOKIE_SECONDS, "Lax")
         return Ready(status=303, headers=[("location", address), ("set-cookie", kept)])
 
+    @Page("GET", BACK, "sign-in-callback", scope=None, open=True)
     async def come_back(self, visit: Visit) -> Answer:
         secret, _, to = cookies(visit.request).get(COOKIE, "").partition(".")
         to = inside(unquote(to))

@@ -19,13 +19,12 @@ from horarium.dashboard.differences import changes
 from horarium.dashboard.fields import as_command
 from horarium.dashboard.formats import day_text, duration, span
 from horarium.dashboard.marks import Mark, mark_of, why, worst_first
-from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.strips import ahead_of, clock_changes, held_words, large
 from horarium.dashboard.times import instant_of
 from horarium.errors import InvalidRequest
 from horarium.model import Health, Job, Run, State, encode_payload
 from horarium.model.overrides import Override
-from horarium.operations.facade import Operations
 from horarium.policies import CatchUpPolicy, Overlap
 from horarium.rules.batches import batch_behind
 from horarium.rules.compiled import words_of
@@ -60,46 +59,10 @@ _OVERLAPS = {
 NEXT_ALL = 50
 
 
-class JobPages:
+class JobPages(Pages):
     """The pages below `/jobs/NAME`."""
 
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
-
-    def pages(self) -> list[Page]:
-        """The table."""
-        place = "jobs"
-        return [
-            Page(path="/jobs/{name}", name="job", handle=self.show, also=Scope.RUNS_READ, place=place),
-            Page(
-                path="/jobs/{name}/run", name="job-run", handle=self.run, method="POST", scope=Scope.RUNS_WRITE
-            ),
-            Page(
-                path="/jobs/{name}/pause", name="job-pause", handle=self.pause, method="POST", scope=Scope.RUNS_WRITE
-            ),
-            Page(
-                path="/jobs/{name}/resume", name="job-resume", handle=self.resume, method="POST",
-                scope=Scope.RUNS_WRITE,
-            ),
-            *(
-                Page(
-                    path=f"/jobs/{{name}}/{word}", name=f"job-{word}", handle=act, method="POST",
-                    scope=Scope.RUNS_WRITE,
-                )
-                for word, act in (
-                    ("skip", self.skip), ("move", self.move), ("unskip", self.unskip), ("backfill", self.backfill),
-                )
-            ),
-            Page(
-                path="/jobs/{name}/revert", name="job-revert", handle=self.revert, method="POST",
-                scope=Scope.JOBS_WRITE,
-            ),
-            Page(
-                path="/jobs/{name}/delete", name="job-delete", handle=self.delete, method="POST",
-                scope=Scope.JOBS_WRITE,
-            ),
-        ]  # fmt: skip
-
+    @Page("GET", "/jobs/{name}", "job", also=Scope.RUNS_READ, place="jobs")
     async def show(self, visit: Visit) -> Answer:
         job = await self._operations.jobs.get_job(visit.path_name)
         runs = await last_runs(self._operations, job.name, RUNS_READ)
@@ -143,6 +106,7 @@ class JobPages:
 
     # ---- actions
 
+    @Page("POST", "/jobs/{name}/run", "job-run", scope=Scope.RUNS_WRITE)
     async def run(self, visit: Visit) -> Answer:
         name, text = visit.path_name, visit.text("payload").strip()
         payload = encode_payload(decode_any(text.encode())) if text else None
@@ -151,21 +115,25 @@ class JobPages:
         made = await self._operations.jobs.trigger_job(name, payload)
         return Went(f"/runs/{made.id}", f"{name} was triggered.")
 
+    @Page("POST", "/jobs/{name}/pause", "job-pause", scope=Scope.RUNS_WRITE)
     async def pause(self, visit: Visit) -> Answer:
         name = visit.path_name
         await self._operations.jobs.pause_job(name, visit.text("reason").strip() or None)
         return Went(f"/jobs/{name}", f"{name} is paused.", (f"/jobs/{name}/resume", "Resume"))
 
+    @Page("POST", "/jobs/{name}/resume", "job-resume", scope=Scope.RUNS_WRITE)
     async def resume(self, visit: Visit) -> Answer:
         name = visit.path_name
         await self._operations.jobs.resume_job(name)
         return Went(f"/jobs/{name}", f"{name} goes on.", (f"/jobs/{name}/pause", "Pause"))
 
+    @Page("POST", "/jobs/{name}/skip", "job-skip", scope=Scope.RUNS_WRITE)
     async def skip(self, visit: Visit) -> Answer:
         name, fire_at = visit.path_name, _fire_time(visit, "at")
         await self._operations.overriding.skip(name, fire_at, visit.text("reason").strip() or None)
         return Went(f"/jobs/{name}", f"{name} does not run at {day_text(to_instant(fire_at), visit.zone)}.")
 
+    @Page("POST", "/jobs/{name}/move", "job-move", scope=Scope.RUNS_WRITE)
     async def move(self, visit: Visit) -> Answer:
         name, fire_at = visit.path_name, _fire_time(visit, "at")
         job = await self._operations.jobs.get_job(name)
@@ -173,11 +141,13 @@ class JobPages:
         await self._operations.overriding.move(name, fire_at, to, visit.text("reason").strip() or None)
         return Went(f"/jobs/{name}", f"{name} runs at {day_text(to_instant(to), visit.zone)} instead.")
 
+    @Page("POST", "/jobs/{name}/unskip", "job-unskip", scope=Scope.RUNS_WRITE)
     async def unskip(self, visit: Visit) -> Answer:
         name, fire_at = visit.path_name, _fire_time(visit, "at")
         await self._operations.overriding.lift(name, fire_at)
         return Went(f"/jobs/{name}", f"{name} runs at {day_text(to_instant(fire_at), visit.zone)} again.")
 
+    @Page("POST", "/jobs/{name}/backfill", "job-backfill", scope=Scope.RUNS_WRITE)
     async def backfill(self, visit: Visit) -> Answer:
         """Runs for the fire times of a span that have none."""
         name = visit.path_name
@@ -192,6 +162,7 @@ class JobPages:
             said += f" {counted(made.left, 'fire time')} are left: repeat it from {begin} on."
         return Went(f"/runs?{urlencode({'job': name})}", said)
 
+    @Page("POST", "/jobs/{name}/revert", "job-revert", scope=Scope.JOBS_WRITE)
     async def revert(self, visit: Visit) -> Answer:
         name, version = visit.path_name, visit.text("version")
         if not version.isdigit() or len(version) > VERSION_DIGITS_MAX:
@@ -199,6 +170,7 @@ class JobPages:
         await self._operations.jobs.revert_job(name, int(version))
         return Went(f"/jobs/{name}", f"{name} is as it was at version {version}.")
 
+    @Page("POST", "/jobs/{name}/delete", "job-delete", scope=Scope.JOBS_WRITE)
     async def delete(self, visit: Visit) -> Answer:
         name = visit.path_name
         if visit.text("confirm") != name:

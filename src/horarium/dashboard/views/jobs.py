@@ -14,7 +14,7 @@ from horarium.api.reading import is_place, read_cursor, write_cursor
 from horarium.clock import INSTANT_MAX
 from horarium.dashboard.attention import Attention, Watching, last_runs_of
 from horarium.dashboard.marks import FAILED, LATE, PAUSED, RUNNING, Mark
-from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.strips import small
 from horarium.dashboard.troubles import LAST_RUNS
 from horarium.model import CLAIMED, Job, Run
@@ -45,7 +45,7 @@ class Found(Struct, frozen=True):
     looked: int = 0
 
 
-class Jobs:
+class Jobs(Pages):
     """The page at `/jobs`."""
 
     def __init__(self, operations: Operations, watching: Watching) -> None:
@@ -53,9 +53,7 @@ class Jobs:
         self._watching = watching
         self._saved = SavedViews(operations.context)
 
-    def pages(self) -> list[Page]:
-        return [Page(path="/jobs", name="jobs", handle=self.show, also=Scope.RUNS_READ, place="jobs")]
-
+    @Page("GET", "/jobs", "jobs", also=Scope.RUNS_READ, place="jobs")
     async def show(self, visit: Visit) -> Answer:
         search, only = visit.text("q").strip(), visit.text("show")
         wanted = search.lower()

@@ -11,7 +11,7 @@ from horarium.dashboard.activity import Activity, over_all
 from horarium.dashboard.attention import Attention, Watching
 from horarium.dashboard.charts import bar_chart, late_chart
 from horarium.dashboard.formats import brief, duration, in_words
-from horarium.dashboard.site import Answer, Page, Shown, Visit
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit
 from horarium.dashboard.strips import Small, ahead_of, small
 from horarium.dashboard.times import clock_change
 from horarium.dashboard.troubles import Trouble
@@ -29,7 +29,7 @@ NEXT_SHOWN = 12
 NEXT_READ = 40
 
 
-class Overview:
+class Overview(Pages):
     """The page at `/`."""
 
     def __init__(self, operations: Operations, watching: Watching, activity: Activity) -> None:
@@ -37,9 +37,7 @@ class Overview:
         self._watching = watching
         self._activity = activity
 
-    def pages(self) -> list[Page]:
-        return [Page(path="/", name="overview", handle=self.show, also=Scope.RUNS_READ, place="overview")]
-
+    @Page("GET", "/", "overview", also=Scope.RUNS_READ, place="overview")
     async def show(self, visit: Visit) -> Answer:
         attention = await self._watching.look()
         day = visit.text("span") == "day"

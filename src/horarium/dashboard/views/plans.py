@@ -17,12 +17,11 @@ from horarium.api.reading import decode_any
 from horarium.clock import DAY, Instant, to_instant, to_micros
 from horarium.dashboard.formats import day_text, duration, in_words, local, span
 from horarium.dashboard.marks import Mark
-from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.views.calendar import midnight
 from horarium.dashboard.views.jobs import read_search
 from horarium.errors import InvalidRequest, NotFound, PlanStale
 from horarium.model.plans import PLAN_ID
-from horarium.operations.facade import Operations
 from horarium.operations.jobs.versions import Version
 from horarium.operations.plans.documents import read_documents
 from horarium.operations.plans.fires import FireDifferences
@@ -66,37 +65,17 @@ class Axis(Struct, frozen=True):
     days: tuple[tuple[float, str], ...]
 
 
-class Plans:
+class Plans(Pages):
     """The pages at `/plans`."""
 
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
-
-    def pages(self) -> list[Page]:
-        place, write = "plans", Scope.JOBS_WRITE
-        acts = (
-            ("apply", self.apply, Scope.RUNS_WRITE),
-            ("approve", self.approve, write),
-            ("discard", self.discard, write),
-        )
-        return [
-            Page(path="/plans", name="plans", handle=self.show_all, place=place),
-            Page(path="/plans", name="plan-made", handle=self.make, method="POST", place=place),
-            Page(path="/plans/{id}", name="plan", handle=self.show, place=place),
-            *(
-                Page(
-                    path=f"/plans/{{id}}/{act}", name=f"plan-{act}", handle=do, method="POST", scope=scope, place=place
-                )
-                for act, do, scope in acts
-            ),
-        ]
-
+    @Page("GET", "/plans", "plans", place="plans")
     async def show_all(self, visit: Visit) -> Answer:
         given = visit.text("id").strip()
         if given:
             return Went(f"/plans/{_checked(given)}")
         return await self._form(visit, "", "", "")
 
+    @Page("POST", "/plans", "plan-made", place="plans")
     async def make(self, visit: Visit) -> Answer:
         text, labels = visit.text("documents"), read_search(visit.text("labels"))[0]
         try:
@@ -115,6 +94,7 @@ class Plans:
         values = {"documents": documents, "labels": labels, "problem": problem, "rows": rows}
         return Shown("plans.html", values, 422 if problem else 200)
 
+    @Page("GET", "/plans/{id}", "plan", place="plans")
     async def show(self, visit: Visit) -> Answer:
         looked = await self._operations.planned_changes.look(_id(visit))
         if any(change.kind == "channel" for change in looked.plan.changes):
@@ -133,6 +113,7 @@ class Plans:
                 (found[job.name], *_) = (await self._operations.versions.page(job, None, 1)).items
         return [(name, found.get(name)) for name in stale]
 
+    @Page("POST", "/plans/{id}/apply", "plan-apply", scope=Scope.RUNS_WRITE, place="plans")
     async def apply(self, visit: Visit) -> Answer:
         plan_id, done = _id(visit), 0
         try:
@@ -146,6 +127,7 @@ class Plans:
         left = f" {counted(applied.left, 'change')} of it wait: apply it again." if applied.left else ""
         return Went(f"/plans/{plan_id}", f"{counted(done, 'change')} applied.{left}")
 
+    @Page("POST", "/plans/{id}/approve", "plan-approve", scope=Scope.JOBS_WRITE, place="plans")
     async def approve(self, visit: Visit) -> Answer:
         plan_id = _id(visit)
         try:
@@ -154,6 +136,7 @@ class Plans:
             return Went(f"/plans/{plan_id}", "It was not approved: the plan is stale.")
         return Went(f"/plans/{plan_id}", "It is approved: operators may apply it.")
 
+    @Page("POST", "/plans/{id}/discard", "plan-discard", scope=Scope.JOBS_WRITE, place="plans")
     async def discard(self, visit: Visit) -> Answer:
         await self._operations.planned_changes.discard(_id(visit))
         return Went("/plans", "The plan is discarded.")

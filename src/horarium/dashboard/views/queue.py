@@ -18,7 +18,7 @@ from horarium.dashboard.backlog import backlog, bars_of, longest_wait, moments_o
 from horarium.dashboard.charts import bar_chart
 from horarium.dashboard.formats import duration, span
 from horarium.dashboard.shares import shares_of, some_runs
-from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.errors import Forbidden, InvalidRequest, NotFound
 from horarium.model import CLAIMED, Run, State
 from horarium.model.targets import named_queue
@@ -39,19 +39,13 @@ RUNS_NEEDED = 5
 """With fewer runs that ended no rate is given."""
 
 
-class QueuePage:
+class QueuePage(Pages):
     """The page at `/queue`."""
 
     def __init__(self, operations: Operations, claims: Claims, watching: Watching) -> None:
         self._operations, self._claims, self._watching = operations, claims, watching
 
-    def pages(self) -> list[Page]:
-        path, write = "/queue", Scope.JOBS_WRITE
-        return [
-            Page(path=path, name="queue", handle=self.show, scope=Scope.RUNS_READ, place="queues"),
-            Page(path=path, name="queue-set", handle=self.set, method="POST", scope=write, place="queues"),
-        ]
-
+    @Page("GET", "/queue", "queue", scope=Scope.RUNS_READ, place="queues")
     async def show(self, visit: Visit) -> Answer:
         return await self._page(visit, None, "")
 
@@ -135,6 +129,7 @@ class QueuePage:
                 found.append({"hold": hold, "what": scope_words(hold.scope), "until": ends, "own": own})
         return found
 
+    @Page("POST", "/queue", "queue-set", scope=Scope.JOBS_WRITE, place="queues")
     async def set(self, visit: Visit) -> Answer:
         text = visit.text("weights")
         try:

@@ -11,11 +11,10 @@ from horarium.api.reading import read_cursor, write_cursor
 from horarium.clock import HOUR, SECOND, to_datetime, to_instant, to_micros
 from horarium.dashboard.formats import duration
 from horarium.dashboard.shares import Share, shares_of, some_runs
-from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.times import instant_of
 from horarium.errors import InvalidRequest
 from horarium.model import Run, State
-from horarium.operations.facade import Operations
 from horarium.policies import KEY_LENGTH_MAX, RATE_MAX, SECONDS_MAX
 from horarium.ports import RunFilter
 from horarium.rules.rates import rates_of, waits_for
@@ -27,20 +26,10 @@ SHARES_SHOWN = 20
 FIELDS = ("key", "limit", "burst", "until")
 
 
-class Rates:
+class Rates(Pages):
     """The page at `/rates`."""
 
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
-
-    def pages(self) -> list[Page]:
-        path, write = "/rates", Scope.JOBS_WRITE
-        return [
-            Page(path=path, name="rates", handle=self.show, place="rates", tells_all=True),
-            Page(path=path, name="rate-set", handle=self.set, method="POST", scope=write, place="rates"),
-            Page(path=f"{path}/reset", name="rate-reset", handle=self.reset, method="POST", scope=write),
-        ]
-
+    @Page("GET", "/rates", "rates", place="rates", tells_all=True)
     async def show(self, visit: Visit) -> Answer:
         return await self._page(visit, {name: visit.text(name) for name in FIELDS}, "")
 
@@ -88,6 +77,7 @@ class Rates:
         ]
         return {key: len(lines[key]) for key in keys}, shares
 
+    @Page("POST", "/rates", "rate-set", scope=Scope.JOBS_WRITE, place="rates")
     async def set(self, visit: Visit) -> Answer:
         form = {name: visit.text(name).strip() for name in FIELDS}
         try:
@@ -107,6 +97,7 @@ class Rates:
         undo = "/rates/reset?" + urlencode({"key": key}), "Go back to what jobs say"
         return Went("/rates", f"{key} allows {form['limit']} from the next claim on.", undo)
 
+    @Page("POST", "/rates/reset", "rate-reset", scope=Scope.JOBS_WRITE)
     async def reset(self, visit: Visit) -> Answer:
         key = visit.text("key")
         if not is_key(key):

@@ -17,7 +17,7 @@ from horarium.clock import Instant
 from horarium.dashboard.charts import life_of
 from horarium.dashboard.formats import localized, precise
 from horarium.dashboard.marks import ASKED, FAILED, LOST, Mark, mark_of, why
-from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.delivery.message import Reporting, build
 from horarium.errors import HorariumError, InvalidRequest, NotFound
 from horarium.model import (
@@ -36,7 +36,6 @@ from horarium.model import (
 )
 from horarium.model.identity import is_run_id
 from horarium.model.logs import LogLine
-from horarium.operations.facade import Operations
 from horarium.operations.runs.logs import WAIT_SECONDS_MAX
 from horarium.operations.runs.runs import RETRIED
 from horarium.rules.approving import is_waiting
@@ -71,21 +70,10 @@ _AGAIN = {
 _WRONG = frozenset({"failed", "timed_out", "lost"})
 
 
-class RunPages:
+class RunPages(Pages):
     """The pages below `/runs/ID`."""
 
-    def __init__(self, operations: Operations) -> None:
-        self._operations = operations
-
-    def pages(self) -> list[Page]:
-        place, write, read = "runs", Scope.RUNS_WRITE, Scope.RUNS_READ
-        return [
-            Page(path="/runs/{id}", name="run", handle=self.show, scope=read, place=place),
-            Page(path="/runs/{id}/log", name="run-log", handle=self.log, scope=read, place=place),
-            Page(path="/runs/{id}/retry", name="run-retry", handle=self.retry, method="POST", scope=write),
-            Page(path="/runs/{id}/cancel", name="run-cancel", handle=self.cancel, method="POST", scope=write),
-        ]
-
+    @Page("GET", "/runs/{id}", "run", scope=Scope.RUNS_READ, place="runs")
     async def show(self, visit: Visit) -> Answer:
         run = await self._operations.runs.get_run(_run_id(visit))
         job = None if run.job_id is None else (await self._operations.store.get_jobs_by_id([run.job_id]))[0]
@@ -132,6 +120,7 @@ class RunPages:
             page = later
         return list(page.lines), None if run.finished else page.next_line
 
+    @Page("GET", "/runs/{id}/log", "run-log", scope=Scope.RUNS_READ, place="runs")
     async def log(self, visit: Visit) -> Answer:
         """Lines from a number on, as soon as there are some: a page that is open asks again and again."""
         after = visit.text("after") or "0"
@@ -157,6 +146,7 @@ class RunPages:
                 rows[f"{occasion} {what}"] = {"occasion": occasion, "what": what, "run": after, "mark": mark}
         return list(rows.values())
 
+    @Page("POST", "/runs/{id}/retry", "run-retry", scope=Scope.RUNS_WRITE)
     async def retry(self, visit: Visit) -> Answer:
         text = visit.text("payload").strip()
         payload = encode_payload(decode_any(text.encode())) if text else None
@@ -165,6 +155,7 @@ class RunPages:
         made = await self._operations.runs.retry_run(_run_id(visit), payload)
         return Went(f"/runs/{made.id}", "This is the new run.")
 
+    @Page("POST", "/runs/{id}/cancel", "run-cancel", scope=Scope.RUNS_WRITE)
     async def cancel(self, visit: Visit) -> Answer:
         run_id = _run_id(visit)
         reason = visit.text("reason").strip() or f"cancelled by {visit.principal.name}"

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from horarium.access.roles import Scope
 from horarium.api.reading import is_name, read_cursor, write_cursor
 from horarium.dashboard.marks import CANCELLED, CANCELLING, COMPLETED, FAILED, OVERLAP, PENDING, RUNNING, Mark
-from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.views.bulk import REACH, VERBS, Filter, read_filter
 from horarium.dashboard.views.job import run_row
 from horarium.model import Run, State, retry_key
@@ -31,18 +31,16 @@ STATES: tuple[tuple[State, str, Mark], ...] = (
 )
 
 
-class Runs:
+class Runs(Pages):
     """The pages at `/runs`."""
 
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
         self._saved = SavedViews(operations.context)
 
-    def pages(self) -> list[Page]:
-        return [Page(path="/runs", name="runs", handle=self.show_all, scope=Scope.RUNS_READ, place="runs")]
-
     # ---- the list
 
+    @Page("GET", "/runs", "runs", scope=Scope.RUNS_READ, place="runs")
     async def show_all(self, visit: Visit) -> Answer:
         wanted = visit.text("job").strip().lower()
         if is_run_id(wanted) and (await self._operations.store.get_runs([wanted]))[0] is not None:

@@ -14,7 +14,7 @@ from horarium.access.roles import Scope
 from horarium.api.reading import is_name
 from horarium.dashboard.attention import Watching
 from horarium.dashboard.frame import shown_pages
-from horarium.dashboard.site import Answer, Page, Shown, Visit, Went
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.views.jobs import Jobs, read_search
 from horarium.errors import Forbidden, NotFound
 from horarium.model import Job
@@ -55,21 +55,14 @@ class Hit(Struct, frozen=True):
     beside: str = ""
 
 
-class Search:
+class Search(Pages):
     """The page at `/search`."""
 
     def __init__(self, operations: Operations, watching: Watching, jobs: Jobs) -> None:
         self._operations, self._watching, self._jobs = operations, watching, jobs
         self._saved = SavedViews(operations.context)
 
-    def pages(self) -> list[Page]:
-        scope = Scope.JOBS_READ
-        return [
-            Page(path="/search", name="search", handle=self.show, scope=scope, place="search"),
-            Page(path="/views", name="view-save", handle=self.save, method="POST", scope=scope),
-            Page(path="/views/remove", name="view-remove", handle=self.remove, method="POST", scope=scope),
-        ]
-
+    @Page("GET", "/search", "search", place="search")
     async def show(self, visit: Visit) -> Answer:
         text = visit.text("q").strip()[:TEXT_CHARS_MAX]
         id = text.lower().removeprefix("run ").strip()
@@ -130,11 +123,13 @@ class Search:
         named = [queue.queue for queue in stats.queues if text.casefold() in queue.queue.casefold()]
         return [Hit(name, "/queue?" + urlencode({"name": name}), "queue") for name in named[:QUEUES_SHOWN]]
 
+    @Page("POST", "/views", "view-save")
     async def save(self, visit: Visit) -> Answer:
         name, to = visit.text("name").strip(), visit.text("to")
         await self._saved.save(visit.principal, name, to, shared=_shared(visit))
         return Went(to, f"The view {name} is kept.")
 
+    @Page("POST", "/views/remove", "view-remove")
     async def remove(self, visit: Visit) -> Answer:
         view = await self._saved.remove(visit.principal, visit.text("name"), shared=_shared(visit))
         return Went(view.to, f"The view {view.name} is kept no longer.")

@@ -17,7 +17,7 @@ from horarium.api.reading import read_cursor, write_cursor
 from horarium.clock import HOUR, Instant
 from horarium.dashboard.attention import Watching, usual_of
 from horarium.dashboard.differences import differences
-from horarium.dashboard.site import Answer, Page, Shown, Visit
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit
 from horarium.model import CLAIMED, Node, Run
 from horarium.operations.facade import Operations
 from horarium.operations.looking.attending import is_lost
@@ -60,20 +60,13 @@ def _by_worker(one: Held) -> str:
     return one.worker
 
 
-class SystemPages:
+class SystemPages(Pages):
     """The pages about the system itself: queues, nodes, channels."""
 
     def __init__(self, operations: Operations, claims: Claims, watching: Watching) -> None:
         self._operations = operations
         self._claims = claims
         self._watching = watching
-
-    def pages(self) -> list[Page]:
-        return [
-            Page(path="/queues", name="queues", handle=self.queues, scope=Scope.RUNS_READ, place="queues"),
-            Page(path="/nodes", name="nodes", handle=self.nodes, scope=Scope.RUNS_READ, place="nodes", tells_all=True),
-            Page(path="/audit", name="audit", handle=self.audit, scope=Scope.ADMIN, place="audit", tells_all=True),
-        ]
 
     async def _held(self) -> tuple[dict[str, Held], bool]:
         """Claimed runs by worker; whether there are more than were read."""
@@ -88,6 +81,7 @@ class SystemPages:
 
     # ---- queues
 
+    @Page("GET", "/queues", "queues", scope=Scope.RUNS_READ, place="queues")
     async def queues(self, visit: Visit) -> Answer:
         attention = await self._watching.look()
         (held, _), waiters = await self._held(), (await self._claims.waiting_everywhere()).queues
@@ -123,6 +117,7 @@ class SystemPages:
 
     # ---- nodes
 
+    @Page("GET", "/nodes", "nodes", scope=Scope.RUNS_READ, place="nodes", tells_all=True)
     async def nodes(self, visit: Visit) -> Answer:
         attention, (held, more) = await self._watching.look(), await self._held()
         names = {node.name for node in attention.nodes}
@@ -142,6 +137,7 @@ class SystemPages:
 
     # ---- audit
 
+    @Page("GET", "/audit", "audit", scope=Scope.ADMIN, place="audit", tells_all=True)
     async def audit(self, visit: Visit) -> Answer:
         asked = {name: visit.text(name).strip() for name in ("actor", "action", "object")}
         where = AuditFilter(

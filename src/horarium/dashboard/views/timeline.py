@@ -15,7 +15,7 @@ from horarium.dashboard.attention import Attention, Watching, usual_of
 from horarium.dashboard.formats import clock_text, duration, in_words, local, queue_name, relative, span, utc_text
 from horarium.dashboard.lanes import Axis, Band, Bar, Lane, Piece, lane_of, room_for, word_in
 from horarium.dashboard.marks import RUNNING, mark_of
-from horarium.dashboard.site import Answer, Page, Shown, Visit
+from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit
 from horarium.dashboard.strips import ahead_of
 from horarium.dashboard.times import instant_of
 from horarium.dashboard.views.run import attempts_of
@@ -51,7 +51,7 @@ UNKNOWN = 5 * MINUTE
 """How long a run is drawn whose job has not completed any."""
 
 
-class Timeline:
+class Timeline(Pages):
     """The page at `/timeline`."""
 
     def __init__(self, operations: Operations, watching: Watching, claims: Claims) -> None:
@@ -59,10 +59,7 @@ class Timeline:
         self._watching = watching
         self._claims = claims
 
-    def pages(self) -> list[Page]:
-        scope, also = Scope.RUNS_READ, Scope.JOBS_READ
-        return [Page(path="/timeline", name="timeline", handle=self.show, scope=scope, also=also, place="timeline")]
-
+    @Page("GET", "/timeline", "timeline", scope=Scope.RUNS_READ, also=Scope.JOBS_READ, place="timeline")
     async def show(self, visit: Visit) -> Answer:
         name = visit.text("span") if visit.text("span") in SPANS else "1h"
         length = SPANS[name]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from horarium.api import questions
-from horarium.api.limits import BATCH_MAX
 from horarium.operations.jobs.importing import Importing
+from horarium.ports import BATCH_MAX
 
 from .conftest import Api, a_definition
 

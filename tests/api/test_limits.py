@@ -10,18 +10,17 @@ import msgspec
 import pytest
 
 from horarium.api.limits import (
-    BATCH_MAX,
     BODY_BYTES_MAX,
-    FIRES_MAX,
     JSON_DEPTH_MAX,
     KEY_CHARS_MAX,
-    PAGE_MAX,
     REPORT_BYTES_MAX,
     RULE_BYTES_MAX,
 )
 from horarium.api.problems import MalformedBody
 from horarium.api.reading import check_text
 from horarium.model import LABELS_MAX
+from horarium.ports import BATCH_MAX, PAGE_MAX
+from horarium.triggers import FIRES_MAX
 
 from .conftest import JSON, Api, a_definition, ask
 

@@ -10,12 +10,12 @@ from starlette.requests import Request
 
 from horarium.access.roles import LOCAL
 from horarium.api.endpoints import Call
-from horarium.api.limits import QUEUES_MAX, WAIT_SECONDS_MAX
+from horarium.api.limits import QUEUES_MAX
 from horarium.api.problems import TooManyWaiters
 from horarium.api.schemas import ClaimRequest
 from horarium.api.work import Work
 from horarium.operations.settling.claiming import Claiming
-from horarium.services.polling.claims import Claims
+from horarium.services.polling.claims import WAIT_SECONDS_MAX, Claims
 from horarium.testing.values import a_run
 from tests.waiting import until
 

@@ -32,8 +32,7 @@ from horarium.server.child import Family
 from horarium.server.crowd import Crowd, make_table
 from horarium.server.http import Accepting
 from horarium.server.line import UNREAD_BYTES_MAX, Message, MessagePipe, open_line
-from horarium.server.processes import AGAIN_SECONDS_MAX, STEADY_SECONDS, Process
-from horarium.server.supervisor import Relay
+from horarium.server.supervisor import AGAIN_SECONDS_MAX, STEADY_SECONDS, Process, Relay
 from horarium.services.metrics.scrapes import add_up, counts_of
 from horarium.services.polling.news import News
 from horarium.stores.wakeups import LocalSignal

@@ -13,9 +13,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from horarium.access.keys import Keys as NamedKeys
 from horarium.access.tokens import Tokens
-from horarium.api.access import AccessApi, Callers, SignInPlace
+from horarium.api.access import AccessApi, SignInPlace
 from horarium.api.approvals import Approvals
 from horarium.api.attention import AttentionApi
 from horarium.api.batches import BatchesApi
@@ -26,7 +25,7 @@ from horarium.api.docs import Docs
 from horarium.api.endpoints import Handlers, route
 from horarium.api.explaining import Explanations
 from horarium.api.feeds import FeedsApi
-from horarium.api.guards import Keys, KnownHosts, refuse_cross_site
+from horarium.api.guards import Keys, KnownHosts, keys_of, refuse_cross_site
 from horarium.api.holds import HoldsApi
 from horarium.api.hosts import Hosts
 from horarium.api.jobs import Jobs
@@ -38,10 +37,8 @@ from horarium.api.problems import Refusals
 from horarium.api.queues import QueuesApi
 from horarium.api.rates import RatesApi
 from horarium.api.reach import Reach
-from horarium.api.refused import RefusalLog
 from horarium.api.routing import Application, Route
 from horarium.api.runs import Runs
-from horarium.api.sign_ins import SignIns
 from horarium.api.system import Health, System, Telemetry
 from horarium.api.versions import JobVersions
 from horarium.api.work import Work
@@ -104,10 +101,7 @@ def create_app(
     `client_id`: of a sign-in there. `news`: for those who listen; closed before the server stops. `pages`:
     the dashboard's (without them `/` is the documentation). `documented`: more paths. `siblings`: other processes.
     `metrics`: who may read them."""
-    named = NamedKeys(operations.store, operations.clock, siblings)
-    refused = RefusalLog(operations.store, operations.clock, siblings)
-    sign_ins = SignIns(operations.clock, siblings=siblings)
-    keys = Keys(api_keys, Callers(named, tokens), sign_ins, refused, telemetry.refused)
+    keys, named = keys_of(operations, api_keys, tokens, telemetry.refused, siblings)
     heard = news or News(operations.stats, operations.context.signal, lambda: 0)
     system = System(operations, claims, health, telemetry, trusted=keys.open, news=heard, siblings=siblings)
     parts: list[Handlers] = [

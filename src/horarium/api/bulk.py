@@ -10,7 +10,7 @@ from msgspec import UNSET
 from horarium.access.roles import Scope
 from horarium.api import examples
 from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer
-from horarium.api.problems import Fault, InvalidContent, problem_of
+from horarium.api.problems import InvalidContent, problem_of
 from horarium.api.reading import idempotency_key, job_name, read_cursor, write_cursor
 from horarium.api.runs import CANCEL_REASON, bounded_instant, shown_queue
 from horarium.api.schemas import (
@@ -30,6 +30,7 @@ from horarium.operations.runs.bulk import CANCELLED, FORBIDDEN, Batch, Selection
 from horarium.operations.runs.one_offs import Added
 from horarium.operations.runs.runs import RETRIED
 from horarium.ports import RunFilter
+from horarium.wire.faults import Fault
 from horarium.wire.numbers import whole_numbers
 from horarium.wire.one_offs import RunDefinition
 from horarium.wire.one_offs import read_run as read_fields

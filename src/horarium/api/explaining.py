@@ -7,11 +7,12 @@ from msgspec import UNSET
 from horarium.access.roles import Principal, Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer
 from horarium.api.looking_schemas import ExplainQuery, ExplanationAnswer, ExplanationView
-from horarium.api.problems import Fault, InvalidContent
+from horarium.api.problems import InvalidContent
 from horarium.api.reading import job_name, read_cursor, write_cursor
 from horarium.api.runs import bounded_instant
 from horarium.clock import moment, to_datetime
 from horarium.rules.explaining import Explanation
+from horarium.wire.faults import Fault
 from horarium.wire.views import run_view
 
 CURSOR_DIGITS_MAX = 18

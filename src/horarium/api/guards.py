@@ -17,9 +17,10 @@ from urllib.parse import urlsplit
 from starlette.requests import HTTPConnection
 
 from horarium.access.audit import Origin
+from horarium.access.keys import Keys as NamedKeys
 from horarium.access.roles import LOCAL, Principal, Scope
 from horarium.access.sessions import Credential
-from horarium.access.tokens import TokenRefused
+from horarium.access.tokens import TokenRefused, Tokens
 from horarium.api.access import API_KEY, NAMED, REPORTER, Callers, require_scope
 from horarium.api.hosts import Hosts
 from horarium.api.problems import CrossSite, MalformedRequest, TooManyFailures, Unauthorized, WrongHost
@@ -27,7 +28,9 @@ from horarium.api.reading import first_headers, header, peer_of
 from horarium.api.refused import Part, RefusalLog
 from horarium.api.sign_ins import SignIns, origin_of
 from horarium.errors import Forbidden
+from horarium.operations.facade import Operations
 from horarium.operations.settling.report_keys import PREFIX, key_digest, report_key
+from horarium.siblings import Siblings
 
 Connection = HTTPConnection[Any]
 Count = Callable[[str], None]
@@ -190,6 +193,15 @@ class Keys:
         why = "the API key that was sent is none of this server's" if wrong else "there is no API key in the request"
         self._failed(connection, address, why, wrong=wrong, owes=self._is_guess(given))
         return Unauthorized(f"{why}; send `Authorization: Bearer KEY` with one of the server's API keys", wrong=wrong)
+
+
+def keys_of(
+    operations: Operations, api_keys: Sequence[str], tokens: Tokens | None, count: Count, siblings: Siblings
+) -> tuple[Keys, NamedKeys]:
+    """Who may ask a server with these keys, and the named ones among them."""
+    store, clock = operations.store, operations.clock
+    named, refused = NamedKeys(store, clock, siblings), RefusalLog(store, clock, siblings)
+    return Keys(api_keys, Callers(named, tokens), SignIns(clock, siblings=siblings), refused, count), named
 
 
 def is_guessable(key: str | bytes) -> bool:

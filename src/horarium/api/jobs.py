@@ -12,7 +12,7 @@ from horarium.access.roles import Scope
 from horarium.api import examples
 from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer, no_content
 from horarium.api.pings import Shown
-from horarium.api.problems import Fault, InvalidContent, problem_of
+from horarium.api.problems import InvalidContent, problem_of
 from horarium.api.reading import (
     PATCH_TYPES,
     check_rule,
@@ -54,7 +54,7 @@ from horarium.ports import JobFilter
 from horarium.triggers.budget import PLAN_STEPS, apart
 from horarium.triggers.dialects import warnings_of
 from horarium.wire.definitions import JobDefinition, definition_of, with_definition
-from horarium.wire.faults import find_faults
+from horarium.wire.faults import Fault, find_faults
 from horarium.wire.overrides import override_views
 from horarium.wire.patches import patch_definition
 from horarium.wire.views import JobView, RunView, run_view

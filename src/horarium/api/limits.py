@@ -1,11 +1,6 @@
-"""What one request may ask for at most: every limit of the API by name, with its unit in the name."""
+"""What one request may ask for at most: the limits of the API alone, each with its unit in its name."""
 
 from __future__ import annotations
-
-from horarium.ports import BATCH_MAX, PAGE_MAX
-from horarium.services.polling.claims import WAIT_SECONDS_MAX, WAITERS_MAX
-from horarium.triggers import FIRES_MAX
-from horarium.wire.faults import FAULTS_MAX
 
 BODY_BYTES_MAX = 1024 * 1024
 REPORT_BYTES_MAX = 64 * 1024
@@ -28,26 +23,3 @@ LOG_BODY_BYTES_MAX = 512 * 1024
 QUERY_FIELDS_MAX = 100
 RETRY_AFTER_SECONDS = 1
 """How long a client is asked to wait when something that the server depends on is down."""
-
-__all__ = [
-    "BATCH_MAX",
-    "BODY_BYTES_MAX",
-    "FAULTS_MAX",
-    "FIRES_DEFAULT",
-    "FIRES_MAX",
-    "JSON_DEPTH_MAX",
-    "KEY_CHARS_MAX",
-    "LOG_BODY_BYTES_MAX",
-    "PAGE_DEFAULT",
-    "PAGE_MAX",
-    "QUERY_FIELDS_MAX",
-    "QUEUES_MAX",
-    "REASON_CHARS_MAX",
-    "REPORT_BYTES_MAX",
-    "RETRY_AFTER_SECONDS",
-    "RULE_BYTES_MAX",
-    "STREAM_CHARS_MAX",
-    "WAITERS_MAX",
-    "WAIT_SECONDS_MAX",
-    "WORKER_CHARS_MAX",
-]

@@ -8,7 +8,7 @@ from typing import Any, get_origin
 import msgspec
 
 from horarium.api.endpoints import Endpoint
-from horarium.api.problems import MEDIA_TYPE, PROBLEMS, Problem
+from horarium.api.problems import MEDIA_TYPE, PROBLEMS, Problem, make_problem
 from horarium.api.reach import bounds_of
 from horarium.api.triggers_schema import EXCLUSIONS, AnyTrigger
 
@@ -256,8 +256,8 @@ def _problem_responses(codes: Sequence[str]) -> dict[str, Any]:
 
 
 def _problem_response(code: str) -> dict[str, Any]:
-    status, title = PROBLEMS[code]
-    example = {"type": f"urn:horarium:problem:{code}", "title": title, "status": status, "detail": title, "code": code}
+    title = PROBLEMS[code][1]
+    example = msgspec.to_builtins(make_problem(code, title))
     return {
         "description": f"`{code}`: {title}",
         "content": {MEDIA_TYPE: {"schema": {"$ref": REF + "Problem"}, "example": example}},

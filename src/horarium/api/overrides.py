@@ -11,12 +11,13 @@ from msgspec import Meta, Struct
 
 from horarium.access.roles import Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer, no_content
-from horarium.api.problems import Fault, InvalidContent
+from horarium.api.problems import InvalidContent
 from horarium.api.reading import job_name, read_cursor, write_cursor
 from horarium.api.schemas import Page, PageQuery, Reason
 from horarium.clock import to_instant
 from horarium.errors import CallerError
 from horarium.wire.definitions import Moment
+from horarium.wire.faults import Fault
 from horarium.wire.overrides import OverrideView, override_view, override_views
 
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\S+", re.ASCII)

@@ -96,6 +96,8 @@ PROBLEMS: dict[str, tuple[int, str]] = {
 }
 """Code -> status, title."""
 
+TOLD = ("missing_scopes", "jobs", "previous", "next", "changed")
+"""Members of a problem that an error has under the same name."""
 TRACED_EVERY_SECONDS = 60.0
 PLACES_MAX = 100
 """Places in the code that are remembered as having raised."""
@@ -233,18 +235,13 @@ def problem_of(error: HorariumError) -> Problem:
     code = error.code
     if code not in PROBLEMS:
         return internal_problem()
-    position = getattr(error, "position", None)
     return make_problem(
         code,
         error.message,
         field=error.field or UNSET,
-        position=UNSET if position is None else position,
+        position=UNSET if (position := getattr(error, "position", None)) is None else position,
         errors=getattr(error, "faults", UNSET),
-        missing_scopes=getattr(error, "missing_scopes", UNSET),
-        jobs=getattr(error, "jobs", UNSET),
-        previous=getattr(error, "previous", UNSET),
-        next=getattr(error, "next", UNSET),
-        changed=getattr(error, "changed", UNSET),
+        **{name: getattr(error, name, UNSET) for name in TOLD},
     )
 
 
@@ -255,10 +252,6 @@ def internal_problem() -> Problem:
 def make_problem(code: str, detail: str, **more: Any) -> Problem:
     status, title = PROBLEMS[code]
     return Problem(type=PROBLEM_TYPE + code, title=title, status=status, detail=detail, code=code, **more)
-
-
-def encode_problem(problem: Problem) -> bytes:
-    return msgspec.json.encode(problem)
 
 
 class Refusals:
@@ -329,7 +322,4 @@ def _headers(problem: Problem, error: HorariumError) -> list[tuple[str, str]]:
 
 
 def _answer(problem: Problem, headers: Sequence[tuple[str, str]] = ()) -> Ready:
-    return Ready(encode_problem(problem), status=problem.status, media_type=MEDIA_TYPE, headers=headers)
-
-
-__all__ = ["PROBLEMS", "Fault", "Problem", "Refusals", "internal_problem", "make_problem", "problem_of"]
+    return Ready(msgspec.json.encode(problem), status=problem.status, media_type=MEDIA_TYPE, headers=headers)

@@ -22,7 +22,6 @@ from horarium.api.limits import JSON_DEPTH_MAX, KEY_CHARS_MAX, QUERY_FIELDS_MAX,
 from horarium.api.problems import (
     BodyCutOff,
     BodyTooLarge,
-    Fault,
     InvalidContent,
     InvalidCursor,
     MalformedBody,
@@ -33,7 +32,7 @@ from horarium.errors import InvalidRequest, InvalidTrigger, NotFound
 from horarium.model.identity import is_run_id
 from horarium.operations.bounds.reaching import is_sealed
 from horarium.wire.definitions import JobDefinition
-from horarium.wire.faults import fault_of, find_faults, numbers_too_long
+from horarium.wire.faults import Fault, fault_of, find_faults, numbers_too_long
 from horarium.wire.numbers import has_whole, whole_numbers
 from horarium.wire.views import JobView
 

@@ -11,7 +11,7 @@ from horarium.access.roles import Scope
 from horarium.api import examples
 from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer
 from horarium.api.looking_schemas import LineView, LogQuery, LogView, WaitQuery
-from horarium.api.problems import Fault, InvalidContent
+from horarium.api.problems import InvalidContent
 from horarium.api.reading import idempotency_key, read_cursor, run_id, write_cursor
 from horarium.api.schemas import CancelRequest, RetryRequest, RunPage, RunQuery
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, Instant, to_datetime, to_instant
@@ -19,6 +19,7 @@ from horarium.model import encode_payload
 from horarium.model.identity import is_run_id
 from horarium.model.targets import PLAIN_QUEUES
 from horarium.ports import RunFilter
+from horarium.wire.faults import Fault
 from horarium.wire.views import RunView, run_view
 
 CANCEL_REASON = "cancelled by request"

@@ -12,20 +12,19 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from horarium.api.limits import (
-    BATCH_MAX,
     FIRES_DEFAULT,
-    FIRES_MAX,
     PAGE_DEFAULT,
-    PAGE_MAX,
     QUEUES_MAX,
     REASON_CHARS_MAX,
-    WAIT_SECONDS_MAX,
     WORKER_CHARS_MAX,
 )
 from horarium.api.problems import Problem
 from horarium.model import NAME_LENGTH_MAX, Name, State
 from horarium.model.labels import Labels
+from horarium.ports import BATCH_MAX, PAGE_MAX
 from horarium.rules.settling import RETRY_AFTER_SECONDS_MAX
+from horarium.services.polling.claims import WAIT_SECONDS_MAX
+from horarium.triggers import FIRES_MAX
 from horarium.wire.definitions import Moment
 from horarium.wire.history import SYSTEM_CHARS_MAX, PastRun
 from horarium.wire.overrides import OverrideView

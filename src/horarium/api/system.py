@@ -11,7 +11,7 @@ from horarium.api.answers import Ready
 from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer
 from horarium.api.events import EVENT_STREAM, event_stream
 from horarium.api.looking_schemas import UpcomingView, ahead_view
-from horarium.api.problems import Fault, InvalidContent
+from horarium.api.problems import InvalidContent
 from horarium.api.reading import read_cursor, write_cursor
 from horarium.api.routing import AnyRequest
 from horarium.api.runs import bounded_instant
@@ -33,6 +33,7 @@ from horarium.ports import BATCH_MAX, JobFilter, Stats
 from horarium.services.polling.claims import Claims
 from horarium.services.polling.news import News
 from horarium.siblings import Siblings
+from horarium.wire.faults import Fault
 from horarium.wire.views import node_view
 
 METRICS = "metrics"
@@ -161,29 +162,25 @@ class System(Handlers):
         return answer(Readiness(not problems, problems), 503 if problems else 200)
 
     async def metrics(self, call: Call) -> Answer:
-        if call.request.scope.get("user", LOCAL).bound:
-            return await self._metrics_of_its_jobs()
+        bound = call.request.scope.get("user", LOCAL).bound
         try:
-            stats, now = await self._operations.stats(), self._operations.clock.now()
+            stats, now = (None, 0) if bound else (await self._operations.stats(), self._clock.now())
         except Outage:
             stats, now = None, 0
         text, media_type = await self._telemetry.render_in_steps(stats, now)
         for whole in await self._siblings.ask(METRICS, text):
             text = whole
-        return Ready(text, media_type=media_type)
+        return Ready(await self._of_its_jobs(text) if bound else text, media_type=media_type)
 
-    async def _metrics_of_its_jobs(self) -> Answer:
-        """For a bound caller, those of the jobs that it may see."""
-        text, media_type = await self._telemetry.render_in_steps()
-        for whole in await self._siblings.ask(METRICS, text):
-            text = whole
+    async def _of_its_jobs(self, text: bytes) -> bytes:
+        """For a bound caller, the metrics of the jobs that it may see."""
         names = {job.name for job in (await self._operations.store.list_jobs(JobFilter(), None, BATCH_MAX)).items}
         lines, slices = list[str](), Slices()
         for line in text.decode().splitlines(keepends=True):
             if line.startswith("#") or _is_of(line, names):
                 lines.append(line)
             await slices.give_way()
-        return Ready("".join(lines).encode(), media_type=media_type)
+        return "".join(lines).encode()
 
     async def _metrics_of_this_process(self, said: bytes) -> bytes:
         return (await self._telemetry.render_in_steps())[0]

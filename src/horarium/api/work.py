@@ -16,9 +16,9 @@ from horarium.access.roles import Scope
 from horarium.api import examples
 from horarium.api.access import require_queues
 from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer, no_content
-from horarium.api.limits import LOG_BODY_BYTES_MAX, REPORT_BYTES_MAX, WAITERS_MAX
+from horarium.api.limits import LOG_BODY_BYTES_MAX, REPORT_BYTES_MAX
 from horarium.api.looking_schemas import Kept, LineRequest, LogRequest
-from horarium.api.problems import Fault, InvalidContent, Stopping, TooManyWaiters, problem_of
+from horarium.api.problems import InvalidContent, Stopping, TooManyWaiters, problem_of
 from horarium.api.reading import run_id
 from horarium.api.routing import AnyRequest
 from horarium.api.runs import bounded_instant
@@ -50,7 +50,8 @@ from horarium.operations.facade import Operations
 from horarium.operations.settling.settling import Settlement
 from horarium.operations.writing.named import no_run
 from horarium.ports import Claimed
-from horarium.services.polling.claims import Claims
+from horarium.services.polling.claims import WAITERS_MAX, Claims
+from horarium.wire.faults import Fault
 from horarium.wire.views import RunView, claimed_view, run_view
 
 STOPPING = "this server is about to stop; claim from another, or again when it is back"

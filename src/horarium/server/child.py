@@ -23,7 +23,6 @@ from horarium.server.crowd import Crowd
 from horarium.server.line import Failure, Message, MessagePipe, open_line, receive_first, send_last
 from horarium.server.listening import tls_context
 from horarium.server.logs import configure_logging
-from horarium.server.memory import share_arenas
 from horarium.siblings import Hear
 
 ASK_SECONDS = 2.0
@@ -45,13 +44,9 @@ def main(arguments: list[str]) -> int:
     configure_logging(settings.log_format, settings.log_level, node=name)
     try:
         tls_context(settings.tls_cert, settings.tls_key)
-        from horarium.server.process import allow_open_files, loop_factory, take_short_turns
+        from horarium.server.process import run
 
-        share_arenas()
-        take_short_turns()
-        allow_open_files()
-        with asyncio.Runner(loop_factory=loop_factory(settings.uvloop)) as runner:
-            runner.run(_serve(settings, line.dup(), *_shared(*map(int, rest))))
+        run(settings, lambda: _serve(settings, line.dup(), *_shared(*map(int, rest))))
     except HorariumError as error:
         failure = Failure(str(error), 2 if isinstance(error, CallerError) else 1)
         try:

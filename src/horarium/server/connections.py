@@ -18,11 +18,12 @@ from enum import Enum, auto
 from typing import Any, cast
 
 import httptools
+import msgspec
 from msgspec import Struct
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from horarium.api.answers import security_headers
-from horarium.api.problems import MEDIA_TYPE, Problem, encode_problem, make_problem
+from horarium.api.problems import MEDIA_TYPE, Problem, make_problem
 from horarium.server.intake import Intake
 
 KIB = 1024
@@ -327,7 +328,7 @@ TOO_MANY = make_problem("too_many_connections", "as many connections are open as
 
 
 def _answer(problem: Problem) -> bytes:
-    body = encode_problem(problem)
+    body = msgspec.json.encode(problem)
     retry = [(b"retry-after", b"1")] if problem.status == 503 else []
     headers = [
         (b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode()),

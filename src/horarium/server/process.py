@@ -12,7 +12,7 @@ import gc
 import logging
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -57,16 +57,21 @@ def run_server(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM. The exit status: 0 after an orderly stop, 1 if it could not start,
     2 if a setting is wrong."""
     configure_logging(settings.log_format, settings.log_level)
-    share_arenas()
-    take_short_turns()
-    allow_open_files()
     try:
-        with asyncio.Runner(loop_factory=loop_factory(settings.uvloop)) as runner:
-            runner.run(_serve_alone(settings))
+        run(settings, lambda: _serve_alone(settings))
     except HorariumError as error:
         log.error("%s", error)
         return 2 if isinstance(error, CallerError) else 1
     return 0
+
+
+def run(settings: Settings, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run this to its end, as the only work of this process. Raises as it does, and InvalidSetting."""
+    share_arenas()
+    take_short_turns()
+    allow_open_files()
+    with asyncio.Runner(loop_factory=loop_factory(settings.uvloop)) as runner:
+        runner.run(main())
 
 
 def loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -343,11 +348,13 @@ def _with_agents(app: Any) -> Any:
 
 
 def _behind_doors(app: Any, runtime: Runtime, settings: Settings, siblings: Siblings) -> Any:
+    from horarium.api.guards import keys_of
     from horarium.doors.opening import Doors
 
-    keys = _door_keys(runtime, settings, siblings)
+    count = runtime.telemetry.refused
+    keys, _ = keys_of(runtime.operations, settings.api_keys, _tokens(runtime, settings), count, siblings)
     doors = list(_doors(runtime, settings, keys))
-    return Doors(app, doors, server_hosts(settings), runtime.telemetry.refused, keys.refuse)
+    return Doors(app, doors, server_hosts(settings), count, keys.refuse)
 
 
 def _pages(runtime: Runtime, settings: Settings, tokens: Tokens | None) -> Pages:
@@ -368,20 +375,6 @@ def _documented(settings: Settings) -> dict[str, Any]:
     from horarium.doors.rrule_document import PATHS
 
     return PATHS
-
-
-def _door_keys(runtime: Runtime, settings: Settings, siblings: Siblings) -> Keys:
-    """Who may come in by a door."""
-    from horarium.access.keys import Keys as NamedKeys
-    from horarium.api.access import Callers
-    from horarium.api.guards import Keys
-    from horarium.api.refused import RefusalLog
-    from horarium.api.sign_ins import SignIns
-
-    operations, count = runtime.operations, runtime.telemetry.refused
-    callers = Callers(NamedKeys(operations.store, operations.clock, siblings), _tokens(runtime, settings))
-    sign_ins = SignIns(operations.clock, siblings=siblings)
-    return Keys(settings.api_keys, callers, sign_ins, RefusalLog(operations.store, operations.clock, siblings), count)
 
 
 def _doors(runtime: Runtime, settings: Settings, keys: Keys) -> Iterator[Door]:

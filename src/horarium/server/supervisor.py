@@ -18,26 +18,82 @@ import os
 import signal as os_signal
 import socket
 import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+import horarium
 from horarium.errors import CallerError, HorariumError
 from horarium.interrupts import ignore_signals
 from horarium.server.config import Settings
 from horarium.server.crowd import make_table
-from horarium.server.line import Failure, Message, open_line
+from horarium.server.line import Failure, Kind, Message, MessagePipe, open_line
 from horarium.server.listening import greeting, listen, own_url, tls_context
 from horarium.server.logs import configure_logging
-from horarium.server.processes import Process, how, interpreter
 from horarium.services.metrics.scrapes import add_up, counts_of
 
 ANSWER_SECONDS = 1.0
 """How long a process may take to answer another. It is left out then."""
 METRICS = "metrics"
 """The topic whose answers are added up here, where that holds up no run."""
+AGAIN_SECONDS_MIN, AGAIN_SECONDS_MAX = 0.2, 30.0
+STEADY_SECONDS = 10.0
+"""A process that lived for this long is started again without delay."""
+
+
+class Process:
+    """One place among the processes: who has it now, and how it fared."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.running: subprocess.Popen[bytes] | None = None
+        self.line: MessagePipe | None = None
+        self.begun = False
+        self.ready = False
+        self.hung_up = False
+        self.failure: Failure | None = None
+        self.failed_starts = 0
+        self._began_at = 0.0
+        self._failed_in_a_row = 0
+
+    def begin(self, now: float) -> None:
+        """It is about to be started."""
+        self.begun = True
+        self.ready, self.hung_up, self.line, self.failure = False, False, None, None
+        self._began_at = now
+
+    def pause(self, now: float) -> float:
+        """Seconds until it is started again: longer each time that it ends before it is ready."""
+        if self.ready:
+            self._failed_in_a_row = 0
+            return 0.0 if now - self._began_at >= STEADY_SECONDS else AGAIN_SECONDS_MIN
+        self._failed_in_a_row += 1
+        return min(AGAIN_SECONDS_MIN * 2.0 ** min(self._failed_in_a_row - 1, 16), AGAIN_SECONDS_MAX)
+
+    def send(self, kind: Kind) -> None:
+        """Say it, if there is one that hears."""
+        if self.line is not None:
+            self.line.send(Message(kind))
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self.running is not None and self.running.poll() is None:
+            self.running.kill()
+
+
+def how(status: int) -> str:
+    """How a process ended."""
+    return f"signal {-status}" if status < 0 else f"exit status {status}"
+
+
+def interpreter() -> list[str]:
+    """The command of a Python that finds what this one finds, and no module of the working directory beside it."""
+    beside = Path(horarium.__file__).resolve().parents[1] == Path(os.getcwd()).resolve()
+    return [sys.executable, *([] if beside else ["-P"])]
 
 
 class Question(Struct):

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from horarium.clock import MINUTE, SECOND, Instant
-from horarium.dashboard import shares
+from horarium.dashboard import attention
 from horarium.dashboard.backlog import Moment, backlog, bars_of, longest_wait, moments_of
 from horarium.dashboard.views import queue as views_queue
 from horarium.model import Event, EventKind, Run, State, uuid7
@@ -75,8 +75,8 @@ async def test_the_page_of_a_queue_draws_its_hour(monkeypatch: pytest.MonkeyPatc
     spoken = [line for found in re.findall(r'data-words="([^"]*)"', visitor.page) for line in found.splitlines()]
     assert any(re.search(r": 3 waiting, the oldest for [\dms ]+, 0 held$", line) for line in spoken), spoken
     assert "not known: there are more runs" not in visitor.text
-    monkeypatch.setattr(shares, "READ_MAX", 1)
-    monkeypatch.setattr(shares, "PAGE_MAX", 1)
+    monkeypatch.setattr(views_queue, "READ_MAX", 1)
+    monkeypatch.setattr(attention, "PAGE_MAX", 1)
     await visitor.open("/queue?name=work")
     assert "not known: there are more runs than are read" in visitor.text
     assert " 1 run completed 0 failed" in visitor.text, "those that wait do not hide what ended"

@@ -50,6 +50,7 @@ FOR_OTHERS = {
     "scheduler_of": "documented: a dependency of routes",
     "enqueue_on_commit": "documented: called by views",
     "pytest_addoption": "called by pytest",
+    "hour_text": "a filter of the dashboard's templates, as all functions beside it",
     "_horarium_memory": "a fixture of pytest, for every test",
 }
 """Names in the package that nothing in the package uses."""

@@ -22,12 +22,11 @@ from horarium.dashboard.views.channels import Channels
 from horarium.dashboard.views.compare import Comparing
 from horarium.dashboard.views.deleted import DeletedJobs
 from horarium.dashboard.views.edit import Editing
-from horarium.dashboard.views.entry import Entry
+from horarium.dashboard.views.entry import Entry, IssuerEntry
 from horarium.dashboard.views.failures import Failures
 from horarium.dashboard.views.feeds import FeedPages
 from horarium.dashboard.views.forecast import Forecasts
 from horarium.dashboard.views.holds import Holds
-from horarium.dashboard.views.issuer import IssuerEntry
 from horarium.dashboard.views.job import JobPages
 from horarium.dashboard.views.jobs import Jobs
 from horarium.dashboard.views.overview import Overview

@@ -8,17 +8,16 @@ nodes. So it costs the same beside five million runs as beside five. A count tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from horarium.access.acting import who_reads
 from horarium.clock import DAY, Instant
-from horarium.dashboard import causes
 from horarium.dashboard.formats import duration
 from horarium.dashboard.marks import FAILED, LATE, Mark
 from horarium.dashboard.troubles import (
@@ -37,7 +36,7 @@ from horarium.dashboard.troubles import (
     unserved_queues,
 )
 from horarium.model import Health, Job, Node, Run, State
-from horarium.operations.deciding.acknowledging import Acknowledged
+from horarium.operations.deciding.acknowledging import Acknowledged, Cause
 from horarium.operations.facade import Operations
 from horarium.operations.looking.attending import (
     of_ending,
@@ -48,10 +47,11 @@ from horarium.operations.looking.attending import (
     of_unserved,
     of_untold,
 )
-from horarium.ports import PAGE_MAX, JobFilter, Page, Stats
+from horarium.ports import PAGE_MAX, JobFilter, Page, RunFilter, Stats
 from horarium.rules.holds import InForce
 from horarium.triggers.words import counted
 
+T = TypeVar("T")
 USUAL_OF = 20
 """Of how many last runs the usual length is the median."""
 USUAL_RUNS, USUAL_LEAST = 600, 3
@@ -172,7 +172,7 @@ class Watching:
         stats, nodes, failing, more_failing, late, more_late, unheard, vanished, unserved, holds, ends_soon = found
         no_worker = {queue.queue for queue in unserved}
         acks = await self._attending.acknowledging.known()
-        parted = partial(causes.parted, acks, now)
+        parted = partial(parted_by, acks, now)
         ill = parted(failing.items(), lambda item: of_failing(*item))
         slow = parted(late.items(), lambda item: of_late(*item))
         untold = parted(unheard.items(), lambda item: of_untold(*item))
@@ -220,7 +220,7 @@ class Watching:
         self, failing: dict[str, Health], acks: Mapping[str, Acknowledged], now: Instant, *, cut: bool
     ) -> list[Trouble]:
         """A line for each error: those of most jobs first, then those that lasted longest. `cut`: there may be more."""
-        groups = causes.by_error(failing, acks)
+        groups = by_error(failing, acks)
         worst, rest = groups[:JOBS_SHOWN_MAX], groups[JOBS_SHOWN_MAX:]
         lasts = await last_runs_of(self._operations, [names[0] for names in worst if len(names) == 1], LAST_RUNS)
         shown = [
@@ -230,6 +230,20 @@ class Watching:
             for names in worst
         ]
         return [*shown, *and_more(sum(map(len, rest)), "failing", "fail", FAILED, len(rest))]
+
+
+async def some_runs(
+    operations: Operations, where: RunFilter, most: int, is_enough: Callable[[Sequence[Run]], bool] = lambda page: False
+) -> tuple[list[Run], bool]:
+    """The newest of these runs, pages of them until there are as many, and whether there are more. `is_enough`: of a
+    page, that no other is read after it."""
+    found, after = list[Run](), None
+    while len(found) < most:
+        page = await operations.store.list_runs(where, after, PAGE_MAX)
+        found += page.items
+        if (after := page.next_after) is None or is_enough(page.items):
+            break
+    return found, after is not None
 
 
 async def last_runs(operations: Operations, job: str, count: int) -> tuple[Run, ...]:
@@ -271,3 +285,26 @@ def channel_of(notification: Run) -> str:
 def _streak(health: Health) -> str:
     streak = health.failures_in_a_row
     return f"Failing, {streak:,} in a row" if streak > 1 else "Failed"
+
+
+def parted_by(
+    acks: Mapping[str, Acknowledged], now: Instant, items: Iterable[T], cause_of: Callable[[T], Cause]
+) -> tuple[list[T], list[T]]:
+    """Those that are open, and those that are acknowledged."""
+    both: tuple[list[T], list[T]] = ([], [])
+    for item in items:
+        cause = cause_of(item)
+        ack = acks.get(cause.key)
+        both[ack is not None and ack.covers(cause, now)].append(item)
+    return both
+
+
+def by_error(ill: Mapping[str, Health], acks: Mapping[str, Acknowledged]) -> list[list[str]]:
+    """The jobs by the error that they fail with, and by the words of who took note; those of most jobs first, else as
+    they were."""
+    groups: dict[object, list[str]] = {}
+    for name, health in ill.items():
+        cause, last = of_failing(name, health), health.last_run
+        ack, alone = acks.get(cause.key), not cause.sort or last is None or not last.error
+        groups.setdefault(name if alone else (cause.sort, ack and (ack.by, ack.reason)), []).append(name)
+    return sorted(groups.values(), key=lambda names: -len(names))

@@ -10,8 +10,9 @@ from msgspec import Struct
 
 from horarium.clock import Instant
 from horarium.dashboard.activity import Bar
-from horarium.dashboard.charts import Label, Spoken, nice, spoken, ticks
+from horarium.dashboard.charts import Label, Spoken, heights, nice, points, spoken, ticks
 from horarium.dashboard.formats import clock_text, span
+from horarium.dashboard.marks import attempts_of
 from horarium.model import Disposition, Run, State, timeline
 
 TOP, HEIGHT = 8.0, 80.0
@@ -82,16 +83,9 @@ def _wait(run: Run, now: Instant) -> tuple[Instant, Instant]:
 
 
 def _attempts(run: Run, now: Instant) -> list[tuple[Instant, Instant]]:
-    """When each of its attempts began, and ended."""
-    found: list[tuple[Instant, Instant]] = []
-    begun: Instant | None = None
-    for event in timeline(run):
-        if begun is None and event.state is State.RUNNING:
-            begun = event.at
-        elif begun is not None and event.state not in (State.RUNNING, State.CANCELLING):
-            found.append((begun, event.at))
-            begun = None
-    return found if begun is None else [*found, (begun, now + 1)]
+    """When each of its attempts began, and ended; one that goes on has not by now."""
+    found = attempts_of(run, timeline(run), now + 1)
+    return [(begun, ended) for _, begun, ended, _ in found]
 
 
 def backlog(moments: Sequence[Moment], bars: Sequence[Bar], known_since: Instant, zone: str, now: Instant) -> Backlog:
@@ -106,20 +100,15 @@ def backlog(moments: Sequence[Moment], bars: Sequence[Bar], known_since: Instant
         + f", {each.held:,} held"
         for each in moments
     ]
-    return Backlog(
-        waiting=_points([each.waiting if each.at >= known_since else None for each in moments], top),
-        held=_points([each.held if each.at >= known_since else None for each in moments], top),
-        lines=tuple(Label(0, TOP + HEIGHT * (1 - share), f"{round(top * share):,}") for share in (1.0, 0.5, 0.0)),
-        ticks=ticks(bars, zone, 106),
-        spoken=spoken(bars, words),
-        known_x=round(100 * (len(moments) - len(known)) / max(len(moments), 1), 2),
+    waiting, held = (
+        points([None if each.at < known_since else HEIGHT * (1 - count / top) for each, count in counts])
+        for counts in ([(each, each.waiting) for each in moments], [(each, each.held) for each in moments])
     )
-
-
-def _points(values: Sequence[int | None], top: int) -> str:
-    width = 1000 / max(len(values), 1)
-    return " ".join(
-        f"{(place + 0.375) * width:.1f},{HEIGHT * (1 - value / top):.1f}"
-        for place, value in enumerate(values)
-        if value is not None
+    return Backlog(
+        waiting=waiting,
+        held=held,
+        lines=heights(top, TOP, HEIGHT),
+        ticks=ticks([bar.start for bar in bars], zone, 106),
+        spoken=spoken(words),
+        known_x=round(100 * (len(moments) - len(known)) / max(len(moments), 1), 2),
     )

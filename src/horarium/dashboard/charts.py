@@ -121,9 +121,6 @@ def bar_chart(bars: Sequence[Bar], step: Instant, zone: str, held_since: Instant
                 height = max(BARS_HEIGHT * count / top, 1.5)
                 y -= height
                 rects.append(Rect(kind, round(place * width, 2), round(y, 1), round(width * 0.75, 2), round(height, 1)))
-    lines = tuple(
-        Label(0, BARS_TOP + BARS_HEIGHT * (1 - share), f"{round(top * share):,}") for share in (1.0, 0.5, 0.0)
-    )
     words = [
         f"{_span_of(bar.start, step, zone)}: {bar.ok:,} completed, {bar.failed:,} failed, {bar.missed:,} missed"
         for bar in bars
@@ -131,16 +128,29 @@ def bar_chart(bars: Sequence[Bar], step: Instant, zone: str, held_since: Instant
     held_from = None
     if held_since is not None and bars:
         held_from = round(max((held_since - bars[0].start) / step * width, 0), 2)
-    return BarChart(tuple(rects), lines, ticks(bars, zone, 126), spoken(bars, words), held_from)
+    times = [bar.start for bar in bars]
+    lines = heights(top, BARS_TOP, BARS_HEIGHT)
+    return BarChart(tuple(rects), lines, ticks(times, zone, 126), spoken(words), held_from)
 
 
-def ticks(bars: Sequence[Bar], zone: str, y: float) -> tuple[Label, ...]:
-    """Four times below a chart; where it ends is now."""
-    width = 100 / max(len(bars), 1)
+def heights(top: int, y: float, height: float) -> tuple[Label, ...]:
+    """Three numbers beside a chart: the greatest, its half and 0."""
+    return tuple(Label(0, y + height * (1 - share), f"{round(top * share):,}") for share in (1.0, 0.5, 0.0))
+
+
+def ticks(times: Sequence[Instant], zone: str, y: float) -> tuple[Label, ...]:
+    """Four of the times below a chart that begin its steps."""
+    width = 100 / max(len(times), 1)
     return tuple(
-        Label(round(place * width, 2), y, f"{local(bars[place].start, zone):%H:%M}")
-        for place in range(0, len(bars), max(len(bars) // 4, 1))
+        Label(round(place * width, 2), y, f"{local(times[place], zone):%H:%M}")
+        for place in range(0, len(times), max(len(times) // 4, 1))
     )
+
+
+def points(ys: Sequence[float | None]) -> str:
+    """A line over the steps of a chart, in a box that is 1000 wide; None: not known."""
+    width = 1000 / max(len(ys), 1)
+    return " ".join(f"{(place + 0.375) * width:.1f},{y:.1f}" for place, y in enumerate(ys) if y is not None)
 
 
 def _span_of(start: Instant, step: Instant, zone: str) -> str:
@@ -148,10 +158,10 @@ def _span_of(start: Instant, step: Instant, zone: str) -> str:
     return begin if step <= MINUTE else f"{begin} to {local(start + step, zone):%H:%M}"
 
 
-def spoken(bars: Sequence[Bar], words: Sequence[str]) -> Spoken:
-    """The words of each bar, at its middle."""
-    width = 100 / max(len(bars), 1)
-    return Spoken(" ".join(f"{(place + 0.375) * width:.2f}" for place in range(len(bars))), "\n".join(words))
+def spoken(words: Sequence[str], middle: float = 0.375) -> Spoken:
+    """The words of each step, at its middle."""
+    width = 100 / max(len(words), 1)
+    return Spoken(" ".join(f"{(place + middle) * width:.2f}" for place in range(len(words))), "\n".join(words))
 
 
 def late_chart(bars: Sequence[Bar], step: Instant, zone: str) -> LateChart:
@@ -165,26 +175,20 @@ def late_chart(bars: Sequence[Bar], step: Instant, zone: str) -> LateChart:
         )
         for bar in bars
     ]
-    lines = tuple(Label(0, round(LATE_TOP + _late_y(value), 1), text) for value, text in LATE_LABELS)
     return LateChart(
-        half=_points([bar.late_half for bar in bars]),
-        most=_points([bar.late_most for bar in bars]),
-        lines=lines,
-        ticks=ticks(bars, zone, 106),
-        spoken=spoken(bars, words),
+        half=points([_late_y(bar.late_half) for bar in bars]),
+        most=points([_late_y(bar.late_most) for bar in bars]),
+        lines=tuple(Label(0, round(LATE_TOP + (_late_y(value) or 0), 1), text) for value, text in LATE_LABELS),
+        ticks=ticks([bar.start for bar in bars], zone, 106),
+        spoken=spoken(words),
     )
 
 
-def _late_y(value: int) -> float:
+def _late_y(value: int | None) -> float | None:
+    if value is None:
+        return None
     share = math.log10(min(max(value, LATE_MIN), LATE_MAX) / LATE_MIN) / math.log10(LATE_MAX / LATE_MIN)
     return LATE_HEIGHT * (1 - share)
-
-
-def _points(values: Sequence[int | None]) -> str:
-    width = 1000 / max(len(values), 1)
-    return " ".join(
-        f"{(place + 0.375) * width:.1f},{_late_y(value):.1f}" for place, value in enumerate(values) if value is not None
-    )
 
 
 def dot_chart(runs: Sequence[Run], zone: str) -> DotChart | None:
@@ -305,7 +309,6 @@ def load_chart(times: Sequence[Instant], values: Sequence[float], places: int | 
 
     peak = max(range(len(values)), key=lambda place: values[place])
     words = [f"{local(at, zone):%H:%M}: {value:,.1f}" for at, value in zip(times, values, strict=True)]
-    at = " ".join(f"{(place + 0.5) * width / 10:.2f}" for place in range(len(values)))
     return LoadChart(
         area=outline(0),
         over="" if places is None or values[peak] <= places else outline(places),
@@ -313,11 +316,8 @@ def load_chart(times: Sequence[Instant], values: Sequence[float], places: int | 
         places_y=None if places is None else round(8 + 100 - 100 * places / top, 1),
         top=f"{top:,}",
         peak=Label(round(peak * width / 10, 2), 8, f"{values[peak]:,.1f} at {local(times[peak], zone):%H:%M}"),
-        ticks=tuple(
-            Label(round(place * width / 10, 2), 126, f"{local(times[place], zone):%H:%M}")
-            for place in range(0, len(values), max(len(values) // 4, 1))
-        ),
-        spoken=Spoken(at, "\n".join(words)),
+        ticks=ticks(times, zone, 126),
+        spoken=spoken(words, 0.5),
     )
 
 

@@ -1,15 +1,17 @@
-"""How instants, durations and numbers are written for people. Nothing here reads a clock."""
+"""How instants, durations and numbers are written for people, and how instants are read that they type. Nothing here
+reads a clock."""
 
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from markupsafe import Markup, escape
 
-from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant, to_datetime, to_instant, to_text
+from horarium.clock import DAY, HOUR, INSTANT_MAX, MINUTE, SECOND, Instant, to_datetime, to_instant, to_text
+from horarium.errors import InvalidRequest
 
 MILLISECOND = SECOND // 1000
 ISO = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z", re.ASCII)
@@ -28,6 +30,11 @@ def zone_of(name: str) -> ZoneInfo:
 def local(instant: Instant, zone: str) -> datetime:
     """The instant on that zone's clocks."""
     return to_datetime(instant).astimezone(zone_of(zone))
+
+
+def offset_of(instant: Instant, zone: str) -> float:
+    """How many hours that zone's clocks are ahead of UTC."""
+    return (local(instant, zone).utcoffset() or timedelta()) / timedelta(hours=1)
 
 
 def span(micros: int) -> str:
@@ -163,3 +170,32 @@ def brief(words: str, zone: str = "") -> str:
 def queue_name(queue: str) -> str:
     """A queue as its owner calls it."""
     return queue.removeprefix("pull/")
+
+
+def clock_change(now: Instant, until: Instant, zone: str) -> tuple[Instant, float] | None:
+    """When the clocks of a zone change next, and by how many hours; None: not until then."""
+
+    def offset(instant: Instant) -> float:
+        return offset_of(instant, zone)
+
+    low, high = now, until
+    if offset(low) == offset(high):
+        return None
+    while high - low > SECOND:
+        middle = (low + high) // 2
+        low, high = (middle, high) if offset(middle) == offset(now) else (low, middle)
+    return high - high % SECOND, offset(high) - offset(now)
+
+
+def instant_of(text: str, field: str, zone: str) -> Instant | None:
+    """Local time of a zone, or RFC 3339, within the years 1970 to 2200; None for nothing. Raises InvalidRequest."""
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        return min(
+            max(to_instant(moment if moment.tzinfo else moment.replace(tzinfo=zone_of(zone))), 0), INSTANT_MAX - 1
+        )
+    except (ValueError, OverflowError):
+        message = f"{field}: {text[:50]!r} is no date and time, such as 2026-12-24T18:00"
+        raise InvalidRequest(message, field=field) from None

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from horarium.clock import Instant
 from horarium.dashboard.formats import duration
-from horarium.model import Disposition, Run, State
+from horarium.model import Disposition, Event, Run, State
 from horarium.operations.looking.attending import LATE_AFTER
 from horarium.rules.approving import is_waiting, last_word
 from horarium.rules.error_lines import error_line, first_line
@@ -64,6 +64,7 @@ _BY_STATE = {
     State.CANCELLING: CANCELLING,
     State.SKIPPED: OVERLAP,
 }
+ENDED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
 _TROUBLE = (FAILED, LOST, LATE, NOT_STARTED, MISSED, RETRYING, RUNNING, PENDING, CANCELLED)
 """Which mark is drawn first where there is room for a few."""
 
@@ -114,3 +115,25 @@ def summed_up(marks: Sequence[Mark]) -> str:
 def worst_first(mark: Mark) -> int:
     """A key for sorting."""
     return _TROUBLE.index(mark) if mark in _TROUBLE else len(_TROUBLE)
+
+
+def attempts_of(run: Run, events: Sequence[Event], now: Instant) -> list[tuple[int, Instant, Instant, str]]:
+    """Number, begin, end, and how it ended, of each attempt that the history knows."""
+    found: list[tuple[int, Instant, Instant, str]] = []
+    begun: Instant | None = None
+    for event in events:
+        if event.state is State.RUNNING and begun is None:
+            begun = event.at
+        elif begun is not None and (event.state is State.PENDING or event.state in ENDED):
+            how = event.kind.value if event.kind else event.state.value
+            found.append((len(found) + 1, begun, event.at, "lost" if how == "lost" else _how(event.state)))
+            begun = None
+    if begun is not None:
+        found.append((max(run.attempt, len(found) + 1), begun, max(run.finished_at or now, begun), _how(run.state)))
+    return found
+
+
+def _how(state: State) -> str:
+    if state in (State.RUNNING, State.CANCELLING):
+        return "running"
+    return "failed" if state is State.PENDING else state.value

@@ -10,9 +10,6 @@ from msgspec import Struct
 from horarium.clock import HOUR, Instant
 from horarium.model import Run
 from horarium.policies import FairWeights
-from horarium.ports import PAGE_MAX, RunFilter, Store
-
-READ_MAX = 1_000
 
 
 class Share(Struct, frozen=True):
@@ -25,17 +22,6 @@ class Share(Struct, frozen=True):
     due: int | None
     began: int
     part: int
-
-
-async def some_runs(store: Store, where: RunFilter) -> tuple[list[Run], bool]:
-    """The newest of these runs, a thousand at most, and whether there are more."""
-    found, after = list[Run](), None
-    while len(found) < READ_MAX:
-        page = await store.list_runs(where, after, PAGE_MAX)
-        found += page.items
-        if (after := page.next_after) is None:
-            break
-    return found, after is not None
 
 
 def shares_of(waiting: Iterable[Run], ran: Iterable[Run], weights: FairWeights, now: Instant) -> Sequence[Share]:

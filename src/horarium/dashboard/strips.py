@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -10,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from horarium.clock import DAY, INSTANT_MAX, Instant
-from horarium.dashboard.formats import clock_text, day_text, local, localized, relative
+from horarium.dashboard.formats import clock_text, day_text, local, localized, offset_of, relative
 from horarium.dashboard.marks import HELD, PLANNED, WONT, Mark, mark_of, summed_up, why
 from horarium.errors import TooExpensive
 from horarium.model import Job, Run
@@ -116,11 +115,9 @@ def large(job: Job, runs: Sequence[Run], now: Instant, zone: str, holds: Sequenc
     after = [
         _next(job, fire, now, zone, place, held_words(holds, job, fire, zone, now)) for place, fire in enumerate(fires)
     ]
-    seams = [_seam(first, second, zone) for first, second in itertools.pairwise(fires)]
-    for place, seam in enumerate(seams):
-        if seam:
-            one = after[place + 1]
-            after[place + 1] = replace(one, seam=seam)
+    for place, hours in enumerate(_shifts(fires, zone)):
+        if hours:
+            after[place] = replace(after[place], seam=f"clocks {_way(hours)}")
     return Large(tuple(reversed(past)), tuple(after))
 
 
@@ -135,12 +132,12 @@ def _past(run: Run, now: Instant, zone: str, place: int) -> Place:
 def _next(job: Job, fire: Instant, now: Instant, zone: str, place: int, held: str) -> Place:
     then = local(fire, zone)
     date = _date(then, fire, now) if place % 7 == 3 else ""
-    if job.enabled and held:
-        return Place(HELD, day_text(fire, zone), f"{held[0].upper()}{held[1:]}.", "", place >= 4, date, at=fire)
+    mark, note = WONT, "Will not run: the job is paused."
     if job.enabled:
-        return Place(PLANNED, day_text(fire, zone), f"Will run {relative(fire, now)}.", "", place >= 4, date, at=fire)
-    note = "Will not run: the job is paused."
-    return Place(WONT, day_text(fire, zone), note, "", place >= 4, date, at=fire)
+        mark, note = PLANNED, f"Will run {relative(fire, now)}."
+        if held:
+            mark, note = HELD, f"{held[0].upper()}{held[1:]}."
+    return Place(mark, day_text(fire, zone), note, "", place >= 4, date, at=fire)
 
 
 def _date(then: datetime, instant: Instant, now: Instant) -> str:
@@ -148,23 +145,19 @@ def _date(then: datetime, instant: Instant, now: Instant) -> str:
     return f"{then:%H:%M}" if abs(instant - now) < DAY else f"{then.day} {then:%b}"
 
 
-def _seam(first: Instant, second: Instant, zone: str) -> str:
-    """The note where the clocks change between two fire times."""
-    before, after = local(first, zone).utcoffset(), local(second, zone).utcoffset()
-    if before == after or before is None or after is None:
-        return ""
-    return "clocks forward" if after > before else "clocks back"
+def _shifts(fires: Sequence[Instant], zone: str) -> list[float]:
+    """For each fire time by how many hours the clocks of its zone changed since the one before."""
+    offsets = [offset_of(fire, zone) for fire in fires]
+    return [after - before for before, after in zip(offsets[:1] + offsets, offsets, strict=False)]
+
+
+def _way(hours: float) -> str:
+    return "forward" if hours > 0 else "back"
 
 
 def clock_changes(fires: Sequence[Instant], zone: str) -> list[str]:
     """For each fire time a sentence where the clocks of its zone changed since the one before, else nothing."""
-    notes = [""] if fires else []
-    for first, second in itertools.pairwise(fires):
-        before, after = local(first, zone).utcoffset(), local(second, zone).utcoffset()
-        if before is None or after is None or before == after:
-            notes.append("")
-        else:
-            hours = abs((after - before).total_seconds()) / 3600
-            way = "forward" if after > before else "back"
-            notes.append(f"The clocks go {way} by {hours:g} h before this one.")
-    return notes
+    return [
+        f"The clocks go {_way(hours)} by {abs(hours):g} h before this one." if hours else ""
+        for hours in _shifts(fires, zone)
+    ]

@@ -8,8 +8,8 @@ from horarium.access.sessions import Sessions, SignInSession
 from horarium.access.sessions import digest_of as session_digest
 from horarium.api.access import API_KEY, key_view
 from horarium.api.reading import is_name
+from horarium.dashboard.formats import instant_of
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
-from horarium.dashboard.times import instant_of
 from horarium.dashboard.views.jobs import read_search
 from horarium.errors import AlreadyExists, InvalidRequest
 from horarium.operations.facade import Operations

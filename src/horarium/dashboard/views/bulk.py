@@ -11,8 +11,8 @@ from horarium.access.roles import Scope
 from horarium.api.reading import is_name
 from horarium.api.runs import shown_queue
 from horarium.clock import Instant
+from horarium.dashboard.formats import instant_of
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
-from horarium.dashboard.times import instant_of
 from horarium.errors import InvalidRequest
 from horarium.model import State
 from horarium.model.identity import is_run_id

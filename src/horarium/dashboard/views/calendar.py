@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, INSTANT_MAX, MINUTE, Instant, to_instant
-from horarium.dashboard.attention import last_runs_of
+from horarium.dashboard.attention import last_runs_of, some_runs
 from horarium.dashboard.foresight import Foresight, is_in_view
 from horarium.dashboard.formats import local, utc_text, zone_of
 from horarium.dashboard.marks import FAILED, HELD, LEGEND, PLANNED, Mark, mark_of, worst_first
@@ -230,17 +230,12 @@ class Calendar(Pages):
         self, since: Instant, until: Instant, states: frozenset[State] = frozenset(), most: int = PAST_MAX
     ) -> tuple[list[Run], bool]:
         """All runs of the span in these states, and whether there are more than is read."""
-        found: list[Run] = []
-        after: str | None = None
-        while since < until:
-            page = await self._operations.store.list_runs(
-                RunFilter(states=states, since=since, until=until), after, PAGE_MAX
-            )
-            found += page.items
-            after = page.next_after
-            if after is None or len(found) >= most or (not states and _far_too_many(page.items, since, until)):
-                break
-        return found, after is not None
+        if since >= until:
+            return [], False
+        where = RunFilter(states=states, since=since, until=until)
+        return await some_runs(
+            self._operations, where, most, lambda newest: not states and _far_too_many(newest, since, until)
+        )
 
     async def _by_how_often(self, now: Instant) -> tuple[list[str], list[str], bool]:
         """The jobs that seldom fire, those that fire often, and whether there are more of them than are looked at."""

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, Instant
-from horarium.dashboard.attention import Watching, last_runs
+from horarium.dashboard.attention import Watching, last_runs, some_runs
 from horarium.dashboard.formats import in_words
 from horarium.dashboard.marks import mark_of
 from horarium.dashboard.origins import Origin, origin_of
@@ -20,7 +20,7 @@ from horarium.errors import NotFound
 from horarium.model import Run, State, retry_key
 from horarium.operations.facade import Operations
 from horarium.operations.runs.bulk import Selection
-from horarium.ports import BATCH_MAX, PAGE_MAX, RunFilter
+from horarium.ports import BATCH_MAX, RunFilter
 from horarium.rules.error_lines import error_line, error_sort
 from horarium.triggers.words import counted
 
@@ -153,15 +153,8 @@ class Failures(Pages):
 
     async def _failed(self, since: Instant, now: Instant) -> tuple[list[Run], bool]:
         """Failed runs since then, the newest first; and whether there are more than are read."""
-        found: list[Run] = []
-        after: str | None = None
         where = RunFilter(states=FAILED_ONLY, since=max(since, 0), until=now + 1)
-        while len(found) < READ_MAX:
-            page = await self._operations.store.list_runs(where, after, PAGE_MAX)
-            found += page.items
-            if (after := page.next_after) is None:
-                return found, False
-        return found, True
+        return await some_runs(self._operations, where, READ_MAX)
 
     async def _groups(self, runs: list[Run], search: str) -> list[Group]:
         """Those that fail now first, then by count."""

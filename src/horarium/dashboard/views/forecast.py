@@ -16,10 +16,9 @@ from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant, to_instant
 from horarium.dashboard.charts import LoadChart, load_chart
 from horarium.dashboard.foresight import Foresight, is_in_view
-from horarium.dashboard.formats import duration, in_words, local, utc_text, zone_of
+from horarium.dashboard.formats import duration, in_words, instant_of, local, utc_text, zone_of
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.strips import within
-from horarium.dashboard.times import instant_of
 from horarium.dashboard.views.calendar import FIRST_DAY, LAST_DAY, midnight
 from horarium.errors import InvalidRequest
 from horarium.operations.facade import Operations

@@ -6,8 +6,8 @@ from typing import Any
 
 from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, MINUTE, Instant, to_datetime
+from horarium.dashboard.formats import instant_of
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
-from horarium.dashboard.times import instant_of
 from horarium.dashboard.views.jobs import read_search
 from horarium.errors import InvalidRequest
 from horarium.model.holds import HeldMissed, HeldRunning, Hold, HoldScope

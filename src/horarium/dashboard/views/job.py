@@ -17,11 +17,10 @@ from horarium.dashboard.attention import last_runs
 from horarium.dashboard.charts import dot_chart
 from horarium.dashboard.differences import changes
 from horarium.dashboard.fields import as_command
-from horarium.dashboard.formats import day_text, duration, span
+from horarium.dashboard.formats import day_text, duration, instant_of, span
 from horarium.dashboard.marks import Mark, mark_of, why, worst_first
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.strips import ahead_of, clock_changes, held_words, large
-from horarium.dashboard.times import instant_of
 from horarium.errors import InvalidRequest
 from horarium.model import Health, Job, Run, State, encode_payload
 from horarium.model.overrides import Override

@@ -10,10 +10,9 @@ from horarium.clock import DAY, HOUR, MINUTE, Instant, to_micros, to_text
 from horarium.dashboard.activity import Activity, over_all
 from horarium.dashboard.attention import Attention, Watching
 from horarium.dashboard.charts import bar_chart, late_chart
-from horarium.dashboard.formats import brief, duration, in_words
+from horarium.dashboard.formats import brief, clock_change, duration, in_words
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit
 from horarium.dashboard.strips import Small, ahead_of, small
-from horarium.dashboard.times import clock_change
 from horarium.dashboard.troubles import Trouble
 from horarium.dashboard.views.acknowledge import may_note
 from horarium.model import Job

@@ -13,11 +13,11 @@ import msgspec
 from horarium.access.roles import Scope
 from horarium.clock import HOUR, MINUTE, Instant
 from horarium.dashboard.activity import over_all
-from horarium.dashboard.attention import Watching
+from horarium.dashboard.attention import Watching, some_runs
 from horarium.dashboard.backlog import backlog, bars_of, longest_wait, moments_of
 from horarium.dashboard.charts import bar_chart
 from horarium.dashboard.formats import duration, span
-from horarium.dashboard.shares import shares_of, some_runs
+from horarium.dashboard.shares import shares_of
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.errors import Forbidden, InvalidRequest, NotFound
 from horarium.model import CLAIMED, Run, State
@@ -33,6 +33,7 @@ from horarium.triggers.words import counted
 WAITING = frozenset({State.PENDING})
 ENDED = frozenset({State.COMPLETED, State.FAILED})
 KEYS_SHOWN = 20
+READ_MAX = 1_000
 READ_SPAN = 3 * HOUR
 """How far back runs are read for what an hour ago waited."""
 RUNS_NEEDED = 5
@@ -89,7 +90,7 @@ class QueuePage(Pages):
         end = visit.now - visit.now % MINUTE + MINUTE
         starts, since = range(max(end - HOUR, 0), end, MINUTE), max(visit.now - READ_SPAN, 0)
         where = RunFilter(queue=known.queue, since=since, until=visit.now + 1)
-        found, more = await some_runs(self._operations.store, where)
+        found, more = await some_runs(self._operations, where, READ_MAX)
         known_since = found[-1].fire_at if more else since
         runs = list({run.id: run for run in (*found, *waiting, *held)}.values())
         moments = moments_of(runs, starts, visit.now)

@@ -9,10 +9,10 @@ from urllib.parse import urlencode
 from horarium.access.roles import Scope
 from horarium.api.reading import read_cursor, write_cursor
 from horarium.clock import HOUR, SECOND, to_datetime, to_instant, to_micros
-from horarium.dashboard.formats import duration
-from horarium.dashboard.shares import Share, shares_of, some_runs
+from horarium.dashboard.attention import some_runs
+from horarium.dashboard.formats import duration, instant_of
+from horarium.dashboard.shares import Share, shares_of
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
-from horarium.dashboard.times import instant_of
 from horarium.errors import InvalidRequest
 from horarium.model import Run, State
 from horarium.policies import KEY_LENGTH_MAX, RATE_MAX, SECONDS_MAX
@@ -23,6 +23,7 @@ from horarium.wire.rates import RateView, is_key, override_of, rate_view, read_l
 
 SHOWN = 100
 SHARES_SHOWN = 20
+READ_MAX = 1_000
 FIELDS = ("key", "limit", "burst", "until")
 
 
@@ -61,10 +62,13 @@ class Rates(Pages):
     async def _shares(self, keys: list[str], visit: Visit) -> tuple[dict[str, int], list[tuple[str, Share]]]:
         """How many runs wait in the line of each of these keys, which are shut, and which fairness keys these have and
         those that began; those that began are read where any that waits has one."""
-        store, since = self._operations.store, max(visit.now - HOUR, 0)
-        waiting, _ = await some_runs(store, RunFilter(states=frozenset({State.PENDING}))) if keys else ([], False)
-        is_fair = any(run.fair is not None for run in waiting)
-        ran, _ = await some_runs(store, RunFilter(since=since, until=visit.now + SECOND)) if is_fair else ([], False)
+        waiting, ran = list[Run](), list[Run]()
+        if keys:
+            where = RunFilter(states=frozenset({State.PENDING}))
+            waiting, _ = await some_runs(self._operations, where, READ_MAX)
+        if any(run.fair is not None for run in waiting):
+            where = RunFilter(since=max(visit.now - HOUR, 0), until=visit.now + SECOND)
+            ran, _ = await some_runs(self._operations, where, READ_MAX)
         ran = list({run.id: run for run in (*ran, *waiting)}.values())
         lines, under = defaultdict[str | None, list[Run]](list), defaultdict[str, list[Run]](list)
         for run in waiting:

@@ -16,7 +16,7 @@ from horarium.api.reading import decode_any
 from horarium.clock import Instant
 from horarium.dashboard.charts import life_of
 from horarium.dashboard.formats import localized, precise
-from horarium.dashboard.marks import ASKED, FAILED, LOST, Mark, mark_of, why
+from horarium.dashboard.marks import ASKED, FAILED, LOST, Mark, attempts_of, mark_of, why
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.delivery.message import Reporting, build
 from horarium.errors import HorariumError, InvalidRequest, NotFound
@@ -47,7 +47,6 @@ from horarium.wire.views import run_view
 
 LOG_LINES = 500
 LOG_NUMBER_DIGITS_MAX = 12
-ENDED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
 SIGNATURE = "webhook-signature"
 FOLLOWS_MAX = 40
 BODY_CHARS_MAX = 10_000
@@ -232,28 +231,6 @@ def _run_id(visit: Visit) -> str:
 def errors_of(events: Sequence[Event]) -> list[Event]:
     """Errors, the last first."""
     return [event for event in reversed(events) if event.trace or event.kind in _WRONG or event.state is State.FAILED]
-
-
-def attempts_of(run: Run, events: Sequence[Event], now: Instant) -> list[tuple[int, Instant, Instant, str]]:
-    """Number, begin, end, and how it ended, of each attempt that the history knows."""
-    found: list[tuple[int, Instant, Instant, str]] = []
-    begun: Instant | None = None
-    for event in events:
-        if event.state is State.RUNNING and begun is None:
-            begun = event.at
-        elif begun is not None and (event.state is State.PENDING or event.state in ENDED):
-            how = event.kind.value if event.kind else event.state.value
-            found.append((len(found) + 1, begun, event.at, "lost" if how == "lost" else _how(event.state)))
-            begun = None
-    if begun is not None:
-        found.append((max(run.attempt, len(found) + 1), begun, max(run.finished_at or now, begun), _how(run.state)))
-    return found
-
-
-def _how(state: State) -> str:
-    if state in (State.RUNNING, State.CANCELLING):
-        return "running"
-    return "failed" if state is State.PENDING else state.value
 
 
 def history_rows(run: Run, events: Sequence[Event], zone: str) -> list[dict[str, Any]]:

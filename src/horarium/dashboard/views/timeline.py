@@ -12,13 +12,21 @@ from msgspec.structs import replace
 from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, MINUTE, Instant
 from horarium.dashboard.attention import Attention, Watching, usual_of
-from horarium.dashboard.formats import clock_text, duration, in_words, local, queue_name, relative, span, utc_text
+from horarium.dashboard.formats import (
+    clock_text,
+    duration,
+    in_words,
+    instant_of,
+    local,
+    queue_name,
+    relative,
+    span,
+    utc_text,
+)
 from horarium.dashboard.lanes import Axis, Band, Bar, Lane, Piece, lane_of, room_for, word_in
-from horarium.dashboard.marks import RUNNING, mark_of
+from horarium.dashboard.marks import RUNNING, attempts_of, mark_of
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit
 from horarium.dashboard.strips import ahead_of
-from horarium.dashboard.times import instant_of
-from horarium.dashboard.views.run import attempts_of
 from horarium.model import Job, Run, State, timeline
 from horarium.model.holds import Hold
 from horarium.operations.bounds.listing import Slices

@@ -38,12 +38,13 @@ class Worker:
             return
         task = self.under_way[run_id] = asyncio.create_task(self.perform(action))
         task.add_done_callback(lambda done: self.under_way.pop(run_id, None))
+        await asyncio.sleep(0)  # it begins: a cancel that comes with it is answered
 
     async def perform(self, action: dict[str, Any]) -> None:
         """One run, with heartbeats beside it."""
-        await self.say("status", action, status="running")
         beats = asyncio.create_task(self.beat(action))
         try:
+            await self.say("status", action, status="running")
             result = await work(action.get("payload"))
         except asyncio.CancelledError:
             await self.say("status", action, status="cancelled")

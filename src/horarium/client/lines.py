@@ -7,17 +7,24 @@ bound are left out. The last lines of a run are sent before its outcome is.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from codecs import getincrementaldecoder
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from typing import Protocol
+
+from msgspec import Struct
 
 from horarium.client.answers import as_text
 from horarium.client.api import Client
 from horarium.client.watching import Line
 from horarium.clock import Clock, to_datetime
 from horarium.errors import HorariumError, Outage
-from horarium.rules.backlog import Backlog
+from horarium.model.logs import LOG_BYTES_MAX
+from horarium.rules.backlog import FIRST_BYTES, Backlog
+from horarium.rules.logbook import LINE_BYTES
 
 GATHER_SECONDS = 0.25
 """How long lines wait for more of them."""
@@ -25,6 +32,7 @@ WAIT_SECONDS = 2.0
 """How long after an outage the next try is made; and how long the end of a run waits for its last lines."""
 SENT_CHARS_MAX, SENT_LINES_MAX = 128 * 1024, 1_000
 LINE_CHARS_MAX = 8 * 1024
+_RETURNS = re.compile("\r+\n")
 
 log = logging.getLogger("horarium.worker")
 
@@ -38,18 +46,62 @@ class Claim(Protocol):
     token: int
 
 
-class Unsent:
-    """Lines of one run that wait."""
+class Said(Struct, frozen=True):
+    """What was said at one time, not yet taken apart: a program may print more in a second than a log ever keeps."""
 
-    def __init__(self, run: Claim) -> None:
+    at: datetime
+    stream: str
+    text: str
+    size: int
+
+    def lines(self) -> Iterator[Line]:
+        """Each line of it."""
+        for line in self.text.splitlines() or [""]:
+            yield Line(as_text(line[:LINE_CHARS_MAX]), self.stream, self.at)
+
+
+class Unsent:
+    """Lines of one run that wait. They are taken apart as they are sent: the beginning, and as much of the end as a log
+    keeps. `earlier`: those that could not be sent before."""
+
+    def __init__(self, run: Claim, earlier: Sequence[Line | int] = ()) -> None:
         self.run = run
-        self.backlog: Backlog[Line] = Backlog(lambda line: len(line.text) + 1)
+        self._earlier = earlier
+        self._first: list[Said] = []
+        self._last: deque[Said] = deque()
+        self._first_size = self._last_size = self._left_out = 0
+
+    def add(self, at: datetime, stream: str, text: str) -> None:
+        """Some more lines."""
+        said = Said(at, stream, text, len(text) + (text.count("\n") + 1) * (LINE_BYTES + len(stream)))
+        if self._first_size < FIRST_BYTES:
+            self._first.append(said)
+            self._first_size += said.size
+            return
+        self._last.append(said)
+        self._last_size += said.size
+        while self._last_size - self._last[0].size >= LOG_BYTES_MAX:
+            gone = self._last.popleft()
+            self._last_size -= gone.size
+            self._left_out += len(gone.text.splitlines())
+
+    def entries(self) -> list[Line | int]:
+        """All that waits, in order, with the number of lines that were left out between."""
+        backlog: Backlog[Line] = Backlog(_size_of)
+        backlog.add_all(self._earlier)
+        for said in self._first:
+            backlog.add_all(said.lines())
+        if self._left_out:
+            backlog.add(self._left_out)
+        for said in self._last:
+            backlog.add_all(said.lines())
+        return backlog.entries()
 
     def batches(self) -> Iterator[list[Line | int]]:
         """Waiting lines, as many at a time as fit into one request."""
         batch: list[Line | int] = []
         chars = 0
-        for entry in self.backlog.entries():
+        for entry in self.entries():
             more = len(entry.text) if isinstance(entry, Line) else 0
             if batch and (chars + more > SENT_CHARS_MAX or len(batch) == SENT_LINES_MAX):
                 yield batch
@@ -58,6 +110,11 @@ class Unsent:
             chars += more
         if batch:
             yield batch
+
+
+def _size_of(line: Line) -> int:
+    """As the server's log counts it."""
+    return len(line.text) + len(line.stream) + LINE_BYTES
 
 
 class Lines:
@@ -75,9 +132,7 @@ class Lines:
         """Send these lines soon."""
         at = to_datetime(self._clock.now())
         with self._changed:
-            unsent = self._unsent.setdefault((run.id, run.token), Unsent(run))
-            for line in text.splitlines() or [""]:
-                unsent.backlog.add(Line(as_text(line[:LINE_CHARS_MAX]), stream, at))
+            self._unsent.setdefault((run.id, run.token), Unsent(run)).add(at, stream, text)
             self._changed.notify_all()
 
     def loop(self) -> None:
@@ -144,8 +199,7 @@ class Lines:
     def _put_back(self, key: tuple[str, int], run: Claim, entries: Sequence[Line | int]) -> None:
         with self._changed:
             since = self._unsent.get(key)
-            self._unsent[key] = again = Unsent(run)
-            again.backlog.add_all((*entries, *(since.backlog.entries() if since else ())))
+            self._unsent[key] = Unsent(run, [*entries, *(since.entries() if since else ())])
 
 
 class Feed:
@@ -158,9 +212,9 @@ class Feed:
 
     def add(self, chunk: bytes) -> None:
         """More of the stream."""
-        *lines, self._rest = (self._rest + self._decoder.decode(chunk)).split("\n")
-        if lines:
-            self._tell("\n".join(line.rstrip("\r") for line in lines))
+        lines, end, self._rest = (self._rest + self._decoder.decode(chunk)).rpartition("\n")
+        if end:
+            self._tell(_RETURNS.sub("\n", lines + end))
         if len(self._rest) >= LINE_CHARS_MAX:
             self._tell(self._rest)
             self._rest = ""

@@ -183,7 +183,7 @@ async def test_a_move_is_told_as_a_move(api: Api) -> None:
     assert moved["to"] < fire
 
 
-async def test_a_comparison_names_the_overrides_that_a_change_drops(api: Api) -> None:
+async def test_the_overrides_that_a_change_drops_are_named(api: Api, caplog: pytest.LogCaptureFixture) -> None:
     await put(api, "ours", YEAR)
     await api.post("/jobs", a_definition("nightly", trigger=on_days("skip")))
     first, second, third = (await api.get("/jobs/nightly/fires?count=3")).json["fires"]
@@ -199,6 +199,8 @@ async def test_a_comparison_names_the_overrides_that_a_change_drops(api: Api) ->
     await carry(api)
     (kept,) = (await api.get("/jobs/nightly/overrides")).json["items"]
     assert kept["fire_at"] == first
+    said = [line.getMessage() for line in caplog.records if "is no fire time any more" in line.getMessage()]
+    assert [third in line for line in said] == [True]
 
 
 async def test_a_job_that_was_written_with_the_old_days_follows_too(api: Api) -> None:

@@ -91,7 +91,20 @@ async def test_a_refusal_for_good_is_not_tried_again() -> None:
             await scheduler.trigger_job("nightly")
             (note,) = await at_rest(scheduler, "notify", 1)
         assert (note.state, note.attempt) == (State.FAILED, 1)
-        assert "refused every recipient (550, 550)" in (note.error or "")
+        assert "refused every recipient: 550 no such user" in (note.error or "")
+
+
+async def test_a_recipient_who_is_refused_beside_others_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    with mails() as (mailbox, port):
+        mailbox.refuses, mailbox.refused = "550 no such user", "bob@example.org"
+        async with running(smtp_url=f"smtp://127.0.0.1:{port}") as scheduler:
+            await scheduler.put_channel("ops", TO)
+            await scheduler.test_channel("ops")
+            (note,) = await at_rest(scheduler, "notify", 1)
+        assert mailbox.recipients == [["ann@example.org"]]
+        told = {"events": 1, "told": 1, "refused": {"bob@example.org": "550 no such user"}}
+        assert msgspec.json.decode(note.result or b"") == told
+        assert "channel ops: the mail server refused bob@example.org: 550 no such user" in caplog.text
 
 
 async def test_without_a_mail_server_it_is_said() -> None:

@@ -77,7 +77,7 @@ async def at_rest(scheduler: Scheduler, queue: str, count: int) -> list[Run]:
 
 
 class Mailbox:
-    """What a mail server took. `refuses`: the answer to every recipient."""
+    """What a mail server took. `refuses`: the answer to every recipient, or to `refused` alone."""
 
     def __init__(self) -> None:
         self.mails: list[EmailMessage] = []
@@ -85,9 +85,10 @@ class Mailbox:
         self.recipients: list[list[str]] = []
         self.logins: list[tuple[bytes, bytes]] = []
         self.refuses: str | None = None
+        self.refused: str | None = None
 
     async def handle_RCPT(self, server: Any, session: Any, envelope: Any, address: str, options: Any) -> str:  # noqa: N802
-        if self.refuses is not None:
+        if self.refuses is not None and self.refused in (None, address):
             return self.refuses
         envelope.rcpt_tos.append(address)
         return "250 OK"

@@ -140,6 +140,10 @@ def _show_sent(server: Server, name: str, run: RunView) -> None:
         print_json(run)
     if run.state != "completed":
         raise HorariumError(f"channel {name}: {run.error or 'the message was not sent; does a dispatcher run?'}")
+    refused = run.result.get("refused", {}) if isinstance(run.result, dict) else {}
+    if refused:
+        who = ", ".join(f"{address} ({answer})" for address, answer in refused.items())
+        raise HorariumError(f"channel {name}: the mail server took the message, but not for {who}")
     if not server.as_json:
         say(f"Channel {name} took the message.")
 

@@ -143,7 +143,9 @@ def apply(
     applied = 0
     if changes:
         applied = server.client.plans.apply(made["id"], lambda done, left: _advance(left))
-    server.tell({"id": made["id"], "applied": applied}, f"{counted(applied, 'change was', 'changes were')} made.")
+    before = ": all of it was made before. Whether it still holds: horarium plan" if changes and not applied else ""
+    said = f"{counted(applied, 'change was', 'changes were')} made{before or '.'}"
+    server.tell({"id": made["id"], "applied": applied}, said)
 
 
 def _approve(server: Server, paths: tuple[str, ...]) -> None:

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+import msgspec
 from msgspec import Struct
 
 from horarium.clock import SECOND
@@ -84,7 +85,8 @@ class Mailing:
         self._server = None if url is None else parse_smtp_url(url)
 
     async def send(self, channel: EmailChannel, letter: Letter) -> Outcome:
-        """Send one message to all recipients."""
+        """Send one message to all recipients. Of those that the server refused beside others that it took the result
+        has the answers, under `refused`."""
         import aiosmtplib
 
         if self._server is None:
@@ -95,16 +97,15 @@ class Mailing:
             text = f"{self._server.host} refused the message: {error.code} {error.message}"
             return Failed(text, retryable=error.code not in _NEVER_AGAIN)
         except aiosmtplib.SMTPRecipientsRefused as error:
-            codes = [each.code for each in error.recipients]
+            answers = dict.fromkeys(f"{each.code} {each.message}" for each in error.recipients)
             return Failed(
-                f"{self._server.host} refused every recipient ({', '.join(map(str, codes))})",
-                retryable=any(code not in _NEVER_AGAIN for code in codes),
+                f"{self._server.host} refused every recipient: {', '.join(answers)}",
+                retryable=any(each.code not in _NEVER_AGAIN for each in error.recipients),
             )
         except (aiosmtplib.SMTPException, OSError, TimeoutError) as error:
             return Failed(f"{self._server.host}:{self._server.port}: {str(error) or type(error).__name__}")
-        if refused:
-            return Succeeded(b'{"refused":%d}' % len(refused))
-        return Succeeded()
+        told = {address: f"{answer.code} {answer.message}" for address, answer in refused.items()}
+        return Succeeded(msgspec.json.encode({"refused": told}) if told else None)
 
     async def _send(
         self, server: SmtpServer, channel: EmailChannel, letter: Letter

@@ -11,6 +11,7 @@ the others.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -47,6 +48,8 @@ TOLD = "told/"
 
 
 WAITS = "waits for more of the same"
+
+log = logging.getLogger("horarium")
 
 
 class Sends(Protocol):
@@ -97,7 +100,11 @@ class NotifyDelivery:
             await self._remember(letter, channel)
         except HorariumError as error:
             return Failed(error.message)
-        return Succeeded(msgspec.json.encode({"events": len(letter.events), "told": 1 + len(letter.members)}))
+        refused = _refused(outcome)
+        for address, answer in refused.items():
+            log.warning("channel %s: the mail server refused %s: %s", note.channel, address, answer)
+        told = {"events": len(letter.events), "told": 1 + len(letter.members)}
+        return Succeeded(msgspec.json.encode(told | ({"refused": refused} if refused else {})))
 
     async def close(self) -> None:
         """There is nothing to close."""
@@ -214,6 +221,12 @@ def _waits_max(channel: AnyChannel) -> Instant:
 
 def _told_with(run_id: str) -> bytes:
     return msgspec.json.encode({"told_with": run_id})
+
+
+def _refused(outcome: Succeeded) -> dict[str, str]:
+    """The answers of a mail server about recipients that it refused beside others."""
+    refused: dict[str, str] = msgspec.json.decode(outcome.result or b"{}").get("refused", {})
+    return refused
 
 
 def _ended(run: Run, holder: str, now: Instant) -> RunChange:

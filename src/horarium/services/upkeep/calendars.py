@@ -8,8 +8,10 @@ found by another look at all jobs, some seconds later; only then is the marker r
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
-from horarium.clock import SECOND, Clock
+from horarium.clock import SECOND, Clock, to_text
+from horarium.model import Job
 from horarium.model.records import RecordChange
 from horarium.operations.calendars import CHANGED
 from horarium.operations.holds import HoldOperations
@@ -18,6 +20,7 @@ from horarium.operations.settling.reconciling import Reconciler
 from horarium.ports import JobFilter, Store
 from horarium.rules.applying import owed_of
 from horarium.rules.calendars import calendars_in
+from horarium.rules.overridden import said
 from horarium.services.upkeep.applier import Applier, Work
 
 PAGE = 100
@@ -47,6 +50,7 @@ class CalendarApplier(Applier):
         users = [job for job in page.items if owed.job_id in calendars_in(job.trigger)]
         for name, error in (await self._importing.renew(users)).items() if users else ():
             log.warning("job %s does not follow its calendar %s: %s", name, owed.job_id, error)
+        await self._say_dropped([job for job in users if job.overrides], owed.job_id)
         work.after = page.next_after
         if work.after is not None:
             return
@@ -55,3 +59,16 @@ class CalendarApplier(Applier):
             return
         await self._store.put_records([RecordChange(work.record, work.record.version, deleted=True)])
         self._give_up()
+
+    async def _say_dropped(self, overridden: Sequence[Job], calendar: str) -> None:
+        """A person skipped or moved a fire time that there no longer is, and was told that it would be so."""
+        if not overridden:
+            return
+        stored = await self._store.get_jobs_by_id([job.id for job in overridden])
+        for before, after in zip(overridden, stored, strict=True):
+            for each in before.overrides:
+                if after is not None and each.fire_at in after.overrides_dropped:
+                    log.warning(
+                        "job %s: with its calendar %s, %s is no fire time any more; dropped: %s",
+                        before.name, calendar, to_text(each.fire_at), said(each),
+                    )  # fmt: skip

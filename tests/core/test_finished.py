@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from horarium.clock import DAY, MINUTE, SECOND, Instant, to_text
 from horarium.errors import TooExpensive
-from horarium.model import Cause, Job, Plan, QueueTarget, State
+from horarium.model import Job, Plan, QueueTarget, State
 from horarium.policies import Overlap
-from horarium.rules.finished import is_finished
-from horarium.rules.planning import next_fire, owed_run, plan
+from horarium.rules.finishing import is_finished
+from horarium.rules.planning import next_fire, plan
 from horarium.triggers.budget import PLAN_STEPS, PLAN_STEPS_MAX
 
 NOW = 1_767_571_200 * SECOND
@@ -65,11 +65,6 @@ def test_a_rhythm_of_milliseconds_is_planned_a_look_ahead_at_a_time() -> None:
 )
 def test_a_job_is_finished_when_its_rule_yields_no_more(changes: dict[str, Any], finished: bool) -> None:
     assert is_finished(a_job(**changes)) is finished
-
-
-def test_a_job_with_a_run_that_goes_on_is_not_finished() -> None:
-    job = a_job(trigger={"type": "once", "at": to_text(NOW - 1)})
-    assert not is_finished(job, [owed_run(job, NOW - 1, NOW, Cause.SCHEDULE)])
 
 
 @pytest.mark.slow

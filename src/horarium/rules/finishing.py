@@ -11,8 +11,10 @@ import msgspec
 from msgspec import Struct
 
 from horarium.clock import MINUTE, SECOND, Instant
+from horarium.errors import TooExpensive
 from horarium.model import Job, Run, prune_instant
 from horarium.model.records import Record, instant_key, key_instant
+from horarium.rules.windows import exhausted, next_in_window
 from horarium.triggers.join import After
 
 LOOK = "look/"
@@ -49,6 +51,20 @@ def looked_at(job: Job, now: Instant) -> tuple[Record, ...]:
     if follows or job.next_fire_at is not None or job.deleted_at is not None:
         return ()
     return (Look(job.id, now, now).record,)
+
+
+def is_finished(job: Job) -> bool:
+    """Whether the job has nothing left to do but unfinished runs: its rule yields no fire time after the cursor (within
+    its window and its count, also once it is resumed), and it asks about none that it missed. One whose rule is too
+    expensive to ask is not."""
+    if job.deleted_at is not None or job.next_fire_at is not None or job.missed is not None:
+        return False
+    if exhausted(job) or job.trigger.get("type") == After.type:
+        return exhausted(job)  # a join may always fire once more
+    try:
+        return next_in_window(job, job.planned_until) is None
+    except TooExpensive:
+        return False
 
 
 def again(look: Look, now: Instant) -> Look:

@@ -17,8 +17,16 @@ from horarium.operations.jobs.versions import Versions
 from horarium.ports import PAGE_MAX, JobFilter, RunFilter, Store
 from horarium.rules.compiled import forget_trigger
 from horarium.rules.editing import delete
-from horarium.rules.finished import is_finished
-from horarium.rules.finishing import LOOK, LOOKED_THROUGH, Look, again, forgotten_at, looked_at, while_kept
+from horarium.rules.finishing import (
+    LOOK,
+    LOOKED_THROUGH,
+    Look,
+    again,
+    forgotten_at,
+    is_finished,
+    looked_at,
+    while_kept,
+)
 from horarium.services.loop.believed import STANDS_SECONDS, BelievedClock, ClockWatch
 from horarium.services.loop.service import Service, Wake
 

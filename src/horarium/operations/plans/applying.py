@@ -7,8 +7,9 @@ stale. Only then is written, by compare-and-set on the versions that were looked
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -19,8 +20,7 @@ from horarium.access.roles import Principal, Scope
 from horarium.clock import Instant
 from horarium.errors import AlreadyDecided, Forbidden, InvalidRequest, NotFound, PlanStale
 from horarium.model import Job, Plan, Whole
-from horarium.model.calendars import Calendar
-from horarium.model.channels import CHANNEL, AnyChannel
+from horarium.model.channels import CHANNEL
 from horarium.model.plans import PLAN_ID, Step
 from horarium.model.records import Record, RecordChange, put_over
 from horarium.operations.bounds.reaching import require_followed
@@ -30,11 +30,10 @@ from horarium.operations.channels import ChannelOperations, channel_change, deco
 from horarium.operations.jobs.importing import Importing
 from horarium.operations.jobs.jobs import JobOperations
 from horarium.operations.jobs.passed import in_stretches, passed
-from horarium.operations.jobs.versions import Versions, along_created
+from horarium.operations.jobs.versions import along_created
 from horarium.operations.looking.forecasting import FORECAST_STEPS
 from horarium.operations.plans.making import digest_of_job, digest_of_record
 from horarium.operations.plans.stored import decode_plan, read_plan
-from horarium.operations.settling.following import Following
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.writing.auditing import require_reach, require_unbound, told
 from horarium.operations.writing.context import RACES_MAX, Context, contended, pause_after
@@ -50,8 +49,7 @@ from horarium.wire.definitions import JobDefinition
 CHANGED_SHOWN_MAX = 20
 
 _decode_job = msgspec.json.Decoder(JobDefinition).decode
-_decode_calendar = msgspec.json.Decoder(Calendar).decode
-_decode_channel = msgspec.json.Decoder(AnyChannel).decode
+_DECODERS: Mapping[str, Callable[[bytes | str], Any]] = {"calendar": decode_calendar, "channel": decode_channel}
 
 
 class Applied(Struct, frozen=True):
@@ -90,14 +88,6 @@ class PlanApplying:
         self._store, self._clock, self._signal, self._entropy = context
         self._jobs, self._importing, self._reconciler = jobs, importing, reconciler
         self._calendars, self._channels = calendars, channels
-
-    @property
-    def _versions(self) -> Versions:
-        return self._jobs.versions
-
-    @property
-    def _following(self) -> Following:
-        return self._reconciler.following
 
     async def apply(self, plan_id: str) -> Applied:
         """Make the changes of a plan: all of them, or the next 1,000. Once all are made, its definitions are forgotten.
@@ -162,7 +152,7 @@ class PlanApplying:
     async def _contents(self, steps: Sequence[Step]) -> dict[str, Content]:
         """The days of the calendars that the plan brings."""
         return {
-            step.name: await self._calendars.content(_decode_calendar(step.document))
+            step.name: await self._calendars.content(decode_calendar(step.document))
             for step in steps
             if step.kind == "calendar" and step.document is not None
         }
@@ -228,7 +218,7 @@ class PlanApplying:
                 ran[name] = await passed(self._store, planned, now)
         now = self._clock.now()
         plans = list((await self._importing.plans(pairs, now, ran)).values())
-        plans = await self._following.plans([*plans, *await self._ends(todo.deleted, now)], now)
+        plans = await self._reconciler.following.plans([*plans, *await self._ends(todo.deleted, now)], now)
         added = [await self._jobs.job_from(definition, now, beside) for definition in todo.new.values()]
         require_reach(*added)
         for job in added:
@@ -264,16 +254,18 @@ class PlanApplying:
         unfinished = await self._store.unfinished_runs([job.id for job in jobs.values()])
         deleted = {job.id: delete(job, now, await in_stretches(self._store, job)) for job in jobs.values()}
         return [
-            await self._versions.kept_with(reconciled(deleted[job.id], unfinished[job.id], now), job, "job.delete", now)
+            await self._jobs.versions.kept_with(
+                reconciled(deleted[job.id], unfinished[job.id], now), job, "job.delete", now
+            )
             for job in jobs.values()
         ]
 
     async def _record(self, step: Step, stored: Record | None, now: Instant) -> RecordChange:
         assert step.document is not None
         if step.kind == "calendar":
-            return calendar_change(step.name, _decode_calendar(step.document), stored, now)
+            return calendar_change(step.name, decode_calendar(step.document), stored, now)
         before = None if stored is None else decode_channel(stored.body)
-        wanted = await self._channels.wanted(_decode_channel(step.document), before)
+        wanted = await self._channels.wanted(decode_channel(step.document), before)
         return channel_change(step.name, wanted, stored, now)
 
 
@@ -286,11 +278,8 @@ def _add_record(todo: Todo, step: Step, stored: Record | None) -> None:
 
 def _is_written(step: Step, stored: Record) -> bool:
     assert step.document is not None
-    if step.kind == "calendar":
-        calendar: Calendar = _decode_calendar(step.document)
-        return decode_calendar(stored.body) == calendar
-    channel: AnyChannel = _decode_channel(step.document)
-    return bool(decode_channel(stored.body) == channel)
+    decode = _DECODERS[step.kind]
+    return bool(decode(stored.body) == decode(step.document))
 
 
 def _record_name(step: Step) -> str:

@@ -1,13 +1,16 @@
-"""Fire times in plans: when jobs begin that are made or changed together, and the difference a change makes."""
+"""Fire times in plans: when jobs begin that are changed together, the difference a change makes, the busiest minute."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
+from operator import add
 
 from msgspec import Struct
 
-from horarium.clock import DAY, Instant
+from horarium.clock import DAY, MINUTE, Instant
 from horarium.model import Job
+from horarium.operations.looking.starts import StartCounts
 from horarium.ports import BATCH_MAX
 from horarium.rules.differing import Moved, fires_compared
 from horarium.rules.planning import job_fires
@@ -63,3 +66,23 @@ def fire_differences(before: Job | None, after: Job | None, now: Instant, until:
 def _fires_alike(before: Job, after: Job) -> bool:
     """Whether an edit leaves all that decides fire times as it is."""
     return all(getattr(before, field) == getattr(after, field) for field in DECIDES_FIRES)
+
+
+class Peak(Struct, frozen=True):
+    """The minute in which the most runs start."""
+
+    at: Instant
+    starts: int
+
+
+def compared(counts: StartCounts, pairs: Sequence[Pair]) -> tuple[Peak | None, Peak | None]:
+    """Before and after these changes. `counts`: of all other jobs."""
+    (others,) = counts.totals([""])
+
+    def peak(jobs: Iterable[Job | None]) -> Peak | None:
+        keys = (counts.key(job) for job in jobs if job is not None)
+        total = array("d", map(add, others, counts.total(key for key in keys if key is not None)))
+        most = max(total)
+        return Peak(counts.span.since + total.index(most) * MINUTE, round(most)) if most else None
+
+    return peak(job for job, _ in pairs), peak(after for _, after in pairs)

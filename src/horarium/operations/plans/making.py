@@ -33,11 +33,12 @@ from horarium.operations.looking.forecasting import FORECAST_STEPS, weighed
 from horarium.operations.plans.fires import (
     FireDifferences,
     Pair,
+    Peak,
     begun_together,
+    compared,
     fire_differences,
 )
 from horarium.operations.plans.foreseen import Foreseen, foreseen
-from horarium.operations.plans.peaks import Peak, compared
 from horarium.operations.plans.stored import Listed, decode_plan, list_plans, read_plan, require_theirs
 from horarium.operations.settling.holding import PLANNED_SECONDS, Holding
 from horarium.operations.writing.auditing import require_reach, require_unbound, told
@@ -292,12 +293,9 @@ class PlanMaking:
         before = None if stored is None else decode_calendar(stored.body)
         if before == calendar:
             return Change(kind="calendar", name=name, action="unchanged")
-        shown = {} if before is None else _plain(shown_calendar(name, before))
-        fields = fields_compared(shown, _plain(shown_calendar(name, calendar)))
         jobs = [] if before is None else (await self._calendars.compare(name, calendar))[0]
         _step(beside, "calendar", name, calendar, stored)
-        action: Action = "create" if before is None else "update"
-        return Change(kind="calendar", name=name, action=action, fields=fields, jobs=jobs)
+        return replace(_change("calendar", name, before, calendar, shown_calendar), jobs=jobs)
 
     async def _channel(self, name: str, channel: AnyChannel | CallerError, beside: Beside) -> Change:
         (stored,) = await self._store.get_records([CHANNEL + name])
@@ -310,11 +308,8 @@ class PlanMaking:
             return Change(kind="channel", name=name, action="invalid", error=error)
         if wanted == before:
             return Change(kind="channel", name=name, action="unchanged")
-        shown = {} if before is None else _plain(shown_channel(name, before))
-        fields = fields_compared(shown, _plain(shown_channel(name, wanted)))
         _step(beside, "channel", name, channel, stored)
-        action: Action = "create" if before is None else "update"
-        return Change(kind="channel", name=name, action=action, fields=fields or [_secret()])
+        return _change("channel", name, before, wanted, shown_channel)
 
     # ---- jobs
 
@@ -376,9 +371,7 @@ class PlanMaking:
         before = None if job is None else digest_of_job(job, definition)
         beside.steps.append(Step("job", name, msgspec.json.encode(definition).decode(), before))
         beside.pairs.append((job, after))
-        fields = fields_compared({} if job is None else _owned(job), _owned(after))
-        action: Action = "create" if job is None else "update"
-        return Change(kind="job", name=name, action=action, fields=fields or [_secret()])
+        return _change("job", name, job, after, lambda name, job: definition_of(job))
 
     async def _pruned(self, labels: Mapping[str, str], kept: set[str]) -> list[Job]:
         """The jobs with these labels that are not among those kept."""
@@ -402,19 +395,17 @@ class PlanMaking:
                 return await in_thread(compared, counts, beside.pairs)
 
 
-def _owned(job: Job) -> dict[str, Any]:
-    """What its owner wrote, secrets masked, without defaults."""
-    return _plain(definition_of(job))
+def _change(kind: PlanKind, name: str, before: T | None, after: T, shown: Callable[[str, T], Any]) -> Change:
+    """What becomes of one that is new or another. `shown`: as its owner writes it, secrets masked."""
+    old = {} if before is None else _plain(shown(name, before))
+    # Two that are shown alike differ in what is masked.
+    fields = fields_compared(old, _plain(shown(name, after))) or [FieldChange("secret", None, SECRET_CHANGED)]
+    return Change(kind=kind, name=name, action="create" if before is None else "update", fields=fields)
 
 
 def _plain(value: Any) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
     return plain
-
-
-def _secret() -> FieldChange:
-    """Two that are shown alike differ in what is masked."""
-    return FieldChange("secret", None, SECRET_CHANGED)
 
 
 def _step(beside: Beside, kind: PlanKind, name: str, document: Any, stored: Record | None) -> None:

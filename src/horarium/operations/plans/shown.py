@@ -10,9 +10,8 @@ import msgspec
 from horarium.clock import to_text
 from horarium.errors import HorariumError
 from horarium.operations.looking.forecasting import Forecast
-from horarium.operations.plans.fires import FireDifferences
+from horarium.operations.plans.fires import FireDifferences, Peak
 from horarium.operations.plans.making import Change, Plan
-from horarium.operations.plans.peaks import Peak
 from horarium.operations.plans.stored import Listed
 from horarium.rules.forecasting import Bucket
 

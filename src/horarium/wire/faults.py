@@ -149,7 +149,7 @@ def _said(name: Any) -> str:
 
 
 def _walk_struct(value: dict[str, Any], struct: type[Struct], path: str, strict: bool) -> Iterator[Fault]:
-    fields = _fields(struct)
+    fields = fields_of(struct)
     tag = struct.__struct_config__.tag_field
     known = [*fields, tag] if tag else list(fields)
     yield from unknown_names(value, known, path)
@@ -163,7 +163,7 @@ def _walk_struct(value: dict[str, Any], struct: type[Struct], path: str, strict:
 
 
 @cache
-def _fields(struct: type[Struct]) -> dict[str, FieldInfo]:
+def fields_of(struct: type[Struct]) -> dict[str, FieldInfo]:
     """By the names on the wire. To find out their types costs more than all the rest."""
     return {field.encode_name: field for field in msgspec.structs.fields(struct)}
 
@@ -182,7 +182,7 @@ def _example(value: Any, kind: Any) -> str:
     struct = None if isinstance(value, dict) else _struct_for(value, kind)
     if struct is None:
         return ""
-    fields = _fields(struct)
+    fields = fields_of(struct)
     if required := [name for name, field in fields.items() if field.required]:
         return f"; give an object with {', '.join(required)}"
     told = ({name: each.default} for name, each in fields.items() if isinstance(each.default, int | float | str))

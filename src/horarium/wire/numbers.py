@@ -7,12 +7,12 @@ numbers by their type are looked at.
 
 from __future__ import annotations
 
-from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Union, cast, get_args, get_origin
 
-import msgspec
 from msgspec import Struct
+
+from horarium.wire.faults import fields_of
 
 
 def whole_numbers(value: Any, kind: Any) -> Any:
@@ -23,7 +23,9 @@ def whole_numbers(value: Any, kind: Any) -> Any:
         items = next((get_args(each)[0] for each in _choices(kind) if get_origin(each) is list), None)
         return value if items is None else [whole_numbers(each, items) for each in value]
     if isinstance(value, dict):
-        types = _fields(_struct(value, _choices(kind)))
+        struct = _struct(value, _choices(kind))
+        fields = {} if struct is None else fields_of(struct)
+        types = {name: fields[name].type for name in value if name in fields}
         return {name: whole_numbers(each, types.get(name, Any)) for name, each in value.items()} if types else value
     return value
 
@@ -41,15 +43,6 @@ def _struct(value: dict[str, Any], choices: tuple[Any, ...]) -> type[Struct] | N
         if config.tag_field is None or value.get(config.tag_field) == config.tag:
             return struct
     return None
-
-
-def _fields(struct: type[Struct] | None) -> dict[str, Any]:
-    return {} if struct is None else _field_types(struct)
-
-
-@cache
-def _field_types(struct: type[Struct]) -> dict[str, Any]:
-    return {field.encode_name: field.type for field in msgspec.structs.fields(struct)}
 
 
 def _choices(kind: Any) -> tuple[Any, ...]:

@@ -144,6 +144,27 @@ async def test_what_comes_next_says_that_it_is_held_and_what_becomes_of_it() -> 
     assert [each["held"]["until"] for each in (await api.get("/upcoming")).json["items"]] == [None]
 
 
+async def test_an_explanation_says_one_thing_of_a_fire_time_in_a_hold(api: Api) -> None:
+    await api.post("/jobs", a_definition("daily", trigger={"type": "cron", "expression": "0 12 * * *"}))
+    hold = {"scope": {"job": "daily"}, "reason": "moving", "until": "2027-01-15T20:00:00Z", "missed": "skip"}
+    made = (await api.post("/holds", hold)).json["id"]
+    told = (await api.get("/jobs/daily/explain?at=2027-01-15T12:00:00Z")).json
+    assert (told["fires"], told["disposition"]) == (False, "held")
+    kept = f"held by {made}: moving"
+    assert told["reason"] == f"the rule fires then; {kept}: it does not run, neither then nor when the hold ends"
+    await api.post("/jobs/daily/fires/2027-01-15T12:00:00Z/move", {"to": "2027-01-15T13:00:00Z"})
+    told = (await api.get("/jobs/daily/explain?at=2027-01-15T12:00:00Z")).json
+    assert "will run" not in told["reason"]
+    await api.send("DELETE", f"/holds/{made}")
+    del hold["missed"]
+    made = (await api.post("/holds", hold)).json["id"]
+    told = (await api.get("/jobs/daily/explain?at=2027-01-15T12:00:00Z")).json
+    assert told["fires"]
+    assert told["reason"].endswith(
+        f"; it waits until 2027-01-15T20:00:00Z: held by {made}: moving; then it is caught up, as the job says"
+    )
+
+
 async def test_what_comes_next_of_a_fixed_delay_is_as_its_job_says() -> None:
     api = Api()
     await api.post("/jobs", a_definition("delay", trigger={"type": "interval", "every_seconds": 600, "from": "end"}))

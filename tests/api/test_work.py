@@ -183,6 +183,17 @@ async def test_a_stale_token_changes_nothing(api: Api) -> None:
     assert (await api.get(f"/runs/{id}")).json["state"] == "running"
 
 
+async def test_a_heartbeat_beyond_the_time_limit_is_told_why(api: Api) -> None:
+    await api.add_job(timeouts={"execution_seconds": 10})
+    await api.post("/jobs/job/trigger")
+    (run,) = await api.claim()
+    id, token = run["id"], run["lease"]["token"]
+    api.clock.advance(11)
+    reply = await api.post(f"/runs/{id}/heartbeat", {"token": token})
+    assert (reply.status, reply.code) == (409, "lease_lost")
+    assert f"under token {token} has ended with the time limit of the attempt; stop" in reply.json["detail"]
+
+
 async def test_a_lease_that_has_ended_voids_no_report(api: Api) -> None:
     id, token = await lease(api)
     api.clock.advance(31)

@@ -120,12 +120,12 @@ def explain_held(
     if held is None:
         return told
     if not told.fires:
-        about = f"{told.reason}; the job {words_of_hold(held)}"
-        return told if told.disposition else told._replace(reason=about)
-    reason = f"{told.reason}; {words_of_hold(held)}"
-    if held.hold.missed is HeldMissed.SKIP:
-        return told._replace(fires=False, reason=f"{reason}; it does not run later", disposition=Disposition.HELD)
-    return told._replace(reason=f"{reason}; then it is caught up, as the job says")
+        return told if told.disposition else told._replace(reason=f"{told.reason}; the job {words_of_hold(held)}")
+    how = told.reason.rpartition(": it ")[0] or told.reason
+    if held.hold.missed is not HeldMissed.SKIP:
+        return told._replace(reason=f"{how}; it {words_of_hold(held)}; then it is caught up, as the job says")
+    reason = f"{how}; {reason_of(held.hold)}: it does not run, neither then nor when the hold ends"
+    return told._replace(fires=False, reason=reason, disposition=Disposition.HELD)
 
 
 def _said_of_unfinished(run: Run, now: Instant) -> str:

@@ -230,7 +230,9 @@ def lease_lost(run: Run, token: int) -> LeaseLost:
     """The answer to a worker that reports under this token."""
     if run.token == token and run.finished:
         return LeaseLost(f"run {run.id} is {run.state} already; this report changed nothing")
+    what = f"is lost: the run is {run.state} under token {run.token}"
+    if holds(run, token):
+        what = "has ended with the time limit of the attempt"
     return LeaseLost(
-        f"the lease on run {run.id} under token {token} is lost: the run is {run.state} under token {run.token}; "
-        "stop working on it, this report changed nothing"
+        f"the lease on run {run.id} under token {token} {what}; stop working on it, this report changed nothing"
     )

@@ -10,7 +10,7 @@ from horarium.access.roles import Scope
 from horarium.api import examples
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer
 from horarium.api.looking_schemas import WaitQuery
-from horarium.api.reading import idempotency_key, read_cursor, write_cursor
+from horarium.api.reading import idempotency_key, path_id, read_cursor, write_cursor
 from horarium.api.schemas import AddedRun, CancelRequest, Page, PageQuery, RunPage
 from horarium.model import Run
 from horarium.model.batches import Batch, BatchState
@@ -78,7 +78,7 @@ class BatchesApi(Handlers):
     async def add(self, call: Call) -> Answer:
         asked: BatchRuns = call.body
         runs = await self._runs(call, asked.runs)
-        batch, added = await self._operations.batches.add(_id(call), runs)
+        batch, added = await self._operations.batches.add(path_id(call.request), runs)
         return answer(_filled(batch, runs, added))
 
     async def _runs(self, call: Call, given: list[dict[str, object]]) -> list[Run]:
@@ -95,7 +95,7 @@ class BatchesApi(Handlers):
         answers={200: (BatchView, "The batch")}, problems=("not_found",),
     )  # fmt: skip
     async def get(self, call: Call) -> Answer:
-        return answer(batch_view(await self._operations.batches.get(_id(call), call.query.wait_seconds)))
+        return answer(batch_view(await self._operations.batches.get(path_id(call.request), call.query.wait_seconds)))
 
     @Endpoint(
         "GET", "/batches", "listBatches", tag="batches", scope=Scope.RUNS_READ, query=BatchesQuery, bound=True,
@@ -117,7 +117,7 @@ class BatchesApi(Handlers):
     async def runs(self, call: Call) -> Answer:
         query: PageQuery = call.query
         after = read_cursor("batch", query.cursor, lambda text: text.isdecimal() and len(text) <= DIGITS_MAX)
-        page = await self._operations.batches.runs(_id(call), after, query.limit)
+        page = await self._operations.batches.runs(path_id(call.request), after, query.limit)
         return answer(RunPage([run_view(run) for run in page.items], write_cursor("batch", page.next_after)))
 
     @Endpoint(
@@ -126,7 +126,7 @@ class BatchesApi(Handlers):
         answers={200: (BatchView, "The batch")}, problems=("not_found", "conflict"),
     )  # fmt: skip
     async def close(self, call: Call) -> Answer:
-        return answer(batch_view(await self._operations.batches.close(_id(call))))
+        return answer(batch_view(await self._operations.batches.close(path_id(call.request))))
 
     @Endpoint(
         "POST", f"{_PATH}/cancel", "cancelBatch", tag="batches", scope=Scope.RUNS_DEFINE,
@@ -135,9 +135,8 @@ class BatchesApi(Handlers):
         answers={200: (BatchView, "The batch")}, problems=("not_found", "conflict"),
     )  # fmt: skip
     async def cancel(self, call: Call) -> Answer:
-        return answer(
-            batch_view(await self._operations.batches.cancel(_id(call), call.body.reason if call.body else None))
-        )
+        reason = call.body.reason if call.body else None
+        return answer(batch_view(await self._operations.batches.cancel(path_id(call.request), reason)))
 
     @Endpoint(
         "POST", f"{_PATH}/retry", "retryBatch", tag="batches", scope=Scope.RUNS_DEFINE,
@@ -147,11 +146,7 @@ class BatchesApi(Handlers):
         answers={200: (BatchView, "The batch")}, problems=("not_found", "conflict"),
     )  # fmt: skip
     async def retry(self, call: Call) -> Answer:
-        return answer(batch_view(await self._operations.batches.retry(_id(call))))
-
-
-def _id(call: Call) -> str:
-    return str(call.request.path_params["id"])[:200]
+        return answer(batch_view(await self._operations.batches.retry(path_id(call.request))))
 
 
 def _filled(batch: Batch, given: list[Run], added: list[Run]) -> FilledBatch:

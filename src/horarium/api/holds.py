@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from horarium.access.roles import Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer, no_content
-from horarium.api.reading import is_name, read_cursor, write_cursor
+from horarium.api.reading import is_name, path_id, read_cursor, write_cursor
 from horarium.api.schemas import Page, PageQuery
 from horarium.model.holds import Hold
 from horarium.wire.holds import HoldDefinition, HoldPatch, HoldView, hold_view
@@ -71,7 +71,7 @@ class HoldsApi(Handlers):
         answers={200: (HoldView, "The hold")}, problems=("not_found",),
     )  # fmt: skip
     async def get(self, call: Call) -> Answer:
-        return answer(self._view(await self._operations.holds.get(_id(call))))
+        return answer(self._view(await self._operations.holds.get(path_id(call.request))))
 
     @Endpoint(
         "GET", "/holds", "listHolds", tag="holds", scope=Scope.RUNS_READ, query=HoldsQuery, bound=True,
@@ -91,7 +91,7 @@ class HoldsApi(Handlers):
         answers={200: (HoldView, "The hold")}, problems=("not_found", "conflict"),
     )  # fmt: skip
     async def patch(self, call: Call) -> Answer:
-        return answer(self._view(await self._operations.holds.update(_id(call), call.body)))
+        return answer(self._view(await self._operations.holds.update(path_id(call.request), call.body)))
 
     @Endpoint(
         "DELETE", "/holds/{id}", "liftHold", tag="holds", scope=Scope.RUNS_WRITE,
@@ -101,12 +101,8 @@ class HoldsApi(Handlers):
         answers={204: (None, "It is lifted")}, problems=("not_found", "conflict"),
     )  # fmt: skip
     async def lift(self, call: Call) -> Answer:
-        await self._operations.holds.lift(_id(call))
+        await self._operations.holds.lift(path_id(call.request))
         return no_content()
 
     def _view(self, hold: Hold) -> HoldView:
         return hold_view(hold, self._clock.now())
-
-
-def _id(call: Call) -> str:
-    return str(call.request.path_params["id"])[:200]

@@ -388,6 +388,11 @@ def new_name(request: Request[Any]) -> str:
     return name
 
 
+def path_id(request: Request[Any]) -> str:
+    """The id that the path has, as far as any is that long."""
+    return str(request.path_params["id"])[:200]
+
+
 def run_id(request: Request[Any]) -> str:
     """The run that the path names. Raises NotFound for what no run's id looks like."""
     given: str = request.path_params["id"]

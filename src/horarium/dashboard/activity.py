@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
+
 from msgspec import Struct
 
 from horarium.clock import DAY, HOUR, MINUTE, Instant
@@ -50,22 +53,23 @@ class Activity:
         end = now - now % step + step
         starts = range(end - span, end, step)
         summed = {start: Minute() for start in starts}
-        for minutes in (self._stood, self._recent, self._tally.minutes):
-            for minute, counted in minutes.items():
-                start = minute - minute % step
-                if start in summed:
-                    summed[start].add(counted)
+        for minute, counted in self._minutes():
+            start = minute - minute % step
+            if start in summed:
+                summed[start].add(counted)
         return [_bar(start, summed[start]) for start in starts]
 
     def lateness(self, now: Instant, span: Instant) -> tuple[int | None, int | None]:
         """The delay within which 50 and 99 of 100 attempts of the last `span` began, as read last."""
         whole = Minute()
-        for minutes in (self._stood, self._recent, self._tally.minutes):
-            for minute, counted in minutes.items():
-                if minute >= now - span:
-                    whole.add(counted)
+        for minute, counted in self._minutes():
+            if minute >= now - span:
+                whole.add(counted)
         bar = _bar(now, whole)
         return bar.late_half, bar.late_most
+
+    def _minutes(self) -> Iterable[tuple[Instant, Minute]]:
+        return chain(self._stood.items(), self._recent.items(), self._tally.minutes.items())
 
     async def _read(self, now: Instant) -> None:
         since = max(self._stood_until, now - DAY - HOUR, 0)

@@ -263,11 +263,14 @@ async def last_runs_of(
 async def usual_of(operations: Operations, jobs: Sequence[str], now: Instant) -> dict[str, Instant]:
     """The median of how long the last completed runs of each of these jobs took; of those that have any."""
     each = min(USUAL_OF, max(USUAL_RUNS // max(len(jobs), 1), USUAL_LEAST))
-    found, usual = await last_runs_of(operations, jobs, each, max(now - 30 * DAY, 0), now + 1), {}
-    for name, runs in found.items():
-        if took := [run.took for run in runs if run.state is State.COMPLETED and run.took is not None]:
-            usual[name] = int(median(took))
-    return usual
+    found = await last_runs_of(operations, jobs, each, max(now - 30 * DAY, 0), now + 1)
+    return {name: length for name, runs in found.items() if (length := usual_took(runs)) is not None}
+
+
+def usual_took(runs: Sequence[Run]) -> Instant | None:
+    """The median of how long those of these runs took that completed; None: none has."""
+    took = [run.took for run in runs if run.state is State.COMPLETED and run.took is not None]
+    return int(median(took)) if took else None
 
 
 def stands_above(each: InForce) -> bool:

@@ -15,10 +15,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from horarium.dashboard.optional import PLACES as OPTIONAL_PLACES
-from horarium.dashboard.optional import lay_over, length_text, read_length, taken_from
 from horarium.model import Job
 from horarium.policies import CatchUpPolicy, Overlap
+from horarium.triggers import every
 from horarium.triggers.join import JoinOutcome
 from horarium.wire.definitions import definition_of
 from horarium.wire.faults import Fault
@@ -36,6 +35,8 @@ TARGETS = (("queue", "Queue"), ("http", "HTTP"), ("handler", "Handler"), ("bus",
 _FOLDED = re.compile(r"\r?\n[ \t]")
 _NEXT_LINE = re.compile(r"\s+(?=(?:DTSTART|RRULE|RDATE|EXDATE|EXRULE)[:;])", re.IGNORECASE)
 """What parts the lines of a recurrence rule in a field of one line, where a browser lets no line break through."""
+TARGET_FLAGS = {"http": ("--http", "url"), "queue": ("--queue", "queue"), "handler": ("--handler", "name"),
+                "bus": ("--bus", "bus")}  # fmt: skip
 PAYLOAD_FIELD = {"queue": "payload", "http": "body", "handler": "args", "bus": "payload"}
 OVERLAPS = (
     (Overlap.ALLOW.value, "Let both run"),
@@ -51,11 +52,22 @@ CATCH_UPS = (
     (CatchUpPolicy.NONE.value, "Run none of them"),
     (CatchUpPolicy.ASK.value, "Ask a person"),
 )
-FIELDS = (
-    "name", "title", "labels", "kind", "rule", "timezone", "within", "outcome", "deadline", "target", "url", "method",
-    "headers", "handler", "queue", "bus", "payload", "overlap", "attempts", "backoff", "time_limit", "catch_up",
-)  # fmt: skip
-
+UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
+LENGTHS = {
+    "jitter": ("", "jitter_seconds"),
+    "start_by": ("timeouts", "start_seconds"),
+    "lease": ("timeouts", "heartbeat_seconds"),
+}
+FOLLOWS = {"tell": ("failed", "notify"), "then_run": ("completed", "trigger")}
+"""For follow-ups that are no more than a name; a list with any other is left to the JSON."""
+OPTIONAL = ("priority", *LENGTHS, *FOLLOWS)
+OPTIONAL_PLACES = {
+    "priority": "priority",
+    "jitter_seconds": "jitter",
+    "timeouts.start_seconds": "start_by",
+    "timeouts.heartbeat_seconds": "lease",
+}
+TWICE = "Stands here and in the JSON below, with another value."
 PLACES = {
     "name": "name", "title": "title", "labels": "labels", "trigger": "rule", "timezone": "timezone",
     "target.url": "url",
@@ -89,6 +101,7 @@ NEW = {
     "within": "day", "outcome": "completed", "deadline": "",
     "attempts": "3", "backoff": "5", "time_limit": "", "catch_up": "latest",
 }  # fmt: skip
+"""The fields that each form has."""
 
 
 class Typed(Struct, frozen=True):
@@ -314,12 +327,8 @@ def as_command(definition: Mapping[str, Any]) -> str:
     def flag(name: str, value: object) -> None:
         lines.append(f"{name} {shlex.quote(value if isinstance(value, str) else json.dumps(value))}")
 
-    if kind in FLAG and set(trigger) <= {
-        "type",
-        RULE_FIELD[kind],
-        "timezone",
-        *(JOIN_FIELDS if kind == "after" else ()),
-    }:
+    said = {"type", RULE_FIELD.get(kind, ""), "timezone", *(JOIN_FIELDS if kind == "after" else ())}
+    if kind in FLAG and trigger.keys() <= said:
         rule = trigger.get(RULE_FIELD[kind], "")
         flag(FLAG[kind], ",".join(rule) if kind == "after" else str(rule))
         _join_flags(trigger, flag)
@@ -371,15 +380,9 @@ def _is_said_by_flags(definition: Mapping[str, Any]) -> bool:
 
 def _target_flags(target: Mapping[str, Any], flag: Any) -> None:
     kind = target.get("type")
-    names = {
-        "http": ("--http", "url"),
-        "queue": ("--queue", "queue"),
-        "handler": ("--handler", "name"),
-        "bus": ("--bus", "bus"),
-    }
-    if kind not in names:
+    if kind not in TARGET_FLAGS:
         return
-    name, field = names[kind]
+    name, field = TARGET_FLAGS[kind]
     flag(name, target.get(field, ""))
     if kind == "http" and target.get("method", "POST") != "POST":
         flag("--method", target["method"])
@@ -388,3 +391,56 @@ def _target_flags(target: Mapping[str, Any], flag: Any) -> None:
     payload = target.get(PAYLOAD_FIELD[kind])
     if payload is not None:
         flag({"http": "--body", "handler": "--args"}.get(kind, "--payload"), json.dumps(payload))
+
+
+def taken_from(others: dict[str, Any]) -> dict[str, str]:
+    """These fields of a stored job, which are taken out of the rest of its definition."""
+    taken = {"priority": str(others.pop("priority", ""))}
+    for field, (group, name) in LENGTHS.items():
+        seconds = (others.get(group, {}) if group else others).pop(name, None)
+        taken[field] = "" if seconds is None else length_text(seconds)
+    on = others.get("on", {})
+    for field, (occasion, action) in FOLLOWS.items():
+        plain = all(set(one) == {action} for one in on.get(occasion, ()))
+        taken[field] = ", ".join(one[action] for one in on.pop(occasion, ())) if plain else ""
+    for group in ("timeouts", "on"):
+        if not others.get(group, True):
+            del others[group]
+    return taken
+
+
+def lay_over(made: dict[str, Any], form: Mapping[str, str], faults: list[Fault]) -> None:
+    """Lay the typed text over the definition."""
+
+    def put(place: dict[str, Any], name: str, value: float | str, field: str) -> None:
+        if place.setdefault(name, value) != value:
+            faults.append(Fault(field, TWICE))
+
+    given = {name: text for name in OPTIONAL if (text := form.get(name, "").strip())}
+    if number := given.get("priority"):
+        if number.removeprefix("-").isdecimal() and len(number) < 10:
+            put(made, "priority", int(number), "priority")
+        else:
+            faults.append(Fault("priority", f"{number[:50]!r} is no whole number"))
+    for field, (group, name) in LENGTHS.items():
+        if field in given:
+            put(made.setdefault(group, {}) if group else made, name, read_length(given[field], faults, field), field)
+    for field, (occasion, action) in FOLLOWS.items():
+        if names := [name for part in given.get(field, "").split(",") if (name := part.strip())]:
+            on = made.setdefault("on", {})
+            on[occasion] = [*on.get(occasion, ()), *({action: name} for name in names)]
+
+
+def length_text(seconds: float) -> str:
+    """`90m`, `5d`."""
+    unit, letter = next((each for each in UNITS if seconds % each[0] == 0 and seconds), (1, ""))
+    return f"{seconds / unit:.15g}{letter}"
+
+
+def read_length(text: str, faults: list[Fault], field: str = "rule") -> float | str:
+    """An interval as people type it: `90`, `90s`, `5m`, `1h30m`. One that can't be read stays as it is."""
+    try:
+        return float(every(float(text) if text.replace(".", "", 1).isdigit() else text).spec()["every_seconds"])
+    except ValueError as error:
+        faults.append(Fault(field, str(error)))
+        return text

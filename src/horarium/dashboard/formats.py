@@ -4,8 +4,10 @@ reads a clock."""
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
+from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from markupsafe import Markup, escape
@@ -165,6 +167,12 @@ def brief(words: str, zone: str = "") -> str:
     """A rule in words without the instant that it is counted from, which fire times beside it show, and without this
     zone, in which they are written."""
     return words.partition(", counted from ")[0].removesuffix(f", {zone}").replace(" (Monday to Friday)", "")
+
+
+def address(path: str, **parts: str | Sequence[str] | None) -> str:
+    """The address of a page, with those of these parts that have a value."""
+    query = urlencode({name: value for name, value in parts.items() if value}, doseq=True)
+    return f"{path}?{query}" if query else path
 
 
 def queue_name(queue: str) -> str:

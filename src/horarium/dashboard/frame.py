@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from horarium.api.answers import Ready
 from horarium.api.docs import ASSETS
+from horarium.api.routing import AnyRequest
 from horarium.clock import Instant
 from horarium.dashboard import formats
 from horarium.dashboard.marks import Mark
@@ -99,7 +100,8 @@ def _environment() -> jinja2.Environment:
         auto_reload=False,
     )
     made.globals.update(shown_pages=shown_pages, groups=GROUPS, mark=mark, asset=asset_path)
-    made.filters |= {name: each for name, each in vars(formats).items() if isfunction(each)}
+    ours = (each for each in vars(formats).values() if isfunction(each) and each.__module__ == formats.__name__)
+    made.filters |= {each.__name__: each for each in ours}
     made.filters["counted"] = counted
     return made
 
@@ -126,6 +128,11 @@ def _load(template: str) -> None:
     for name in (*IN_ALL, template):
         _environment().get_template(name)
     _loaded.add(template)
+
+
+def takes_gzip(request: AnyRequest) -> bool:
+    """Whether the browser reads gzip."""
+    return "gzip" in request.headers.get("accept-encoding", "")
 
 
 def page_answer(

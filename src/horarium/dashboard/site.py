@@ -15,7 +15,7 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from starlette.responses import Response
 
 from horarium.access.acting import acting, reading
@@ -28,14 +28,15 @@ from horarium.api.endpoints import Row, rows_of
 from horarium.api.guards import Keys
 from horarium.api.limits import RETRY_AFTER_SECONDS
 from horarium.api.problems import BodyCutOff, BodyTooLarge, MalformedRequest, Overloaded
-from horarium.api.reading import peer_of, read_all
+from horarium.api.reading import peer_of, read_all, read_cursor
 from horarium.api.routing import AnyRequest, Route
 from horarium.clock import Instant
 from horarium.dashboard.attention import Watching, counts_of
 from horarium.dashboard.formats import zone_of
-from horarium.dashboard.frame import banner, page_answer, render, render_in_steps, when
+from horarium.dashboard.frame import banner, page_answer, render, render_in_steps, takes_gzip, when
 from horarium.errors import Conflict, Forbidden, HorariumError, NotFound, Outage
 from horarium.model import uuid7
+from horarium.model.identity import is_run_id
 from horarium.operations.facade import Operations
 from horarium.operations.writing.context import Entropy
 from horarium.rules.holds import InForce, stretch_at
@@ -98,11 +99,22 @@ class Visit(Struct, kw_only=True):
             return self.form[name][0]
         return next(iter(self.request.query_params.getlist(name)), "")
 
+    def after(self, list_name: str, fits: Callable[[str], bool]) -> str | None:
+        """Where the page of a list begins that is asked for. Raises InvalidCursor."""
+        return read_cursor(list_name, self.text("cursor") or UNSET, fits)
+
     def texts(self, name: str) -> list[str]:
         """A field that may be there several times."""
         if self.form:
             return self.form.get(name, [])
         return self.request.query_params.getlist(name)
+
+    def path_id(self, noun: str) -> str:
+        """The id of a run, or a thing that is named as runs are. Raises NotFound for what looks like none."""
+        given = str(self.request.path_params["id"])
+        if not is_run_id(given):
+            raise NotFound(f"there is no {noun} {given[:NAME_CHARS_MAX]!r}")
+        return given
 
     @property
     def path_name(self) -> str:
@@ -207,10 +219,8 @@ class Site:
         cookies = cookies_of(request)
         now, zone = self._operations.clock.now(), str(zone_of(unquote(cookies.get(ZONE, "UTC"))))
         if not self._keys.needed or open:
-            token, given = cookies.get(VISIT, ""), []
-            if not token:
-                token = self._entropy(VISIT_BYTES).hex()
-                given = [set_cookie(request, VISIT, token)]
+            token = cookies.get(VISIT) or self._entropy(VISIT_BYTES).hex()
+            given = [] if cookies.get(VISIT) else [set_cookie(request, VISIT, token)]
             return Visit(request=request, principal=LOCAL, token=token, now=now, zone=zone, cookies=given)
         token = cookies.get(SESSION, "")
         session = await self._sessions.find(token) if token else None
@@ -391,11 +401,6 @@ def _refusal(error: HorariumError) -> tuple[int, str]:
     return next(
         (answer for kind, answer in REFUSALS.items() if isinstance(error, kind)), (422, "That could not be done")
     )
-
-
-def takes_gzip(request: AnyRequest) -> bool:
-    """Whether the browser reads gzip."""
-    return "gzip" in request.headers.get("accept-encoding", "")
 
 
 def going_on(request: AnyRequest, to: str, cookies: Sequence[str] = ()) -> Response:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 from typing import Any
 
 import msgspec
@@ -12,13 +11,13 @@ from msgspec.structs import replace
 from horarium.access import audit
 from horarium.access.roles import Scope
 from horarium.clock import Instant
+from horarium.dashboard.attention import usual_took
 from horarium.dashboard.formats import duration, in_words, localized, span
 from horarium.dashboard.marks import mark_of
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.strips import ahead_of, small
-from horarium.errors import InvalidRequest, NotFound
+from horarium.errors import InvalidRequest
 from horarium.model import Cause, Disposition, EventKind, Job, Run, State
-from horarium.model.identity import is_run_id
 from horarium.operations.facade import Operations
 from horarium.ports import RunFilter
 from horarium.rules.approving import DECIDED, last_word
@@ -109,10 +108,7 @@ class Approvals(Pages):
         return await self._decide(visit, *known)
 
     async def _decide(self, visit: Visit, decision: Decision, done: str) -> Answer:
-        given = str(visit.request.path_params["id"])
-        if not is_run_id(given):
-            raise NotFound(f"there is no run {given[:200]!r}")
-        run = await self._approving.decide(given, decision, visit.text("reason").strip() or None)
+        run = await self._approving.decide(visit.path_id("run"), decision, visit.text("reason").strip() or None)
         return Went("/approvals", done.format(run.job))
 
 
@@ -158,8 +154,7 @@ def _missed(run: Run, job: Job, view: ApprovalView, runs: Sequence[Run], visit: 
         *[mark] * min(run.fires, MISSED_DRAWN),
         *(each for each in runs if each.fire_at < run.fire_at),
     ]
-    lengths = [each.took for each in runs if each.state is State.COMPLETED and each.took is not None]
-    took = int(median(lengths)) if lengths else None
+    took = usual_took(runs)
     ran, rest = min(run.fires, CATCH_UP_RUNS_MAX), run.fires - 1
     others = f", the other {rest:,} stay missed" if rest > 1 else ", the other one stays missed" if rest else ""
     work = "" if took is None else f", about {duration(took * ran)} of work"

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
-from urllib.parse import urlencode
 
 from horarium.access.roles import Scope
 from horarium.api.batches import DIGITS_MAX
-from horarium.api.reading import read_cursor, write_cursor
+from horarium.api.reading import write_cursor
 from horarium.clock import Instant
+from horarium.dashboard.formats import address
 from horarium.dashboard.marks import CANCELLED, COMPLETED, FAILED, PENDING, mark_of
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.views.job import run_row
-from horarium.errors import NotFound
 from horarium.model import Run, State
 from horarium.model.batches import BATCH, Batch, BatchFollow, BatchOccasion, BatchState, BatchTold
 from horarium.model.identity import is_run_id
@@ -44,11 +43,7 @@ class BatchPages(Pages):
         if is_run_id(text.lower()):
             return Went(f"/batches/{text.lower()}")
         state = next((each for each in BatchState if each == visit.text("state")), None)
-        cursor = visit.text("cursor")
-        after = read_cursor("batches", cursor, is_run_id) if cursor else None
-        found, beyond = await self._found(state, text, after)
-        kept = [("q", text)] if text else []
-        pairs = [*kept, *([("state", state.value)] if state else [])]
+        found, beyond = await self._found(state, text, visit.after("batches", is_run_id))
         more = write_cursor("batches", beyond)
         return Shown(
             "batches.html",
@@ -61,12 +56,12 @@ class BatchPages(Pages):
                     (
                         each.value.capitalize(),
                         each is state,
-                        _address([*kept, *([] if each is state else [("state", each.value)])]),
+                        address("/batches", q=text, state=None if each is state else each),
                     )
                     for each in BatchState
                 ],
                 "searched_all": beyond is None,
-                "more": _address([*pairs, ("cursor", more)]) if more else None,
+                "more": address("/batches", q=text, state=state, cursor=more) if more else None,
             },
         )
 
@@ -83,16 +78,12 @@ class BatchPages(Pages):
 
     @Page("GET", "/batches/{id}", "batch", scope=Scope.RUNS_READ, place="batches")
     async def show(self, visit: Visit) -> Answer:
-        id = _id(visit)
+        id = visit.path_id("batch")
         batch = await self._operations.batches.get(id)
         only = State.FAILED if visit.text("state") == "failed" else None
-        cursor = visit.text("cursor")
-        after = (
-            read_cursor("batch", cursor, lambda text: text.isdecimal() and len(text) <= DIGITS_MAX) if cursor else None
-        )
+        after = visit.after("batch", lambda text: text.isdecimal() and len(text) <= DIGITS_MAX)
         runs, beyond = await self._members(id, only, after)
         more = write_cursor("batch", beyond)
-        kept = [("state", "failed")] if only else []
         row = _row(batch)
         return Shown(
             "batch.html",
@@ -102,7 +93,7 @@ class BatchPages(Pages):
                 "passed": int(after or 0),
                 "only": only,
                 "runs": [run_row(run, visit.now) for run in runs],
-                "more": f"/batches/{id}?{urlencode([*kept, ('cursor', more)])}" if more else None,
+                "more": address(f"/batches/{id}", state=only, cursor=more) if more else None,
                 "follows": await self._follows(batch, visit.now),
                 "can": visit.may(Scope.RUNS_DEFINE),
             },
@@ -150,12 +141,12 @@ class BatchPages(Pages):
 
     @Page("POST", "/batches/{id}/close", "batch-close", scope=Scope.RUNS_DEFINE)
     async def close(self, visit: Visit) -> Answer:
-        batch = await self._operations.batches.close(_id(visit))
+        batch = await self._operations.batches.close(visit.path_id("batch"))
         return Went(f"/batches/{batch.id}", "It takes no more runs, and finishes once all have ended.")
 
     @Page("POST", "/batches/{id}/cancel", "batch-cancel", scope=Scope.RUNS_DEFINE)
     async def cancel(self, visit: Visit) -> Answer:
-        before = told_of(await self._operations.batches.get(_id(visit)))
+        before = told_of(await self._operations.batches.get(visit.path_id("batch")))
         reason = visit.text("reason").strip() or f"its batch was cancelled by {visit.principal.name}"
         batch = await self._operations.batches.cancel(before.batch, reason)
         after = told_of(batch)
@@ -166,23 +157,12 @@ class BatchPages(Pages):
 
     @Page("POST", "/batches/{id}/retry", "batch-retry", scope=Scope.RUNS_DEFINE)
     async def retry(self, visit: Visit) -> Answer:
-        before = told_of(await self._operations.batches.get(_id(visit)))
+        before = told_of(await self._operations.batches.get(visit.path_id("batch")))
         batch = await self._operations.batches.retry(before.batch)
         again = max(before.failed - told_of(batch).failed, 0)
         return Went(
             f"/batches/{batch.id}", f"{counted(again, 'run')} will run again, in the place of those that failed."
         )
-
-
-def _id(visit: Visit) -> str:
-    given = str(visit.request.path_params["id"])
-    if not is_run_id(given):
-        raise NotFound(f"there is no batch {given[:TEXT_CHARS_MAX]!r}")
-    return given
-
-
-def _address(pairs: list[tuple[str, str]]) -> str:
-    return "/batches" + (f"?{urlencode(pairs)}" if pairs else "")
 
 
 def _left(told: BatchTold) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 from urllib.parse import urlencode
 
@@ -10,7 +11,6 @@ from msgspec import Struct
 from horarium.access.roles import Scope
 from horarium.api.reading import is_name
 from horarium.api.runs import shown_queue
-from horarium.clock import Instant
 from horarium.dashboard.formats import instant_of
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.errors import InvalidRequest
@@ -69,14 +69,10 @@ def read_filter(visit: Visit) -> Filter:
         job=chosen["job"] or None,
         states=states,
         queue=shown_queue(chosen["queue"]) if chosen["queue"] else None,
-        since=_instant(chosen, "since", visit.zone),
-        until=_instant(chosen, "until", visit.zone),
+        since=instant_of(chosen["since"], "since", visit.zone),
+        until=instant_of(chosen["until"], "until", visit.zone),
     )
     return Filter(chosen, states, where)
-
-
-def _instant(chosen: dict[str, str], field: str, zone: str) -> Instant | None:
-    return instant_of(chosen[field], field, zone)
 
 
 class BulkRuns(Pages):
@@ -86,7 +82,7 @@ class BulkRuns(Pages):
     @Page("POST", "/bulk-runs/chosen", "bulk-runs-chosen", scope=Scope.RUNS_WRITE, place="runs", reads=True)
     async def ask(self, visit: Visit) -> Answer:
         """How many there are, and the consequences."""
-        action, selected, chosen = _action(visit), read_filter(visit), _chosen(visit)
+        action, selected, chosen = action_of(visit, REACH), read_filter(visit), _chosen(visit)
         batch = await self._counted(action, selected, chosen)
         before = batch.left.get(RETRIED_BEFORE, 0)
         values: dict[str, Any] = {
@@ -115,7 +111,7 @@ class BulkRuns(Pages):
 
     @Page("POST", "/bulk-runs", "bulk-runs-done", scope=Scope.RUNS_WRITE, place="runs")
     async def do(self, visit: Visit) -> Answer:
-        action, selected = _action(visit), read_filter(visit)
+        action, selected = action_of(visit, REACH), read_filter(visit)
         states, after = _reach(action, selected), visit.text("after") or None
         if after is not None and not is_run_id(after):
             raise InvalidRequest("after: no run has such an id", field="after")
@@ -140,9 +136,10 @@ class BulkRuns(Pages):
         return Went(_back(visit, selected), said)
 
 
-def _action(visit: Visit) -> str:
+def action_of(visit: Visit, known: Container[str]) -> str:
+    """One of these actions, which the page asks for. Raises InvalidRequest."""
     action = visit.text("action")
-    if action not in REACH:
+    if action not in known:
         raise InvalidRequest(f"there is no action {action[:50]!r}", field="action")
     return action
 

@@ -15,7 +15,9 @@ from horarium.access.roles import Scope
 from horarium.api.reading import is_name
 from horarium.clock import Instant
 from horarium.dashboard.attention import Watching
+from horarium.dashboard.formats import address
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
+from horarium.dashboard.views.bulk import CHOSEN_MAX, action_of
 from horarium.dashboard.views.jobs import LOOKED_MAX, NOT_BY_NAME, filter_of, fits, names_of, read_search
 from horarium.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from horarium.model import Job
@@ -23,7 +25,6 @@ from horarium.operations.facade import Operations
 from horarium.ports import PAGE_MAX, JobFilter
 from horarium.triggers.words import counted
 
-CHOSEN_MAX = 200
 MATCHED_MAX = 1_000
 """Jobs of one request; where there are more, the page goes on from there."""
 TOGETHER = 8
@@ -60,7 +61,7 @@ class BulkJobs(Pages):
     @Page("POST", "/bulk-jobs/chosen", "bulk-jobs-chosen", scope=Scope.RUNS_WRITE, place="jobs", reads=True)
     async def ask(self, visit: Visit) -> Answer:
         """How many there are, which, and the consequences."""
-        action = _action(visit)
+        action = action_of(visit, DONE)
         given = visit.texts("chosen")[:CHOSEN_MAX]
         chosen = given if given or visit.form else None
         matched = await self._matched(visit, action, chosen)
@@ -102,7 +103,7 @@ class BulkJobs(Pages):
 
     @Page("POST", "/jobs", "jobs-bulk", scope=Scope.RUNS_WRITE, place="jobs")
     async def do(self, visit: Visit) -> Answer:
-        action, reason = _action(visit), visit.text("reason").strip()[:REASON_CHARS_MAX]
+        action, reason = action_of(visit, DONE), visit.text("reason").strip()[:REASON_CHARS_MAX]
         chosen = None if visit.text("all") else visit.texts("chosen")[:CHOSEN_MAX]
         matched = await self._matched(visit, action, chosen)
         why, names = reason or f"by {visit.principal.name}", [job.name for job in matched.jobs]
@@ -115,8 +116,10 @@ class BulkJobs(Pages):
         if gone:
             said += f" {counted(gone, 'job')} could not be: gone, or changing too fast."
         if matched.after is not None:
-            again = {"action": action, "q": visit.text("q"), "show": visit.text("show"), "after": matched.after}
-            return Went("/bulk-jobs?" + urlencode(again), f"{said} There are more.")
+            again = address(
+                "/bulk-jobs", action=action, q=visit.text("q"), show=visit.text("show"), after=matched.after
+            )
+            return Went(again, f"{said} There are more.")
         undo = None
         if action == "pause" and done:
             span = {"from": begun, "to": self._operations.clock.now(), "why": digest_of_reason(why)}
@@ -166,19 +169,11 @@ def _can_be(action: str, found: list[Job], after: str | None) -> Matched:
     return Matched(can, len(found) - len(can), after)
 
 
-def _action(visit: Visit) -> str:
-    action = visit.text("action")
-    if action not in DONE:
-        raise InvalidRequest(f"there is no action {action[:50]!r}", field="action")
-    return action
-
-
 def _back(visit: Visit) -> str:
     back = visit.text("back")
     if back.startswith("/jobs"):
         return back
-    kept = {name: visit.text(name) for name in ("q", "show") if visit.text(name)}
-    return "/jobs?" + urlencode(kept) if kept else "/jobs"
+    return address("/jobs", q=visit.text("q"), show=visit.text("show"))
 
 
 def digest_of_reason(reason: str) -> str:

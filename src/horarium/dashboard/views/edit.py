@@ -14,9 +14,9 @@ from horarium.api.reading import to_definition
 from horarium.clock import Instant, to_instant
 from horarium.dashboard.fields import (
     CATCH_UPS,
-    FIELDS,
     KINDS,
     NEW,
+    OPTIONAL,
     OTHER,
     OTHERS,
     OUTCOMES,
@@ -28,7 +28,6 @@ from horarium.dashboard.fields import (
     place_of,
     typed,
 )
-from horarium.dashboard.optional import OPTIONAL
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.strips import clock_changes
 from horarium.errors import AlreadyExists, CallerError, InvalidTrigger
@@ -237,7 +236,7 @@ def _was(visit: Visit) -> dict[str, str] | None:
 
 def _form(visit: Visit) -> dict[str, str]:
     """The fields of the form; those that were not sent are as for a new job, and all others as stored."""
-    form = {name: visit.form[name][0] if name in visit.form else NEW[name] for name in FIELDS}
+    form = {name: visit.form[name][0] if name in visit.form else text for name, text in NEW.items()}
     return form | {name: visit.text(name) for name in (OTHERS, *OPTIONAL) if name in visit.form}
 
 

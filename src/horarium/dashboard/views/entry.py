@@ -14,7 +14,7 @@ from horarium.api.app import Entrance
 from horarium.api.events import event_stream
 from horarium.api.guards import Keys
 from horarium.api.problems import TooManyFailures
-from horarium.dashboard.frame import file_answer
+from horarium.dashboard.frame import file_answer, takes_gzip
 from horarium.dashboard.site import (
     SESSION,
     Answer,
@@ -26,7 +26,6 @@ from horarium.dashboard.site import (
     cookies_of,
     going_on,
     set_cookie,
-    takes_gzip,
 )
 from horarium.errors import NotFound
 from horarium.services.polling.news import News

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,13 +13,14 @@ from msgspec import Struct
 from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, Instant
 from horarium.dashboard.attention import Watching, last_runs, some_runs
-from horarium.dashboard.formats import in_words
+from horarium.dashboard.differences import Difference, changes
+from horarium.dashboard.formats import address, in_words
 from horarium.dashboard.marks import mark_of
-from horarium.dashboard.origins import Origin, origin_of
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.errors import NotFound
-from horarium.model import Run, State, retry_key
+from horarium.model import Job, Run, State, retry_key
 from horarium.operations.facade import Operations
+from horarium.operations.jobs.versions import Version
 from horarium.operations.runs.bulk import Selection
 from horarium.ports import BATCH_MAX, RunFilter
 from horarium.rules.error_lines import error_line, error_sort
@@ -36,7 +38,38 @@ FILTERS = {"open": "Open", "new": "New", "one": "One job", "retried": "Retried s
 RUNS_SHOWN = 10
 BACK = 100
 """The last runs of a job among which the last well one is looked for."""
+VERSIONS_READ = 20
+BEFORE_READ = 10
+"""Runs before the first failure that are looked at."""
 BARS, PITCH, HEIGHT = 24, 6.0, 18.0
+
+
+class Origin(Struct, frozen=True):
+    """`seen`: of how many runs before it failed with the same error, of how many looked at. `version`: the one that it
+    began with, `older`: the one before that. `newer`: there is a later one by now."""
+
+    seen: int = 0
+    looked: int = 0
+    version: Version | None = None
+    older: Version | None = None
+    newer: bool = False
+    known: bool = False
+
+    @property
+    def words(self) -> str:
+        """The origin in words, without the version, which a page writes itself."""
+        if self.seen:
+            return f"seen before: in {self.seen} of the {counted(self.looked, 'run')} before"
+        if not self.known or self.version is not None:
+            return ""
+        return "no version changed then" if self.looked else "began with the first run that is kept"
+
+    @property
+    def differences(self) -> Sequence[Difference]:
+        """What that version changed."""
+        if self.version is None or self.older is None:
+            return ()
+        return changes([self.version, self.older])[0].differences
 
 
 class Group(Struct):
@@ -116,8 +149,7 @@ class Failures(Pages):
         heading = (
             f"{in_words(len(groups))} {'error' if len(groups) == 1 else 'errors'}, {counted(number, 'failed run')}"
         )
-        kept = [("q", search)] if search else []
-        here = [("span", name), *kept, *([("show", show)] if show != "open" else [])]
+        here = address("/failures", span=name, q=search, show=show if show != "open" else "")
         since = visit.now - length
         return Shown(
             "failures.html",
@@ -134,7 +166,7 @@ class Failures(Pages):
                         word,
                         sum(group.fits(key) for group in every),
                         more_of(key, every),
-                        f"/failures?{urlencode([('span', name), *kept, ('show', key)])}",
+                        address("/failures", span=name, q=search, show=key),
                     )
                     for key, word in FILTERS.items()
                 ],
@@ -146,8 +178,8 @@ class Failures(Pages):
                 "search": search,
                 "span": name,
                 "step_words": "hour" if name == "day" else f"{step // HOUR} hours",
-                "spans": [(each, SPANS[each][1], f"/failures?{urlencode([('span', each), *kept])}") for each in SPANS],
-                "link": lambda group: f"/failures?{urlencode([*here, ('open', group.key)])}#{group.key}",
+                "spans": [(each, SPANS[each][1], address("/failures", span=each, q=search)) for each in SPANS],
+                "link": lambda group: f"{here}&{urlencode({'open': group.key})}#{group.key}",
             },
         )
 
@@ -242,3 +274,19 @@ def _fits(group: Group, search: str) -> bool:
     if not search or search in group.line.casefold():
         return True
     return any(search in (run.job or "").casefold() or search == run.id for run in group.runs)
+
+
+async def origin_of(operations: Operations, job: Job, first: Run) -> Origin:
+    """How the error of this run began, the first one of the job that failed with it within a span."""
+    before = (await operations.store.list_runs(RunFilter(job=job.name, until=first.fire_at), None, BEFORE_READ)).items
+    sort = error_sort(first.error)
+    seen = sum(run.state is State.FAILED and error_sort(run.error) == sort for run in before)
+    versions = (await operations.versions.shown(job, None, VERSIONS_READ)).items
+    place = next((place for place, each in enumerate(versions) if each.at <= first.fire_at), None)
+    if place is None or place + 1 >= len(versions):
+        return Origin(seen, len(before), known=True)
+    version, older = versions[place : place + 2]
+    worked = any(run.state is State.COMPLETED and run.fire_at >= version.at for run in before)
+    if seen or worked or not before:
+        return Origin(seen, len(before), known=True)
+    return Origin(0, len(before), version, older, newer=place > 0, known=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from horarium.access.roles import Scope
-from horarium.api.reading import is_name, own_url, read_cursor, write_cursor
+from horarium.api.reading import is_name, own_url, write_cursor
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.views.jobs import read_search
 from horarium.errors import HorariumError, InvalidRequest, NotFound
@@ -23,8 +23,7 @@ class FeedPages(Pages):
         return await self._page(visit)
 
     async def _page(self, visit: Visit, problem: str = "", url: str = "") -> Answer:
-        cursor = "" if visit.form else visit.text("cursor")
-        after = read_cursor("feeds", cursor, is_name) if cursor else None
+        after = None if visit.form else visit.after("feeds", is_name)
         page = await self._feeds.page(after, SHOWN, visit.principal)
         more = write_cursor("feeds", page.next_after)
         form = {name: visit.text(name) if problem else "" for name in ("name", "which")}

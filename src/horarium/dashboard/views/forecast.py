@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any
-from urllib.parse import urlencode
 
 from msgspec import Struct, structs
 
@@ -16,7 +15,7 @@ from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant, to_instant
 from horarium.dashboard.charts import LoadChart, load_chart
 from horarium.dashboard.foresight import Foresight, is_in_view
-from horarium.dashboard.formats import duration, in_words, instant_of, local, utc_text, zone_of
+from horarium.dashboard.formats import address, duration, in_words, instant_of, local, utc_text, zone_of
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.strips import within
 from horarium.dashboard.views.calendar import FIRST_DAY, LAST_DAY, midnight
@@ -76,9 +75,8 @@ class Asked(Struct, frozen=True):
         """The address of another choice."""
         asked = structs.replace(self, **changes)
         cell = None if asked.cell is None else utc_text(asked.cell)
-        pairs = (("week", asked.first.isoformat()), ("queue", asked.queue), ("places", asked.places),
-                 ("count", asked.count), ("cell", cell))  # fmt: skip
-        return "/forecast?" + urlencode([(name, value) for name, value in pairs if value])
+        week, places = asked.first.isoformat(), str(asked.places or "")
+        return address("/forecast", week=week, queue=asked.queue, places=places, count=asked.count, cell=cell)
 
 
 class Forecasts(Pages):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlencode
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from horarium.access.roles import Scope
-from horarium.api.reading import is_place, read_cursor, write_cursor
+from horarium.api.reading import is_place, write_cursor
 from horarium.clock import INSTANT_MAX
 from horarium.dashboard.attention import Attention, Watching, last_runs_of
+from horarium.dashboard.formats import address
 from horarium.dashboard.marks import FAILED, LATE, PAUSED, RUNNING, Mark
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.strips import small
@@ -92,7 +92,7 @@ class Jobs(Pages):
         if visit.text("sort") == "next" and not search and not only:
             return await self._by_next_fire(visit)
         where, prefix = filter_of(search, only), read_search(search)[1]
-        after = read_cursor("jobs", visit.text("cursor"), is_place) if visit.text("cursor") else None
+        after = visit.after("jobs", is_place)
         if visit.text("within"):
             return await self._holding(prefix, where, after, SHOWN)
         page = await self._operations.jobs.list_jobs(where, after, SHOWN)
@@ -148,7 +148,7 @@ class Jobs(Pages):
                 "count": count,
                 "mark": mark,
                 "current": only == key,
-                "to": "/jobs?" + urlencode({name: value for name, value in (("q", search), ("show", key)) if value}),
+                "to": address("/jobs", q=search, show=key),
             }
             for key, word, count, mark in chips
         ]
@@ -182,24 +182,22 @@ def _holds(part: str, job: Job) -> bool:
 
 def _view_to(visit: Visit, search: str, only: str) -> str:
     """The address of the filter and the order; "": nothing is."""
-    pairs = {"q": search, "show": only, "sort": visit.text("sort")}
-    kept = {name: value for name, value in pairs.items() if value}
-    return "/jobs?" + urlencode(kept) if kept else ""
+    found = address("/jobs", q=search, show=only, sort=visit.text("sort"))
+    return found if "?" in found else ""
 
 
 def _bulk_links(search: str, only: str) -> list[tuple[str, str]]:
     """The actions on all that match."""
     verbs = {"resume": "Resume"} if only == "paused" else {"pause": "Pause", "trigger": "Run"}
-    pairs = [(name, value) for name, value in (("q", search), ("show", only)) if value]
     return [
-        (f"{verb} all that match", "/bulk-jobs?" + urlencode([("action", key), *pairs])) for key, verb in verbs.items()
+        (f"{verb} all that match", address("/bulk-jobs", action=key, q=search, show=only))
+        for key, verb in verbs.items()
     ]
 
 
 def _link(visit: Visit, search: str, only: str, found: Found) -> str:
     within = "1" if found.within else ""
-    pairs = {"q": search, "show": only, "sort": visit.text("sort"), "cursor": found.more, "within": within}
-    return "/jobs?" + urlencode({name: value for name, value in pairs.items() if value})
+    return address("/jobs", q=search, show=only, sort=visit.text("sort"), cursor=found.more, within=within)
 
 
 def _row(job: Job, runs: tuple[Run, ...], attention: Attention, holds: Sequence[Hold], visit: Visit) -> dict[str, Any]:

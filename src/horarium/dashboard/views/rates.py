@@ -7,10 +7,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 from horarium.access.roles import Scope
-from horarium.api.reading import read_cursor, write_cursor
+from horarium.api.reading import write_cursor
 from horarium.clock import HOUR, SECOND, to_datetime, to_instant, to_micros
 from horarium.dashboard.attention import some_runs
-from horarium.dashboard.formats import duration, instant_of
+from horarium.dashboard.formats import address, duration, instant_of
 from horarium.dashboard.shares import Share, shares_of
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.errors import InvalidRequest
@@ -36,8 +36,7 @@ class Rates(Pages):
 
     async def _page(self, visit: Visit, form: dict[str, str], problem: str) -> Answer:
         prefix = "" if problem else visit.text("prefix").strip()[:KEY_LENGTH_MAX]
-        cursor = "" if problem else visit.text("cursor")
-        after = read_cursor("rates", cursor, is_key) if cursor else None
+        after = None if problem else visit.after("rates", is_key)
         page = await self._operations.rates.page(prefix, after, SHOWN)
         rows = [_row(rate_view(key, bucket, self._operations.clock)) for key, bucket in page.items]
         rows.sort(key=lambda row: (row["opens"] is None, not row["view"].overridden, row["view"].key))
@@ -53,7 +52,7 @@ class Rates(Pages):
             "shares": shares,
             "heading": f"{counted(shut, 'key')} {'is' if shut == 1 else 'are'} shut" if shut else "No key is shut",
             "prefix": prefix,
-            "more": "/rates?" + urlencode({"prefix": prefix, "cursor": more}) if more else None,
+            "more": address("/rates", prefix=prefix, cursor=more) if more else None,
             "form": form,
             "problem": problem,
         }

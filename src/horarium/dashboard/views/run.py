@@ -19,7 +19,7 @@ from horarium.dashboard.formats import localized, precise
 from horarium.dashboard.marks import ASKED, FAILED, LOST, Mark, attempts_of, mark_of, why
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.delivery.message import Reporting, build
-from horarium.errors import HorariumError, InvalidRequest, NotFound
+from horarium.errors import HorariumError, InvalidRequest
 from horarium.model import (
     RETRY_KEY,
     Cause,
@@ -74,7 +74,7 @@ class RunPages(Pages):
 
     @Page("GET", "/runs/{id}", "run", scope=Scope.RUNS_READ, place="runs")
     async def show(self, visit: Visit) -> Answer:
-        run = await self._operations.runs.get_run(_run_id(visit))
+        run = await self._operations.runs.get_run(visit.path_id("run"))
         job = None if run.job_id is None else (await self._operations.store.get_jobs_by_id([run.job_id]))[0]
         events = timeline(run)
         attempts = attempts_of(run, events, visit.now)
@@ -125,7 +125,7 @@ class RunPages(Pages):
         after = visit.text("after") or "0"
         if not after.isdigit() or len(after) > LOG_NUMBER_DIGITS_MAX:
             raise InvalidRequest(f"after: {after[:50]!r} is no number of a line", field="after")
-        page = await self._operations.logs.read(_run_id(visit), int(after), LOG_LINES, WAIT_SECONDS_MAX)
+        page = await self._operations.logs.read(visit.path_id("run"), int(after), LOG_LINES, WAIT_SECONDS_MAX)
         lines = [{"at": precise(line.at, visit.zone), "stream": line.stream, "text": line.text} for line in page.lines]
         body = msgspec.json.encode({"lines": lines, "next": page.next_line})
         return Ready(body, headers=[("cache-control", "no-store")])
@@ -151,12 +151,12 @@ class RunPages(Pages):
         payload = encode_payload(decode_any(text.encode())) if text else None
         if payload is not None:
             visit.principal.require(Scope.RUNS_DEFINE)
-        made = await self._operations.runs.retry_run(_run_id(visit), payload)
+        made = await self._operations.runs.retry_run(visit.path_id("run"), payload)
         return Went(f"/runs/{made.id}", "This is the new run.")
 
     @Page("POST", "/runs/{id}/cancel", "run-cancel", scope=Scope.RUNS_WRITE)
     async def cancel(self, visit: Visit) -> Answer:
-        run_id = _run_id(visit)
+        run_id = visit.path_id("run")
         reason = visit.text("reason").strip() or f"cancelled by {visit.principal.name}"
         run = await self._operations.runs.cancel_run(run_id, reason)
         said = "Cancelled." if run.finished else "It was asked to stop."
@@ -219,13 +219,6 @@ def sent_of(run: Run, job: Job | None, now: Instant) -> dict[str, Any] | None:
         "body": body[:BODY_CHARS_MAX],
         "sent": run.attempt > 0,
     }
-
-
-def _run_id(visit: Visit) -> str:
-    given = str(visit.request.path_params["id"])
-    if not is_run_id(given):
-        raise NotFound(f"there is no run {given[:200]!r}")
-    return given
 
 
 def errors_of(events: Sequence[Event]) -> list[Event]:

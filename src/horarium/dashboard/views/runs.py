@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from horarium.access.roles import Scope
-from horarium.api.reading import is_name, read_cursor, write_cursor
+from horarium.api.reading import is_name, write_cursor
 from horarium.dashboard.marks import CANCELLED, CANCELLING, COMPLETED, FAILED, OVERLAP, PENDING, RUNNING, Mark
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.views.bulk import REACH, VERBS, Filter, read_filter
@@ -47,8 +47,7 @@ class Runs(Pages):
             return Went(f"/runs/{wanted}")
         selected = read_filter(visit)
         states, job, error = selected.states, selected.chosen["job"], selected.chosen["error"]
-        cursor = visit.text("cursor")
-        after = read_cursor("runs", cursor, is_run_id) if cursor else None
+        after = visit.after("runs", is_run_id)
         nothing = bool(job) and not is_name(job)
         runs, beyond = ([], None) if nothing else await self._found(selected.where, error, after)
         more = write_cursor("runs", beyond)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from typing import Any
-from urllib.parse import urlencode
 
 import msgspec
 from msgspec import Struct
@@ -13,10 +12,11 @@ from msgspec import Struct
 from horarium.access import audit
 from horarium.access.audit import AuditFilter
 from horarium.access.roles import Scope
-from horarium.api.reading import read_cursor, write_cursor
+from horarium.api.reading import write_cursor
 from horarium.clock import HOUR, Instant
 from horarium.dashboard.attention import Watching, usual_of
 from horarium.dashboard.differences import differences
+from horarium.dashboard.formats import address
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit
 from horarium.model import CLAIMED, Node, Run
 from horarium.operations.facade import Operations
@@ -143,14 +143,12 @@ class SystemPages(Pages):
         where = AuditFilter(
             actor=asked["actor"] or None, action=asked["action"] or None, object=asked["object"] or None
         )
-        cursor = visit.text("cursor")
-        after = read_cursor("audit", cursor, lambda text: 0 < len(text) <= CURSOR_CHARS_MAX) if cursor else None
+        after = visit.after("audit", lambda text: 0 < len(text) <= CURSOR_CHARS_MAX)
         page = await audit.page(self._operations.store, where, after, AUDIT_SHOWN)
         more = write_cursor("audit", page.next_after)
-        kept = [(name, value) for name, value in asked.items() if value]
         rows = [{"entry": entry, "link": _link(entry.object), "changed": _changed(entry)} for entry in page.items]
-        link = "/audit?" + urlencode([*kept, ("cursor", more)]) if more else None
-        return Shown("audit.html", {"rows": rows, "asked": asked, "more": link, "filtered": bool(kept)})
+        link = address("/audit", cursor=more, **asked) if more else None
+        return Shown("audit.html", {"rows": rows, "asked": asked, "more": link, "filtered": any(asked.values())})
 
 
 def _served(queue: QueueStats, workers: list[str], waiting: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlencode
 
 from msgspec.structs import replace
 
@@ -13,6 +12,7 @@ from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, MINUTE, Instant
 from horarium.dashboard.attention import Attention, Watching, usual_of
 from horarium.dashboard.formats import (
+    address,
     clock_text,
     duration,
     in_words,
@@ -355,7 +355,7 @@ def _links(name: str, by: str, axis: Axis, given: Instant | None, label: str) ->
 
 
 def _link(name: str, by: str, at: Instant | None) -> str:
-    return "/timeline?" + urlencode({"span": name, "by": by, **({} if at is None else {"at": utc_text(at)})})
+    return address("/timeline", span=name, by=by, at=None if at is None else utc_text(at))
 
 
 def _wait_of(run: Run, now: Instant) -> str:

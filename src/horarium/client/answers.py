@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from horarium.client.transport import Problem
+from horarium.client.transport import Problem, error_from
 from horarium.errors import HorariumError
 from horarium.wire.overrides import OverrideView
-from horarium.wire.views import NodeView, RunView
+from horarium.wire.views import RunView
 
 
 class Fires(Struct, omit_defaults=True):
@@ -52,11 +52,19 @@ class Imported(Struct, frozen=True):
     warning: str | None = None
 
 
-class ImportedLine(Struct):
-    name: str
-    outcome: str
+class Answered(Struct, frozen=True):
+    """One of many that were sent at once: what became of it, or the problem."""
+
+    name: str = ""
+    id: str | None = None
+    outcome: str = ""
+    state: str | None = None
     problem: Problem | None = None
     warning: str | None = None
+
+    def error(self, status: int = 422) -> HorariumError | None:
+        """The error that its problem means."""
+        return None if self.problem is None else error_from(self.problem, status)
 
 
 class Runs(Struct):
@@ -73,10 +81,6 @@ class Backfilled(Struct):
 
 class Readiness(Struct):
     problems: dict[str, str]
-
-
-class NodesPage(Struct):
-    items: list[NodeView]
 
 
 def as_text(given: str) -> str:

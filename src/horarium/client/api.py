@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from horarium.client.answers import (
+    Answered,
     Backfilled,
     Fires,
     Imported,
-    ImportedLine,
-    NodesPage,
     Pulse,
     Readiness,
     Report,
@@ -41,7 +39,7 @@ from horarium.client.resources import (
     Rates,
     SignedIn,
 )
-from horarium.client.transport import Cut, Problem, ServerResponse, Transport, decoded, error_from, segment
+from horarium.client.transport import API, Cut, Page, Transport, decoded, segment
 from horarium.client.watching import Watching
 from horarium.errors import HorariumError, InvalidRequest
 from horarium.wire.definitions import JobDefinition
@@ -82,9 +80,7 @@ class Client(Watching, ManyRuns):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -134,7 +130,7 @@ class Client(Watching, ManyRuns):
             return
         try:
             body = {"jobs": batch, **asked}
-            found = self._transport.call("POST", "/import", list[ImportedLine], body=body)
+            found = self._transport.call("POST", "/import", list[Answered], body=body)
         except InvalidRequest as error:
             if len(batch) > 1:
                 # One that can't be read at all keeps the others out: it is found by halving.
@@ -144,8 +140,7 @@ class Client(Watching, ManyRuns):
             found = []
             yield Imported(str(_named(batch[0])), "failed", error)
         for line in found:
-            why = None if line.problem is None else error_from(line.problem, 422)
-            yield Imported(line.name, line.outcome, why, line.warning)
+            yield Imported(line.name, line.outcome, line.error(), line.warning)
 
     def patch_job(self, name: str, changes: Mapping[str, Any]) -> JobView:
         """Apply a JSON merge patch (RFC 7396) to the job's definition."""
@@ -166,15 +161,14 @@ class Client(Watching, ManyRuns):
     ) -> Iterator[JobView]:
         """Jobs by name, all or the first `limit`. `finished`: those that can never fire again, or all (None)."""
         query = {
-            "label": [f"{key}={value}" for key, value in (labels or {}).items()] or None,
-            "enabled": None if enabled is None else str(enabled).lower(), "prefix": prefix,
-            "finished": {False: None, True: "true", None: "any"}[finished],
+            "label": [f"{key}={value}" for key, value in (labels or {}).items()],
+            "enabled": enabled, "prefix": prefix, "finished": {False: None, True: "true", None: "any"}[finished],
         }  # fmt: skip
         return self._transport.items("/jobs", JobView, query, limit)
 
     def delete_job(self, name: str) -> None:
         """End the job: pending runs are cancelled, running ones asked to stop."""
-        self._call("DELETE", f"/jobs/{segment(name)}")
+        self._transport.delete(f"/jobs/{segment(name)}")
 
     def pause_job(self, name: str, reason: str | None = None, until: datetime | None = None) -> JobView:
         """No later fire time runs until it is resumed, or until an instant."""
@@ -233,22 +227,9 @@ class Client(Watching, ManyRuns):
         id_prefix: str | None = None,
     ) -> Iterator[RunView]:
         """Runs, newest fire time first, all of them or the first `limit`."""
-        query = {
-            "id": id_prefix,
-            "job": job,
-            "state": ",".join(states) or None,
-            "queue": queue,
-            "since": None if since is None else since.isoformat(),
-            "until": None if until is None else until.isoformat(),
-        }
+        query = {"id": id_prefix, "job": job, "queue": queue, "since": since, "until": until}
+        query["state"] = ",".join(states) or None
         return self._transport.items("/runs", RunView, query, limit)
-
-    def get_run(self, run_id: str, wait_seconds: float = 0.0) -> RunView:
-        """The run of that id; with `wait_seconds` (at most 60), once it is over or that time has passed. Raises
-        NotFound."""
-        path, query = f"/runs/{segment(run_id)}", {"wait_seconds": wait_seconds or None}
-        seconds = wait_seconds + 15.0 if wait_seconds else None
-        return self._transport.call("GET", path, RunView, query=query, timeout_seconds=seconds)
 
     def cancel_run(self, run_id: str, reason: str | None = None) -> RunView:
         """Cancel a pending run at once; ask a running one to stop."""
@@ -270,7 +251,9 @@ class Client(Watching, ManyRuns):
         """Claim up to `limit` (1,000) due runs of these queues; where none is due, wait up to `wait_seconds` (60)."""
         body = {"queues": list(queues), "limit": limit, "wait_seconds": wait_seconds, "worker": worker}
         seconds = wait_seconds + 15.0
-        answer = self._call("POST", "/runs/claim", body=body, timeout_seconds=seconds, attempts_max=1, cut=cut)
+        answer = self._transport.request(
+            "POST", API + "/runs/claim", body=body, timeout_seconds=seconds, attempts_max=1, cut=cut
+        )
         return [] if answer.status == 204 else decoded(answer, Runs).runs
 
     def heartbeat(
@@ -297,8 +280,8 @@ class Client(Watching, ManyRuns):
 
     def settle(self, reports: Sequence[Report]) -> list[str | HorariumError]:
         """Settle up to 1,000 claimed runs in one go: for each the state in which it now is, or the error."""
-        settled = self._transport.call("POST", "/runs/settle", list[_Settled], body=list(reports))
-        return [line.state or error_from(line.problem or Problem(), 409) for line in settled]
+        settled = self._transport.call("POST", "/runs/settle", list[Answered], body=list(reports))
+        return [line.state or line.error(409) or HorariumError("") for line in settled]
 
     # ---- access
 
@@ -329,7 +312,7 @@ class Client(Watching, ManyRuns):
 
     def revoke_key(self, name: str) -> None:
         """The key opens nothing any more, on every node within five seconds."""
-        self._call("DELETE", f"/keys/{segment(name)}")
+        self._transport.delete(f"/keys/{segment(name)}")
 
     def sign_in(self) -> dict[str, Any]:
         """Where callers of this server sign in: RFC 9728, and `horarium_client_id`. Raises NotFound: nowhere."""
@@ -346,18 +329,14 @@ class Client(Watching, ManyRuns):
         limit: int | None = None,
     ) -> Iterator[dict[str, Any]]:
         """Who changed what, the newest first."""
-        named = {"actor": actor, "action": action, "object": object}
-        query = named | {
-            "since": None if since is None else since.isoformat(),
-            "until": None if until is None else until.isoformat(),
-        }
+        query = {"actor": actor, "action": action, "object": object, "since": since, "until": until}
         return self._transport.items("/audit", dict[str, Any], query, limit)
 
     # ---- the rest
 
     def nodes(self) -> list[NodeView]:
         """The nodes that gave a sign of life within the last day."""
-        return self._transport.call("GET", "/nodes", NodesPage).items
+        return self._transport.call("GET", "/nodes", Page[NodeView]).items
 
     def problems(self) -> dict[str, str]:
         """Why the server is not ready, by part; empty where it is."""
@@ -367,22 +346,6 @@ class Client(Watching, ManyRuns):
     def stats(self) -> dict[str, Any]:
         """Counts by queue."""
         return self._transport.call("GET", "/stats", dict[str, Any])
-
-    # ---- how
-
-    def _call(self, method: str, path: str, **how: Any) -> ServerResponse:
-        return self._transport.request(method, "/api/v1" + path, **how)
-
-    def _new_key(self) -> str:
-        return self._transport.new_key()
-
-
-class _Settled(Struct):
-    """One line of the answer to a batch: the state in which the run now is, or the problem."""
-
-    id: str
-    state: str | None = None
-    problem: Problem | None = None
 
 
 def _named(definition: msgspec.Raw) -> Any:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol, TypedDict, Unpack
-from urllib.parse import quote
+from typing import Any, TypedDict, Unpack
 
 import msgspec
 from msgspec import UNSET, Struct
 
-from horarium.client.transport import Problem, ServerResponse, error_from
+from horarium.client.answers import Answered
+from horarium.client.transport import API, Transport, decoded, segment
 from horarium.errors import HorariumError, InvalidRequest
 from horarium.wire.history import PastRun
 from horarium.wire.one_offs import RunDefinition
@@ -71,68 +71,52 @@ Progress = Callable[[Bulk], object]
 """Is called after each request with the count so far."""
 
 
-class _Added(Struct):
-    id: str | None
-    outcome: str
-    problem: Problem | None = None
-
-
-class _Batch(Struct):
-    matched: int
-    done: int
-    left: dict[str, int] = {}
+class _Batch(Bulk):
     cursor: str | None = None
 
 
-class Calls(Protocol):
-    """A function that sends a request."""
-
-    def _call(self, method: str, path: str, **how: Any) -> ServerResponse: ...
-
-    def _new_key(self) -> str: ...
-
-
 class ManyRuns:
-    """A part of the client."""
+    """A part of `Client`."""
+
+    _transport: Transport
 
     def add_run(
-        self: Calls, target: Mapping[str, Any], payload: Any = UNSET, **fields: Unpack[RunFields]
+        self, target: Mapping[str, Any], payload: Any = UNSET, **fields: Unpack[RunFields]
     ) -> tuple[RunView, bool]:
         """A run that belongs to no job, and whether it is new: of runs with one `unique_key` only the first is made."""
         body = {"target": target, **fields, **({} if payload is UNSET else {"payload": payload})}
-        answer = self._call("POST", "/runs", body=body, headers={"Idempotency-Key": self._new_key()})
-        return msgspec.json.decode(answer.body, type=AddedRunView), answer.status == 201
+        headers = {"Idempotency-Key": self._transport.new_key()}
+        answer = self._transport.request("POST", API + "/runs", body=body, headers=headers)
+        return decoded(answer, AddedRunView), answer.status == 201
 
-    def add_runs(self: Calls, runs: Iterable[RunDefinition | Mapping[str, Any]]) -> Iterator[AddedRun]:
+    def add_runs(self, runs: Iterable[RunDefinition | Mapping[str, Any]]) -> Iterator[AddedRun]:
         """Many of them, as many in one request as fit: what became of each, in their order, as it comes in."""
         for batch in _batches(runs):
-            body, headers = {"runs": batch}, {"Idempotency-Key": self._new_key()}
-            answer = self._call("POST", "/runs/batch", body=body, headers=headers)
-            for line in msgspec.json.decode(answer.body, type=list[_Added]):
-                error = None if line.problem is None else error_from(line.problem, 422)
-                yield AddedRun(line.id, line.outcome, error)
+            body, headers = {"runs": batch}, {"Idempotency-Key": self._transport.new_key()}
+            for line in self._transport.call("POST", "/runs/batch", list[Answered], body=body, headers=headers):
+                yield AddedRun(line.id, line.outcome, line.error())
 
-    def add_history(self: Calls, job: str, system: str, runs: Iterable[PastRun | Mapping[str, Any]]) -> Counter[str]:
+    def add_history(self, job: str, system: str, runs: Iterable[PastRun | Mapping[str, Any]]) -> Counter[str]:
         """Runs of this job that another system performed: how many were `added`, were `known`, or are `too_old` for the
         job to keep. Adding them again changes nothing."""
         done: Counter[str] = Counter(added=0, known=0, too_old=0)
         for batch in _batches(runs):
-            path = f"/jobs/{quote(job, safe='')}/history"
-            done.update(msgspec.json.decode(self._call("POST", path, body={"system": system, "runs": batch}).body))
+            body = {"system": system, "runs": batch}
+            done.update(self._transport.call("POST", f"/jobs/{segment(job)}/history", dict[str, int], body=body))
         return done
 
-    def retry_runs(self: Calls, progress: Progress | None = None, **which: Unpack[Filter]) -> Bulk:
+    def retry_runs(self, progress: Progress | None = None, **which: Unpack[Filter]) -> Bulk:
         """New runs for the work of those that are meant (of a filter: failed ones, unless it has `states`). Each run is
         retried once for as long as its retry is kept, so this may be called again. `per_second`: the new runs fall due
         at this pace."""
-        return _work_through(self, "/runs/retry", _body(which), progress)
+        return _work_through(self._transport, "/runs/retry", _body(which), progress)
 
     def cancel_runs(
-        self: Calls, progress: Progress | None = None, *, reason: str | None = None, **which: Unpack[Filter]
+        self, progress: Progress | None = None, *, reason: str | None = None, **which: Unpack[Filter]
     ) -> Bulk:
         """Cancel those that are meant: pending ones at once, running ones are asked to stop."""
         body = _body(which) if reason is None else {**_body(which), "reason": reason}
-        return _work_through(self, "/runs/cancel", body, progress)
+        return _work_through(self._transport, "/runs/cancel", body, progress)
 
 
 def _batches(runs: Iterable[Struct | Mapping[str, Any]]) -> Iterator[list[msgspec.Raw]]:
@@ -159,19 +143,18 @@ def _body(which: Filter) -> dict[str, Any]:
     return {**fields, **({"state": states} if states else {}), **ids}
 
 
-def _work_through(client: Calls, path: str, body: dict[str, Any], progress: Progress | None) -> Bulk:
+def _work_through(transport: Transport, path: str, body: dict[str, Any], progress: Progress | None) -> Bulk:
     """Send it, again and again with the cursor of the answer, until nothing is left."""
     total = Bulk()
     ids = body.get("ids")
     for part in [{}] if ids is None else [{"ids": ids[at : at + RUNS_MAX]} for at in range(0, len(ids), RUNS_MAX)]:
         cursor: str | None = None
         while True:
-            answer = client._call("POST", path, body={**body, **part, **({"cursor": cursor} if cursor else {})})
-            batch = msgspec.json.decode(answer.body, type=_Batch)
+            asked = {**body, **part, **({"cursor": cursor} if cursor else {})}
+            batch = transport.call("POST", path, _Batch, body=asked)
             total.matched += batch.matched
             total.done += batch.done
-            for reason, count in batch.left.items():
-                total.left[reason] = total.left.get(reason, 0) + count
+            total.left = {why: total.left.get(why, 0) + batch.left.get(why, 0) for why in total.left | batch.left}
             if progress is not None:
                 progress(total)
             cursor = batch.cursor

@@ -107,8 +107,8 @@ class Plans(Resource):
     def approve(self, plan_id: str) -> int:
         """Let callers apply a plan that may write no jobs, and have the role operator; how many changes it makes.
         Raises NotFound, Forbidden, and Conflict where it is stale, or approved already."""
-        path = f"/plans/{segment(plan_id)}/apply?approve=true"
-        return int(self._transport.call("POST", path, dict[str, Any], body={}, repeatable=False)["left"])
+        path, query = f"/plans/{segment(plan_id)}/apply", {"approve": True}
+        return int(self._transport.call("POST", path, dict[str, Any], query=query, body={}, repeatable=False)["left"])
 
     def forecast(
         self,
@@ -119,10 +119,7 @@ class Plans(Resource):
         by: str = "queue",
     ) -> dict[str, Any]:
         """How many runs start, and run at once on average, in each bucket."""
-        query = {
-            "since": since and since.isoformat(), "until": until and until.isoformat(),
-            "bucket_seconds": bucket_seconds, "by": by,
-        }  # fmt: skip
+        query = {"since": since, "until": until, "bucket_seconds": bucket_seconds, "by": by}
         return self._transport.call("GET", "/forecast", dict[str, Any], query=query)
 
 
@@ -164,8 +161,7 @@ class Holds(Resource):
 
     def list(self, active: bool | None = None) -> Iterator[dict[str, Any]]:
         """Those that have not ended; with `active`, those that are in force, or are not."""
-        query = {} if active is None else {"active": str(active).lower()}
-        return self._transport.items("/holds", dict[str, Any], query)
+        return self._transport.items("/holds", dict[str, Any], {"active": active})
 
     def update(self, id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Change `until` (null: until it is lifted) or `reason`. Raises NotFound, and Conflict for one that ended."""
@@ -230,9 +226,6 @@ def _channel(name: str) -> str:
     return f"/channels/{segment(name)}"
 
 
-DRY = {"dry_run": "true"}
-
-
 class Calendars(Resource):
     """Which days are business days: `{"weekend": [...], "holidays": [...]}`; docs/calendars.md has all fields."""
 
@@ -242,7 +235,9 @@ class Calendars(Resource):
 
     def compare(self, name: str, calendar: Mapping[str, Any]) -> dict[str, Any]:
         """How fire times of jobs would change with these days, as `{"changes": [...], "truncated": ...}`."""
-        return self._transport.call("PUT", _calendar(name), dict[str, Any], body=dict(calendar), query=DRY)
+        return self._transport.call(
+            "PUT", _calendar(name), dict[str, Any], body=dict(calendar), query={"dry_run": True}
+        )
 
     def get(self, name: str) -> dict[str, Any]:
         """The calendar. Raises NotFound."""
@@ -282,12 +277,11 @@ class Batches(Resource):
 
     def get(self, id: str, wait_seconds: float = 0) -> dict[str, Any]:
         """The batch; with `wait_seconds` (up to 60) as soon as it has finished. Raises NotFound."""
-        query = {"wait_seconds": str(wait_seconds)} if wait_seconds else {}
-        return self._transport.call("GET", _batch(id), dict[str, Any], query=query)
+        return self._transport.call("GET", _batch(id), dict[str, Any], query={"wait_seconds": wait_seconds or None})
 
     def list(self, state: str | None = None) -> Iterator[dict[str, Any]]:
         """Batches, the newest first; with `state` (open, closed, finished) those alone."""
-        return self._transport.items("/batches", dict[str, Any], {} if state is None else {"state": state})
+        return self._transport.items("/batches", dict[str, Any], {"state": state})
 
     def runs(self, id: str) -> Iterator[dict[str, Any]]:
         """The runs of a batch. Raises NotFound."""

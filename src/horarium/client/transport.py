@@ -15,6 +15,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from datetime import datetime
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -133,9 +134,6 @@ class Page(Struct, Generic[T]):
     next_cursor: str | None = None
 
 
-_PAGE_OF: Any = Page
-
-
 class Transport:
     """Sends requests to one server. May be shared by threads."""
 
@@ -219,7 +217,7 @@ class Transport:
         while left is None or left > 0:
             size = PAGE_SIZE if left is None else min(left, PAGE_SIZE)
             asked = {**(query or {}), "limit": size, "cursor": cursor}
-            page: Page[T] = self.call("GET", path, _PAGE_OF[kind], query=asked)
+            page: Page[T] = self.call("GET", path, Page[kind], query=asked)  # type: ignore[valid-type]
             yield from page.items
             if (cursor := page.next_cursor) is None:
                 return
@@ -241,30 +239,24 @@ class Transport:
             return Outage(f"{self.url} did not answer {what} within {asked.seconds:g} s; try again later"), None
         if answer.status < 300 or answer.status in asked.also:
             return answer, None
-        again = answer.status == 429 or (answer.status in (502, 503, 504) and asked.repeatable)
         error = error_of(answer, self.url)
         if isinstance(error, Outage):
             error.retry_after_seconds = _asked_wait(answer)
-        again = again and not isinstance(error, OverBudget)
-        return error, max(_asked_wait(answer), self._backoff(attempt)) if again else None
+        again = answer.status == 429 or (answer.status in (502, 503, 504) and asked.repeatable)
+        if not again or isinstance(error, OverBudget):
+            return error, None
+        return error, max(_asked_wait(answer), self._backoff(attempt))
 
     def _once(self, asked: _Asked) -> ServerResponse:
         connection = self._connection(asked.seconds)
         try:
             answer, reusable = _exchange(connection, asked)
-        except TimeoutError:
+        except BaseException as error:
             connection.close()
+            if isinstance(error, OSError | HTTPException) and not isinstance(error, TimeoutError):
+                raise _Broken(_reason(error)) from None
             raise
-        except (OSError, HTTPException) as error:
-            connection.close()
-            raise _Broken(_reason(error)) from None
-        except BaseException:
-            connection.close()
-            raise
-        if reusable:
-            self._keep(connection)
-        else:
-            connection.close()
+        self._keep(connection, reusable)
         return answer
 
     def _connection(self, seconds: float) -> HTTPConnection:
@@ -287,9 +279,9 @@ class Transport:
             raise _NotSent(_reason(error)) from None
         return connection
 
-    def _keep(self, connection: HTTPConnection) -> None:
+    def _keep(self, connection: HTTPConnection, reusable: bool) -> None:
         with self._lock:
-            if len(self._idle) < IDLE_CONNECTIONS_MAX:
+            if reusable and len(self._idle) < IDLE_CONNECTIONS_MAX:
                 self._idle.append((connection, self._clock.monotonic()))
                 return
         connection.close()
@@ -362,8 +354,15 @@ def _headers(api_key: str | None) -> dict[str, str]:
 
 
 def _query(query: Mapping[str, Any]) -> str:
-    given = {name: value for name, value in query.items() if value is not None}
+    given = {name: _as_text(value) for name, value in query.items() if value is not None}
     return "?" + urlencode(given, doseq=True) if given else ""
+
+
+def _as_text(value: Any) -> Any:
+    """Instants and truth values as the API reads them."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _is_quiet(connection: HTTPConnection) -> bool:
@@ -444,7 +443,6 @@ def error_from(problem: Problem, status: int) -> HorariumError:
 
 
 def _by_status(status: int) -> type[HorariumError]:
-    by_status: dict[int, type[HorariumError]] = {404: NotFound, 409: Conflict, 401: CallerError, 403: CallerError}
-    if status in by_status:
-        return by_status[status]
+    if kind := {404: NotFound, 409: Conflict, 401: CallerError, 403: CallerError}.get(status):
+        return kind
     return Outage if status >= 500 or status == 429 else InvalidRequest

@@ -60,7 +60,11 @@ class Watching:
     _transport: Transport
 
     def get_run(self, run_id: str, wait_seconds: float = 0.0) -> RunView:
-        raise NotImplementedError
+        """The run of that id; with `wait_seconds` (at most 60), once it is over or that time has passed. Raises
+        NotFound."""
+        path, query = f"/runs/{segment(run_id)}", {"wait_seconds": wait_seconds or None}
+        seconds = wait_seconds + 15.0 if wait_seconds else None
+        return self._transport.call("GET", path, RunView, query=query, timeout_seconds=seconds)
 
     def wait_for(self, run_id: str, timeout: float | None = None) -> RunView:
         """The run, once it is over. `timeout` in seconds; left out: wait on. Raises NotFound, and TimeoutError where it
@@ -103,15 +107,13 @@ class Watching:
         self, since: datetime | None = None, until: datetime | None = None, limit: int = 100
     ) -> dict[str, Any]:
         """The next fire times of all jobs: `items` with `job` and `fire_at`, and whether that was `truncated`."""
-        query = {"since": since and since.isoformat(), "until": until and until.isoformat(), "limit": limit}
+        query = {"since": since, "until": until, "limit": limit}
         return self._transport.call("GET", "/upcoming", dict, query=query)
 
     def explain(self, name: str, at: datetime | None = None) -> Explained:
         """Why the job ran, did not run, will run or will not run then (left out: now)."""
-        query = {"at": None if at is None else at.isoformat()}
-        return self._transport.call("GET", f"/jobs/{segment(name)}/explain", Explained, query=query)
+        return self._transport.call("GET", f"/jobs/{segment(name)}/explain", Explained, query={"at": at})
 
     def explain_span(self, name: str, since: datetime, until: datetime) -> Iterator[Explained]:
         """The same for each fire time of a span, those that the rule excludes too."""
-        query = {"since": since.isoformat(), "until": until.isoformat()}
-        return self._transport.items(f"/jobs/{segment(name)}/explain", Explained, query)
+        return self._transport.items(f"/jobs/{segment(name)}/explain", Explained, {"since": since, "until": until})

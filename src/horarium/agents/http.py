@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
 
@@ -59,11 +58,9 @@ class Agents:
         # The SDK takes the scope along; the path below which it stands is no concern of its.
         await self._sessions.handle_request({**scope, "path": PATH}, receive, send)
 
-    async def _ask(self, request: Request, called_by: Any) -> tuple[int, Any]:
+    async def _ask(self, request: Request, called_by: Any) -> tuple[int, bytes]:
         answer = await self._call(called_by.scope, request)
-        with suppress(msgspec.DecodeError, UnicodeDecodeError):
-            return answer.status, msgspec.json.decode(answer.body)
-        return answer.status, None
+        return answer.status, answer.body
 
     async def _call(self, caller: Any, request: Request) -> _Answer:
         """Ask the API in this process."""

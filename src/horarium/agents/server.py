@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import mcp_types as types
+import msgspec
 from jsonschema import Draft202012Validator
 from mcp.server import Server, ServerRequestContext
 
 from horarium.agents.tools import INSTRUCTIONS, TOOLS, Request, Tool, answer_text
 from horarium.model.version import release
 
-Ask = Callable[[Request, Any], Awaitable[tuple[int, Any]]]
+Ask = Callable[[Request, Any], Awaitable[tuple[int, bytes]]]
 """Asks the API on behalf of the caller of an HTTP request (None where there is none): status, and answer."""
 ARGUMENT_FAULTS_MAX = 5
 Context: TypeAlias = ServerRequestContext[Any, Any]
@@ -34,7 +36,10 @@ def agent_server(ask: Ask) -> Server[Any]:
         faults = [_fault(error) for error in CHECKS[params.name].iter_errors(arguments)]
         if faults:
             return _result("The arguments are wrong: " + "; ".join(faults[:ARGUMENT_FAULTS_MAX]), is_error=True)
-        status, answer = await ask(_TOOLS[params.name].request(arguments), context.request)
+        status, body = await ask(_TOOLS[params.name].request(arguments), context.request)
+        answer = None
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            answer = msgspec.json.decode(body)
         return _result(answer_text(status, answer), is_error=status >= 300)
 
     return Server(

@@ -11,15 +11,12 @@ from mcp.server.stdio import stdio_server
 from horarium.agents.server import agent_server
 from horarium.agents.tools import Request
 
-Blocking = Callable[[str, str, Any], tuple[int, Any]]
-"""Asks a server: method, target and body; status and answer."""
 
+async def serve_stdio(ask: Callable[[Request], tuple[int, bytes]]) -> None:
+    """Serve one agent until it closes our standard input. `ask`: asks a server, and waits for it."""
 
-async def serve_stdio(ask: Blocking) -> None:
-    """Serve one agent until it closes our standard input."""
-
-    async def asked(request: Request, caller: Any) -> tuple[int, Any]:
-        return await asyncio.to_thread(ask, request.method, request.target, request.body)
+    async def asked(request: Request, caller: Any) -> tuple[int, bytes]:
+        return await asyncio.to_thread(ask, request)
 
     server = agent_server(asked)
     async with stdio_server() as (reader, writer):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from typing import Any
 
 import click
-import msgspec
+from msgspec import UNSET
 
 from horarium.cli.shell import server_options
 from horarium.errors import InvalidSetting
@@ -34,20 +32,18 @@ def mcp(url: str, api_key: str | None, as_json: bool) -> None:
         from horarium.agents.stdio import serve_stdio
     except ImportError:
         raise InvalidSetting(MISSING, field="mcp") from None
-    from horarium.agents.tools import AGENT
+    from horarium.agents.tools import AGENT, Request
     from horarium.cli.signed_in import access_token
-    from horarium.client.transport import Transport
+    from horarium.client.transport import API, Transport
 
     transport = Transport(url, api_key or access_token(url))
 
-    def ask(method: str, target: str, body: Any) -> tuple[int, Any]:
-        sent = msgspec.UNSET if body is None else body
-        path = f"/api/v1{target}"
+    def ask(request: Request) -> tuple[int, bytes]:
+        sent = UNSET if request.body is None else request.body
+        once, path = request.method != "GET", API + request.target
         answer = transport.request(
-            method, path, body=sent, headers={"User-Agent": AGENT}, repeatable=method == "GET", also=ANY_STATUS
+            request.method, path, body=sent, headers={"User-Agent": AGENT}, repeatable=not once, also=ANY_STATUS
         )
-        with suppress(msgspec.DecodeError, UnicodeDecodeError):
-            return answer.status, msgspec.json.decode(answer.body)
-        return answer.status, None
+        return answer.status, answer.body
 
     asyncio.run(serve_stdio(ask))

@@ -13,7 +13,7 @@ from horarium.doors.rrule_scheduler import RruleScheduler
 from horarium.doors.scrape_jobs import Listed, definition
 from horarium.doors.scrape_scheduler import ScrapeScheduler
 from horarium.doors.simple_scheduler import SimpleScheduler
-from horarium.doors.web import Door, KeyCheck
+from horarium.doors.web import Door, key_check
 from horarium.wire.definitions import read_definition
 from tests.doors.conftest import House
 from tests.doors.test_rrule_scheduler import GOOD
@@ -34,7 +34,7 @@ async def told(house: House) -> list[tuple[str, str, str]]:
 
 def test_no_door_has_other_changes(house_parts: tuple[Any, Any]) -> None:
     operations, keys = house_parts
-    admit = KeyCheck(keys, False)
+    admit = key_check(keys, False)
     doors: list[Door] = [
         RruleScheduler(operations, None, admit),  # type: ignore[arg-type]
         SimpleScheduler(operations, keys, None, "default", False),  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ from horarium.doors.rrule_schedules import (
     start_at,
     start_of,
 )
-from horarium.doors.web import KeyCheck, Route, is_short_id, read_object, short_id, value
+from horarium.doors.web import Admit, Route, is_short_id, read_object, short_id, value
 from horarium.errors import CallerError, InvalidTrigger, NotFound
 from horarium.model import UNFINISHED, Job, Run, State, uuid7
 from horarium.operations.bounds.listing import pages_of
@@ -60,10 +60,10 @@ class RruleScheduler:
     shares = False
     prefixes: tuple[str, ...] = (SCHEDULES,)
 
-    def __init__(self, operations: Operations, entropy: Entropy, admit: KeyCheck) -> None:
+    def __init__(self, operations: Operations, entropy: Entropy, admit: Admit) -> None:
         self._operations = operations
         self._entropy = entropy
-        self._admit = admit
+        self.admit = admit
 
     def routes(self) -> Sequence[Route]:
         one = SCHEDULES + "/{id}"
@@ -75,9 +75,6 @@ class RruleScheduler:
             Route("GET", f"{one}/events/pending", self._answered(self.pending), Scope.RUNS_READ),
             Route("GET", f"{one}/events/history", self._answered(self.history), Scope.RUNS_READ),
         ]
-
-    async def admit(self, asked: AnyRequest, scope: Scope | None) -> Response | None:
-        return await self._admit(asked, scope)
 
     def _answered(self, handle: Any) -> Any:
         async def answered(asked: AnyRequest) -> Response:

@@ -21,7 +21,7 @@ from horarium.api.routing import AnyRequest
 from horarium.api.work import claimed_queue
 from horarium.clock import to_text
 from horarium.doors.scrape_jobs import LABEL, NAME, QUEUE, handed
-from horarium.doors.web import KeyCheck, Route, value
+from horarium.doors.web import Admit, Route, value
 from horarium.errors import Conflict, NotFound
 from horarium.model import CLAIMED, Failed, Outcome, Run, Succeeded
 from horarium.operations.facade import Operations
@@ -54,10 +54,10 @@ class ScrapeScheduler:
     prefixes: tuple[str, ...] = ("/jobs",)
     queue = claimed_queue(QUEUE)
 
-    def __init__(self, operations: Operations, claims: Claims, admit: KeyCheck, wait_seconds: float) -> None:
+    def __init__(self, operations: Operations, claims: Claims, admit: Admit, wait_seconds: float) -> None:
         self._operations = operations
         self._claims = claims
-        self._admit = admit
+        self.admit = admit
         self._wait_seconds = wait_seconds
 
     def routes(self) -> Sequence[Route]:
@@ -66,9 +66,6 @@ class ScrapeScheduler:
             Route("POST", "/jobs/{id}/complete", self.complete, Scope.WORK),
             Route("POST", "/jobs/{id}/error", self.error, Scope.WORK),
         ]
-
-    async def admit(self, asked: AnyRequest, scope: Scope | None) -> Response | None:
-        return await self._admit(asked, scope)
 
     async def next(self, asked: AnyRequest) -> Response:
         """The next job that is due, as soon as there is one."""

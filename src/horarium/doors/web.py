@@ -8,7 +8,7 @@ keys and their throttle.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 from urllib.parse import unquote
 
@@ -33,6 +33,7 @@ HEX_CHARS = 24
 
 
 Handle = Callable[[AnyRequest], Awaitable[Response]]
+Admit = Callable[[AnyRequest, Scope | None], Coroutine[Any, Any, Response | None]]
 
 CHANGES = frozenset({Scope.JOBS_WRITE, Scope.RUNS_WRITE, Scope.ADMIN})
 
@@ -58,7 +59,7 @@ class Door(Protocol):
     def routes(self) -> Sequence[Route]:
         """What it answers."""
 
-    async def admit(self, asked: AnyRequest, scope: Scope | None) -> Response | None:
+    async def admit(self, asked: AnyRequest, scope: Scope | None, /) -> Response | None:
         """Judge who asks, before anything is read. None: let in."""
 
 
@@ -127,18 +128,16 @@ def _path_as_sent(scope: Any) -> str:
     return raw.partition(b"?")[0].decode("latin-1")
 
 
-class KeyCheck:
-    """Lets in who bears a key of ours, or a token of our issuer (everyone, where there are none or `open_to_all`)."""
+def key_check(keys: Keys, open_to_all: bool) -> Admit:
+    """Lets in who bears a key of ours, or a token of our issuer (everyone, where there are none or `open_to_all`). It
+    raises what the API's guards raise."""
 
-    def __init__(self, keys: Keys, open_to_all: bool) -> None:
-        self._guard = keys.guard
-        self._open = open_to_all
-
-    async def __call__(self, asked: AnyRequest, scope: Scope | None) -> Response | None:
-        """Raises what the API's guards raise."""
-        if scope is not None and not self._open:
-            await self._guard(asked, "door", scope)
+    async def admit(asked: AnyRequest, scope: Scope | None) -> Response | None:
+        if scope is not None and not open_to_all:
+            await keys.guard(asked, "door", scope)
         return None
+
+    return admit
 
 
 # ---- values as Go writes them -----------------------------------------------------------------------------------

@@ -378,10 +378,10 @@ def _documented(settings: Settings) -> dict[str, Any]:
 
 
 def _doors(runtime: Runtime, settings: Settings, keys: Keys) -> Iterator[Door]:
-    from horarium.doors.web import KeyCheck
+    from horarium.doors.web import key_check
 
     operations = runtime.operations
-    admit = KeyCheck(keys, settings.door_open)
+    admit = key_check(keys, settings.door_open)
     if "rrule-scheduler" in settings.doors:
         from horarium.doors.rrule_scheduler import RruleScheduler
 

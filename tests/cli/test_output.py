@@ -54,9 +54,10 @@ def screen(monkeypatch: pytest.MonkeyPatch, columns: int, zone: str = "UTC") -> 
 COLUMNS = (Column("id", whole=True, id=True), Column("next_fire_at", when=True, title="next"), Column("rule"))
 
 
-def rows(count: int = 2) -> list[tuple[Any, ...]]:
+def rows(count: int = 2) -> list[dict[str, Any]]:
     soon = datetime.now(UTC) + timedelta(minutes=3, seconds=20)
-    return [(f"01a200a8-7633-7236-a711-d1a2885b7{i:03}", soon, "every weekday " * 20) for i in range(count)]
+    ids = (f"01a200a8-7633-7236-a711-d1a2885b7{i:03}" for i in range(count))
+    return [{"id": id, "next_fire_at": soon, "rule": "every weekday " * 20} for id in ids]
 
 
 def test_a_row_is_one_line_however_long_its_values_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +71,7 @@ def test_a_row_is_one_line_however_long_its_values_are(monkeypatch: pytest.Monke
 
 
 def test_a_row_is_one_line_in_a_pipe_too(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table(COLUMNS, [("a", None, "first\nsecond")], "none")
+    print_table(COLUMNS, [{"id": "a", "next_fire_at": None, "rule": "first\nsecond"}], "none")
     assert capsys.readouterr().out.splitlines()[1:] == ["a                 first second"]
 
 
@@ -94,7 +95,7 @@ def test_a_wide_column_needs_a_wide_terminal(monkeypatch: pytest.MonkeyPatch) ->
     columns = (Column("name"), Column("worker", wide=True))
     for width, there in ((100, False), (120, True)):
         with screen(monkeypatch, width) as shown:
-            print_table(columns, [("a", "w1")], "none")
+            print_table(columns, [{"name": "a", "worker": "w1"}], "none")
             assert ("WORKER" in unstyle(shown.getvalue())) is there
 
 

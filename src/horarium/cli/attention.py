@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import click
 
-from horarium.cli.fields import until_moment
+from horarium.cli.fields import AHEAD
 from horarium.cli.output import Column
 from horarium.cli.shell import Lazy, Server, on_server
-from horarium.clock import SystemClock, to_datetime
 
 attention = Lazy(name="attention", help="Faults and their acknowledgements.")
 COLUMNS = (
     Column("cause", whole=True),
     Column("since", when=True),
     Column("acknowledged", of=lambda one: (ack := one["acknowledged"]) and f"{ack['by']}: {ack['reason']}"),
-    Column("what", of=lambda one: one["text"]),
+    Column("what", of="text"),
 )
 CAUSE = click.argument("cause")
 
@@ -33,11 +34,10 @@ def list_faults(server: Server) -> None:
 )
 @CAUSE
 @click.option("--reason", required=True, metavar="TEXT", help="Why.")
-@click.option("--until", metavar="WHEN", help="An instant, or after a time such as 7d; a day if left out.")
+@click.option("--until", type=AHEAD, metavar="WHEN", help="An instant, or after a time such as 7d; a day if left out.")
 @on_server
-def acknowledge(server: Server, cause: str, reason: str, until: str | None) -> None:
-    at = None if until is None else until_moment(until, to_datetime(SystemClock().now()))
-    one = server.client.attention.acknowledge(cause, reason, at)
+def acknowledge(server: Server, cause: str, reason: str, until: datetime | None) -> None:
+    one = server.client.attention.acknowledge(cause, reason, until)
     server.tell(one, f"{cause} is acknowledged until {one['acknowledged']['until']}.")
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import click
 
-from horarium.cli.fields import since_moment
+from horarium.cli.fields import AGO
 from horarium.cli.output import Column, json_text
 from horarium.cli.shell import Lazy, Server, on_server
-from horarium.clock import SystemClock, to_datetime
 
 LIST_DEFAULT = 50
 COLUMNS = (
@@ -37,8 +37,8 @@ Examples:
 @click.option("--action", metavar="ACTION", help="Only this action, such as job.pause.")
 @click.option("--object", "object_", metavar="OBJECT", help="Only changes of this object, such as job/nightly.")
 @click.option("--job", metavar="NAME", help="The same as --object job/NAME.")
-@click.option("--since", metavar="WHEN", help="From then on: an instant, or a time ago such as 2h.")
-@click.option("--until", metavar="WHEN", help="Before then: an instant, or a time ago such as 30m.")
+@click.option("--since", type=AGO, metavar="WHEN", help="From then on: an instant, or a time ago such as 2h.")
+@click.option("--until", type=AGO, metavar="WHEN", help="Before then: an instant, or a time ago such as 30m.")
 @click.option("--limit", type=click.IntRange(1), default=LIST_DEFAULT, show_default=True, help="At most this number.")
 @on_server
 def list_audit(
@@ -47,19 +47,18 @@ def list_audit(
     action: str | None,
     object_: str | None,
     job: str | None,
-    since: str | None,
-    until: str | None,
+    since: datetime | None,
+    until: datetime | None,
     limit: int,
 ) -> None:
     if job is not None and object_ is not None:
         raise click.UsageError("give --job or --object, not both")
-    now = to_datetime(SystemClock().now())
     found = server.client.audit(
         actor=actor,
         action=action,
         object=object_ if job is None else f"job/{job}",
-        since=None if since is None else since_moment(since, now),
-        until=None if until is None else since_moment(until, now),
+        since=since,
+        until=until,
         limit=limit,
     )
     server.tell_all(found, COLUMNS, "There are no such entries.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 import click
@@ -21,7 +20,7 @@ COLUMNS = (
     Column("completed"),
     Column("failed"),
     Column("cancelled"),
-    Column("created", when=True, of=lambda each: datetime.fromisoformat(each["created_at"])),
+    Column("created", when=True, of="created_at"),
 )
 RUNS_AT_ONCE = 1_000
 WAIT_SECONDS = 30

@@ -162,10 +162,7 @@ def _in_weekend(date: str, weekend: list[str]) -> bool:
 def diff(server: Server, name: str, file: str) -> None:
     document = read_calendar(file, _years(None))
     told = server.client.calendars.compare(name, document)
-    if server.as_json:
-        print_json(told)
-    else:
-        _say_changes(told)
+    server.tell(told, lambda: _say_changes(told))
     if told["changes"]:
         raise click.exceptions.Exit(2)
 

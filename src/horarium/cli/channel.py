@@ -105,10 +105,7 @@ def list_channels(server: Server) -> None:
 @on_server
 def show(server: Server, name: str) -> None:
     found = server.client.channels.get(name)
-    if server.as_json:
-        print_json(found)
-    else:
-        print_fields(list(found.items()))
+    server.tell(found, lambda: print_fields(found.items()))
 
 
 @channel.command(help="Send a test message, and show the result.\n\n\b\nExample:\n  horarium channel test ops")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from horarium.cli.fields import pairs
-from horarium.cli.output import Column, print_json, print_json_list, print_table, say
+from horarium.cli.output import Column, print_json, say
 from horarium.cli.shell import FAILED, Lazy, Server, on_server
 from horarium.errors import CallerError, NotFound
 
@@ -266,16 +266,15 @@ def import_scrape_jobs(server: Server, file: str) -> None:
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="At most this number.")
 @on_server
 def list_scrape_jobs(server: Server, limit: int | None) -> None:
+    from msgspec.structs import asdict
+
     from horarium.doors.scrape_jobs import LABEL, NAME, of_payload
     from horarium.wire.views import payload_of
 
     jobs = list(server.client.list_jobs(labels={LABEL: NAME}, limit=limit))
     handed = [(job, given) for job in jobs if (given := of_payload(payload_of(job.target))) is not None]
-    if server.as_json:
-        print_json_list([{"id": g.id, "url": g.url, "interval_s": g.interval_s, "meta": g.meta} for _, g in handed])
-        return
-    rows = [(given.id, given.url, given.interval_s, job.next_fire_at) for job, given in handed]
-    print_table(COLUMNS, rows, "There are no scrape jobs.")
+    shown = ({**asdict(given), "next_fire_at": job.next_fire_at} for job, given in handed)
+    server.tell_all([given for _, given in handed], COLUMNS, "There are no scrape jobs.", shown)
 
 
 @scrape_job.command(

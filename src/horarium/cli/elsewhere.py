@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from horarium.cli.entry import Entry
+from horarium.cli.fields import json_or_text
 from horarium.cli.systemd import calendar_trigger
 from horarium.errors import InvalidJob, InvalidTrigger
 from horarium.policies import ATTEMPTS_MAX, RETRY_AGE_SECONDS_MAX
@@ -176,7 +177,7 @@ def _schedule(item: Mapping[str, Any], queue: str) -> dict[str, Any]:
     definition: dict[str, Any] = {
         "name": item["Name"],
         "trigger": aws_trigger(item["ScheduleExpression"], item.get("ScheduleExpressionTimezone", "UTC")),
-        "target": {"type": "queue", "queue": queue, "payload": _payload(target.get("Input"))},
+        "target": {"type": "queue", "queue": queue, "payload": json_or_text(target.get("Input"))},
     }
     if item.get("GroupName", "default") != "default":
         definition["labels"] = {"group": item["GroupName"]}
@@ -194,13 +195,6 @@ def _schedule(item: Mapping[str, Any], queue: str) -> dict[str, Any]:
     if "MaximumEventAgeInSeconds" in policy:
         retry["age_max_seconds"] = policy["MaximumEventAgeInSeconds"]
     return {**definition, "retry": retry} if retry else definition
-
-
-def _payload(text: str | None) -> Any:
-    try:
-        return None if text is None else json.loads(text)
-    except ValueError:
-        return text
 
 
 def aws_trigger(expression: str, timezone: str) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta, tzinfo
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     FloatType = click.ParamType[float]
     TextType = click.ParamType[str]
     AnyType = click.ParamType[Any]
+    MomentType = click.ParamType[datetime]
 else:
     # Older releases of click have no generic types.
-    FloatType = TextType = AnyType = click.ParamType
+    FloatType = TextType = AnyType = MomentType = click.ParamType
 
 CATCH_UPS = ("none", "latest", "all", "ask")
 OVERLAPS = ("allow", "skip", "buffer_one", "buffer_all", "cancel_other", "terminate_other")
+ROLES = ("viewer", "operator", "producer", "editor", "worker", "admin")
 TRIGGER_FLAGS = ("rrule", "cron", "every", "at", "when")
 TARGET_FLAGS = ("http", "queue", "handler", "bus", "external")
 HTTP_FLAGS = (
@@ -73,15 +75,24 @@ class Json(AnyType):
             self.fail(f"{value!r} is not JSON: {error}; put texts in double quotes", param, ctx)
 
 
+class When(MomentType):
+    """An instant, a wall time of this machine, or a duration from now, which `read` counts."""
+
+    name = "when"
+
+    def __init__(self, read: Callable[[str, datetime], datetime]) -> None:
+        self._read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        return self._read(value, datetime.now(UTC))
+
+
 DURATION, INSTANT, JSON = Duration(), Instant(), Json()
 
 
 def _reference(text: str) -> Any:
     """A header's value: a text, or a reference such as `{"secret": "env:NAME"}`."""
-    try:
-        return json.loads(text) if text.startswith('{"secret"') else text
-    except ValueError:
-        return text
+    return json_or_text(text) if text.startswith('{"secret"') else text
 
 
 def duration_seconds(text: str) -> float | None:
@@ -302,10 +313,13 @@ def body_of(flags: Mapping[str, Any]) -> Any:
         raise click.UsageError("give --body or --body-file, not both")
     if file is not None:
         text = read_text(file)
-    if text is None:
-        return None
+    return json_or_text(text)
+
+
+def json_or_text(text: str | None) -> Any:
+    """A JSON value where the text is one, else the text."""
     try:
-        return json.loads(text)
+        return None if text is None else json.loads(text)
     except ValueError:
         return text
 
@@ -430,3 +444,6 @@ def until_moment(text: str, now: datetime) -> datetime:
     """An instant, or a duration that lies after `now`."""
     seconds = duration_seconds(text)
     return since_moment(text, now) if seconds is None else now + timedelta(seconds=seconds)
+
+
+AGO, AHEAD = When(since_moment), When(until_moment)

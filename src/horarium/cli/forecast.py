@@ -9,7 +9,6 @@ import click
 
 from horarium.cli.output import print_json, say
 from horarium.cli.shell import Server, on_server
-from horarium.clock import SystemClock, to_datetime
 from horarium.triggers.words import counted
 
 SHADES = " .:-=+*#%@"
@@ -37,7 +36,7 @@ Examples:
 @click.option("--quiet", is_flag=True, help="The minutes in which the fewest runs start, in up to seven days.")
 @on_server
 def forecast(server: Server, days: int, by: str, bucket: int, quiet: bool) -> None:
-    now = to_datetime(SystemClock().now()).astimezone().replace(second=0, microsecond=0)
+    now = datetime.now().astimezone().replace(second=0, microsecond=0)
     if quiet:
         _say_quiet(server, now, min(days, QUIET_DAYS))
         return

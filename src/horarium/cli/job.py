@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterable
+from datetime import datetime
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from horarium.cli.fields import JSON, body_of, pairs, until_moment
+from horarium.cli.fields import AHEAD, JSON, body_of, pairs
 from horarium.cli.follows import follows_text
 from horarium.cli.output import (
     WIDTHS_FROM_ROWS,
     Column,
     beside,
     print_fields,
-    print_json,
     print_json_list,
     print_table,
     say,
@@ -25,6 +24,7 @@ from horarium.cli.output import (
 from horarium.cli.shell import Lazy, Server, on_server
 
 if TYPE_CHECKING:
+    from horarium.client.answers import Fires
     from horarium.wire.overrides import OverrideView
     from horarium.wire.views import JobView
 
@@ -55,8 +55,9 @@ job = Lazy(
 )
 
 COLUMNS = (
-    Column("name", whole=True), Column("state", whole=True), Column("last"),
-    Column("next_fire_at", when=True, title="next"), Column("trigger"), Column("target"),
+    Column("name", whole=True), Column("state", whole=True), Column("last", of=lambda job: _last(job)),
+    Column("next_fire_at", when=True, title="next"), Column("trigger", of="words"),
+    Column("target", of=lambda job: target_text(job)),
 )  # fmt: skip
 TITLE = Column("title", wide=True)
 """Where any of the jobs has one."""
@@ -92,8 +93,7 @@ def list_jobs(
     else:
         first = list(islice(jobs, WIDTHS_FROM_ROWS))
         columns = (*COLUMNS, TITLE) if any(job.title for job in first) else COLUMNS
-        rows = (row[: len(columns)] for row in _rows(chain(first, jobs)))
-        print_table(columns, rows, "There are no such jobs; define one with `horarium job add`.")
+        print_table(columns, chain(first, jobs), "There are no such jobs; define one with `horarium job add`.")
 
 
 def _chosen(client: Any, name: str | None, labels: tuple[str, ...]) -> list[str]:
@@ -105,11 +105,9 @@ def _chosen(client: Any, name: str | None, labels: tuple[str, ...]) -> list[str]
     return [job.name for job in client.list_jobs(labels=pairs("--label", labels, "="), finished=None)]
 
 
-def _rows(jobs: Iterable[JobView]) -> Iterator[tuple[Any, ...]]:
-    for job in jobs:
-        failures = job.failures_in_a_row or 0
-        last = f"failed {failures} in a row" if failures > 1 else job.last_run.state if job.last_run else None
-        yield job.name, job.state, last, job.next_fire_at, job.words, target_text(job), job.title
+def _last(job: JobView) -> str | None:
+    failures = job.failures_in_a_row or 0
+    return f"failed {failures} in a row" if failures > 1 else job.last_run.state if job.last_run else None
 
 
 def _last_run(job: JobView) -> str | None:
@@ -144,7 +142,8 @@ def target_details(job: JobView) -> list[tuple[str, Any]]:
 @NAME
 @on_server
 def show(server: Server, name: str) -> None:
-    print_job(server.client.get_job(name), server.as_json)
+    job = in_full(server.client.get_job(name))
+    server.tell(job, lambda: _print_job(job))
 
 
 def in_full(job: JobView) -> JobView:
@@ -154,12 +153,7 @@ def in_full(job: JobView) -> JobView:
     return written_out(job)
 
 
-def print_job(job: JobView, as_json: bool) -> None:
-    """A job, for programs or for people."""
-    job = in_full(job)
-    if as_json:
-        print_json(job)
-        return
+def _print_job(job: JobView) -> None:
     state = f"paused {job.pause_reason}" if job.state == "paused" and job.pause_reason else str(job.state)
     shown = ("labels", "next_fire_at", "fires_count", "starts_at", "ends_at", "fires_max", "priority")
     policies = ("catch_up", "overlap", "buffer_max", "approval", "retry", "timeouts", "concurrency", "rate", "fair")
@@ -206,11 +200,14 @@ def delete(server: Server, name: str | None, labels: tuple[str, ...]) -> None:
 @NAME_OR_LABELS
 @LABELS
 @click.option("--reason", metavar="TEXT", help="Why; shown with the job.")
-@click.option("--until", metavar="WHEN", help="It goes on by itself then: an instant, a wall time, or 2h from now.")
+@click.option(
+    "--until", type=AHEAD, metavar="WHEN", help="It goes on by itself then: an instant, a wall time, or 2h from now."
+)
 @on_server
-def pause(server: Server, name: str | None, labels: tuple[str, ...], reason: str | None, until: str | None) -> None:
-    end = None if until is None else until_moment(until, datetime.now(UTC))
-    jobs = [server.client.pause_job(chosen, reason, end) for chosen in _chosen(server.client, name, labels)]
+def pause(
+    server: Server, name: str | None, labels: tuple[str, ...], reason: str | None, until: datetime | None
+) -> None:
+    jobs = [server.client.pause_job(chosen, reason, until) for chosen in _chosen(server.client, name, labels)]
     server.tell(_shown(jobs, name), _lines(f"Job {job.name} is paused{_until(job)}." for job in jobs))
 
 
@@ -272,9 +269,10 @@ def trigger(server: Server, name: str, payload: Any, body_file: str | None, key:
 @on_server
 def preview(server: Server, name: str, count: int) -> None:
     found = server.client.fires(name, count)
-    if server.as_json:
-        print_json(found)
-        return
+    server.tell(found, lambda: _print_fires(found))
+
+
+def _print_fires(found: Fires) -> None:
     say(found.words)
     moved = {each.to: each for each in found.overrides if each.to is not None}
     for fire in found.fires:

@@ -18,6 +18,7 @@ from horarium.cli.fields import (
     INSTANT,
     JSON,
     OVERLAPS,
+    ROLES,
     TARGET_FLAGS,
     TRIGGER_FLAGS,
     duration_seconds,
@@ -111,7 +112,6 @@ def _silences(_: click.Context, __: click.Parameter, value: str | None) -> int |
     return int(value)
 
 
-ROLES = ("viewer", "operator", "producer", "editor", "worker", "admin")
 POLICY_OPTIONS = [
     click.option("--catch-up", type=click.Choice(CATCH_UPS), help="What becomes of missed fire times."),
     click.option("--catch-up-window", type=DURATION, metavar="DURATION", help="Older missed fire times are dropped."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -12,7 +12,6 @@ import click
 from horarium.cli.fields import read_moment, since_moment
 from horarium.cli.output import Column, print_fields, print_json
 from horarium.cli.shell import Server, on_server
-from horarium.clock import SystemClock, to_datetime
 
 COLUMNS = (
     Column("at", when=True, whole=True), Column("fires", whole=True), Column("disposition", whole=True),
@@ -40,7 +39,7 @@ def explain(server: Server, name: str, at: str | None, since: str | None, until:
         raise click.UsageError("give --at, or --since and --until")
     if since is None and until is not None:
         raise click.UsageError("--since is missing: where does the span begin?")
-    now = to_datetime(SystemClock().now())
+    now = datetime.now(UTC)
     zone = _zone_of(server.client.get_job(name).trigger) if any(map(_is_wall, (at, since, until))) else None
 
     def moment(text: str | None) -> datetime:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from horarium.cli.documents import OVERRIDES
 from horarium.cli.entry import Entry
-from horarium.cli.fields import until_moment
+from horarium.cli.fields import AHEAD
 from horarium.cli.job import NAME
 from horarium.cli.output import Column, beside, say
 from horarium.cli.shell import Server, on_server
@@ -23,7 +23,7 @@ COLUMNS = (
     Column("fire_at", when=True, whole=True), Column("action", whole=True), Column("to", when=True, whole=True),
     Column("by"), Column("reason"),
 )  # fmt: skip
-AT = click.option("--at", metavar="WHEN", help="The fire time: an instant, a wall time, or 2h from now.")
+AT = click.option("--at", type=AHEAD, metavar="WHEN", help="The fire time: an instant, a wall time, or 2h from now.")
 REASON = click.option("--reason", metavar="TEXT", help="Why; shown wherever the fire time is.")
 
 
@@ -37,10 +37,10 @@ REASON = click.option("--reason", metavar="TEXT", help="Why; shown wherever the 
 @click.option("--next", "is_next", is_flag=True, help="The next one.")
 @REASON
 @on_server
-def skip(server: Server, name: str, at: str | None, is_next: bool, reason: str | None) -> None:
+def skip(server: Server, name: str, at: datetime | None, is_next: bool, reason: str | None) -> None:
     if (at is None) is not is_next:
         raise click.UsageError("give either --next or --at")
-    told = server.client.overrides.skip(name, _next(server.client, name) if at is None else _moment(at), reason)
+    told = server.client.overrides.skip(name, at or _next(server.client, name), reason)
     server.tell(told, f"Job {name} does not run at {beside(told.fire_at)}.")
 
 
@@ -49,12 +49,14 @@ def skip(server: Server, name: str, at: str | None, is_next: bool, reason: str |
     "\b\nExample:\n  horarium job move payroll --at 2027-01-15T09:00:00+01:00 --to 2027-01-15T11:00:00+01:00"
 )
 @NAME
-@click.option("--at", required=True, metavar="WHEN", help="The fire time: an instant, a wall time, or 2h from now.")
-@click.option("--to", required=True, metavar="WHEN", help="When its run is due instead.")
+@click.option(
+    "--at", type=AHEAD, required=True, metavar="WHEN", help="The fire time: an instant, a wall time, or 2h from now."
+)
+@click.option("--to", type=AHEAD, required=True, metavar="WHEN", help="When its run is due instead.")
 @REASON
 @on_server
-def move(server: Server, name: str, at: str, to: str, reason: str | None) -> None:
-    told = server.client.overrides.move(name, _moment(at), _moment(to), reason)
+def move(server: Server, name: str, at: datetime, to: datetime, reason: str | None) -> None:
+    told = server.client.overrides.move(name, at, to, reason)
     assert told.to is not None, "it was moved"
     server.tell(told, f"Job {name} runs at {beside(told.to)} instead of {beside(told.fire_at)}.")
 
@@ -64,12 +66,13 @@ def move(server: Server, name: str, at: str, to: str, reason: str | None) -> Non
     "\b\nExample:\n  horarium job unskip payroll --at 2027-01-15T09:00:00+01:00"
 )
 @NAME
-@click.option("--at", required=True, metavar="WHEN", help="The fire time: an instant, a wall time, or 2h from now.")
+@click.option(
+    "--at", type=AHEAD, required=True, metavar="WHEN", help="The fire time: an instant, a wall time, or 2h from now."
+)
 @on_server
-def unskip(server: Server, name: str, at: str) -> None:
-    fire_at = _moment(at)
-    server.client.overrides.remove(name, fire_at)
-    server.tell({"job": name, "fire_at": fire_at}, f"Job {name} runs at {beside(fire_at)} again.")
+def unskip(server: Server, name: str, at: datetime) -> None:
+    server.client.overrides.remove(name, at)
+    server.tell({"job": name, "fire_at": at}, f"Job {name} runs at {beside(at)} again.")
 
 
 @click.command(
@@ -80,10 +83,6 @@ def unskip(server: Server, name: str, at: str) -> None:
 def overrides(server: Server, name: str) -> None:
     found = list(server.client.overrides.list(name))
     server.tell_all(found, COLUMNS, "No fire time is skipped or moved.")
-
-
-def _moment(text: str) -> datetime:
-    return until_moment(text, datetime.now(UTC))
 
 
 def _next(client: Client, name: str) -> datetime:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import click
 
+from horarium.cli.fields import AHEAD, ROLES, pairs
 from horarium.cli.output import Column, print_json, say
 from horarium.cli.shell import Lazy, Server, on_server
 
@@ -33,7 +36,6 @@ def end(server: Server, id: str) -> None:
     server.tell({"ended": id}, f"Session {id} ended.")
 
 
-ROLES = ("viewer", "operator", "producer", "editor", "worker", "admin")
 COLUMNS = (
     Column("name", whole=True), Column("roles", of=lambda key: " ".join(key["roles"])),
     Column("queues", of=lambda key: "all" if key["queues"] is None else " ".join(key["queues"])),
@@ -72,7 +74,7 @@ Examples:
 )
 @click.option("--calls-per-hour", type=click.IntRange(1), metavar="N", help="Its budget: further calls are refused.")
 @click.option("--runs-per-day", type=click.IntRange(1), metavar="N", help="Its budget of runs that it asks for.")
-@click.option("--expires", metavar="WHEN", help="When it ends: an instant, or after a time such as 90d.")
+@click.option("--expires", type=AHEAD, metavar="WHEN", help="When it ends: an instant, or after a time such as 90d.")
 @on_server
 def create(
     server: Server,
@@ -82,12 +84,8 @@ def create(
     labels: tuple[str, ...],
     calls_per_hour: int | None,
     runs_per_day: int | None,
-    expires: str | None,
+    expires: datetime | None,
 ) -> None:
-    from horarium.cli.fields import pairs, until_moment
-    from horarium.clock import SystemClock, to_datetime
-
-    ends = None if expires is None else until_moment(expires, to_datetime(SystemClock().now()))
     bound = pairs("--label", labels, "=") or None
     made = server.client.create_key(
         name,
@@ -96,7 +94,7 @@ def create(
         labels=bound,
         calls_per_hour=calls_per_hour,
         runs_per_day=runs_per_day,
-        expires_at=ends,
+        expires_at=expires,
     )
     if server.as_json:
         print_json(made)

@@ -181,21 +181,14 @@ def logout(url: str, as_json: bool) -> None:
 @on_server
 def whoami(server: Server) -> None:
     me = server.client.me()
-    if server.as_json:
-        print_json(me)
-        return
-    queues = "all" if me["queues"] is None else ", ".join(me["queues"])
-    print_fields(
-        [
-            ("name", me["name"]),
-            ("subject", me["subject"]),
-            ("kind", me["kind"]),
-            ("roles", _roles(me)),
-            ("scopes", ", ".join(me["scopes"])),
-            ("queues", queues),
-            *([("labels", " or ".join(map(_pairs, me["labels"])))] if me.get("labels") else []),
-        ]
-    )
+    shown = {
+        **{name: me[name] for name in ("name", "subject", "kind")},
+        "roles": _roles(me),
+        "scopes": ", ".join(me["scopes"]),
+        "queues": "all" if me["queues"] is None else ", ".join(me["queues"]),
+        "labels": " or ".join(map(_pairs, me.get("labels") or ())),
+    }
+    server.tell(me, lambda: print_fields(shown.items()))
 
 
 def _roles(me: dict[str, Any]) -> str:

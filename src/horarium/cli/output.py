@@ -17,8 +17,6 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from horarium.clock import SystemClock, to_datetime
-
 _STEPS = ((86_400 * 2, 86_400, "d"), (5_400, 3_600, "h"), (90, 60, "min"), (0, 1, "s"))
 """From this many seconds on, in units of that many seconds, with this name."""
 
@@ -118,7 +116,7 @@ class Column(NamedTuple):
     """A column of a table. `whole`: it is copied into the next command, so on a narrow terminal the others are cut.
     `when`: it holds instants, which a terminal shows as a distance, in local time and in UTC. `title`: its name there.
     `id`: it holds runs' ids, of which a terminal shows as much as tells them apart. `wide`: only on a wide terminal.
-    `of`: makes its value of an item; left out, it is the field of its name."""
+    `of`: the field that it shows, or a function of the item; left out, the field of its name."""
 
     name: str
     whole: bool = False
@@ -126,20 +124,23 @@ class Column(NamedTuple):
     title: str = ""
     id: bool = False
     wide: bool = False
-    of: Callable[[Any], Any] | None = None
+    of: Callable[[Any], Any] | str = ""
 
     def value(self, item: Any) -> Any:
         """What it shows of an item: a struct, or a mapping as the API answers it."""
-        if self.of is not None:
-            return self.of(item)
-        found = item[self.name] if isinstance(item, dict) else getattr(item, self.name)
+        if callable(self.of):
+            found = self.of(item)
+        else:
+            field = self.of or self.name
+            found = item[field] if isinstance(item, dict) else getattr(item, field)
         if found is msgspec.UNSET:
             return None
         return datetime.fromisoformat(found) if self.when and isinstance(found, str) else found
 
 
-def print_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], none: str) -> None:
-    """Rows under their columns; `none` says what to do where there are none."""
+def print_table(columns: Sequence[Column], items: Iterable[Any], none: str = "") -> None:
+    """A row for each item; `none` says what to do where there are none."""
+    rows = ([column.value(item) for column in columns] for item in items)
     if sys.stdout.isatty():
         _print_rich(columns, list(rows), none)
     else:
@@ -172,7 +173,7 @@ def _print_rich(columns: Sequence[Column], rows: list[Sequence[Any]], none: str)
         shown = [index for index, column in enumerate(columns) if not column.wide]
         columns, rows = [columns[index] for index in shown], [[row[index] for index in shown] for row in rows]
     rows = _with_short_ids(columns, rows)
-    now = to_datetime(SystemClock().now())
+    now = datetime.now(UTC)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     with_utc = not is_utc(now)
     for column in columns:
@@ -255,6 +256,6 @@ def moment_text(moment: datetime) -> str:
 
 def beside(moment: datetime) -> str:
     """An instant for a sentence: UTC, local time where that is another, and how far off it is."""
-    now = to_datetime(SystemClock().now())
+    now = datetime.now(UTC)
     here = "" if is_utc(now) else f", {local(moment, now)} local"
     return f"{moment_text(moment)} ({relative(moment, now)}{here})"

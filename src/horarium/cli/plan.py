@@ -13,7 +13,7 @@ import click
 
 from horarium.cli.documents import read_folders
 from horarium.cli.fields import pairs, read_text
-from horarium.cli.output import Column, print_json, say
+from horarium.cli.output import Column, say
 from horarium.cli.shell import FAILED, Server, on_server
 from horarium.errors import CallerError, HorariumError
 from horarium.model.plans import PLAN_ID
@@ -98,10 +98,7 @@ def plan(
     made = _make(server, paths, labels, days, allow_empty)
     if out is not None:
         Path(out).write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
-    if server.as_json:
-        print_json(made)
-    else:
-        _say_plan(made)
+    server.tell(made, lambda: _say_plan(made))
     raise click.exceptions.Exit(_status(made))
 
 

@@ -9,7 +9,7 @@ import click
 
 from horarium.cli.fields import guess_trigger, read_moment, trigger_of
 from horarium.cli.output import moment_text, print_json, say
-from horarium.cli.shell import Server, on_server
+from horarium.cli.shell import Server, on_server, with_options
 from horarium.clock import INSTANT_MAX, SystemClock, to_datetime, to_instant
 from horarium.rules.calendars import calendars_in
 from horarium.triggers import FIRES_MAX, parse_trigger
@@ -54,16 +54,9 @@ TRIGGER_OPTIONS = [
 ]
 
 
-def trigger_options(command: Any) -> Any:
-    """The flags that give a trigger."""
-    for option in reversed(TRIGGER_OPTIONS):
-        command = option(command)
-    return command
-
-
 @click.command(help="Show when a trigger would fire. Needs no server, but for the days of a calendar.\n" + EXAMPLES)
 @click.argument("trigger", required=False)
-@trigger_options
+@with_options(TRIGGER_OPTIONS)
 @click.option("--count", type=click.IntRange(0, FIRES_MAX), default=10, show_default=True, help="How many fire times.")
 @click.option("--after", metavar="INSTANT", help="Fire times strictly after this instant; left out: now.")
 @on_server

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import UNSET
 
-from horarium.cli.fields import since_moment
+from horarium.cli.fields import AGO
 from horarium.cli.output import (
     Column,
     duration,
     moment_text,
     one_line,
     print_fields,
-    print_json,
     print_json_list,
-    print_table,
     printable,
     say,
 )
 from horarium.cli.shell import Lazy, Server, on_server
-from horarium.clock import SystemClock, to_datetime
 from horarium.errors import NotFound
 
 if TYPE_CHECKING:
@@ -35,9 +32,9 @@ LIST_DEFAULT = 50
 ID_CHARS, FOUND_MAX = 36, 5
 _PREFIX = re.compile("[0-9a-f-]{4,35}")
 COLUMNS = (
-    Column("id", whole=True, id=True), Column("job", whole=True), Column("fire_at", when=True, title="fired"),
-    Column("state", whole=True), Column("took"), Column("attempt", title="try"), Column("worker", wide=True),
-    Column("error"),
+    Column("id", whole=True, id=True), Column("job", whole=True, of=lambda run: run.job or run.queue),
+    Column("fire_at", when=True, title="fired"), Column("state", whole=True), Column("took", of=lambda run: took(run)),
+    Column("attempt", title="try"), Column("worker", wide=True), Column("error", of=lambda run: why(run)),
 )  # fmt: skip
 STATES = ("pending", "running", "cancelling", "completed", "failed", "cancelled", "skipped")
 
@@ -64,8 +61,12 @@ run = Lazy(
 @click.option("--job", metavar="NAME", help="Only runs of this job.")
 @click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only these states; repeatable.")
 @click.option("--queue", metavar="QUEUE", help="Only this queue: NAME, http, notify, handler/NAME or bus/NAME.")
-@click.option("--since", metavar="WHEN", help="Fire times from then on: an instant, or a time ago such as 2h.")
-@click.option("--until", metavar="WHEN", help="Fire times before then: an instant, or a time ago such as 30m.")
+@click.option(
+    "--since", type=AGO, metavar="WHEN", help="Fire times from then on: an instant, or a time ago such as 2h."
+)
+@click.option(
+    "--until", type=AGO, metavar="WHEN", help="Fire times before then: an instant, or a time ago such as 30m."
+)
 @click.option("--limit", type=click.IntRange(1), default=LIST_DEFAULT, show_default=True, help="At most this number.")
 @on_server
 def list_runs(
@@ -73,45 +74,23 @@ def list_runs(
     job: str | None,
     states: tuple[str, ...],
     queue: str | None,
-    since: str | None,
-    until: str | None,
+    since: datetime | None,
+    until: datetime | None,
     limit: int,
 ) -> None:
-    now = to_datetime(SystemClock().now())
-    runs = server.client.list_runs(
-        job=job,
-        states=states,
-        queue=queue,
-        since=None if since is None else since_moment(since, now),
-        until=None if until is None else since_moment(until, now),
-        limit=limit,
-    )
-    if server.as_json:
-        print_json_list(runs)
-    else:
-        rows = _rows(runs)
-        first = next(rows, None)
-        if first is None and job is not None:
-            server.client.get_job(job)  # says so if there is no such job
-        print_table(COLUMNS, rows if first is None else chain([first], rows), "There are no such runs.")
+    runs = server.client.list_runs(job=job, states=states, queue=queue, since=since, until=until, limit=limit)
+    first = next(runs, None)
+    if first is None and job is not None and not server.as_json:
+        server.client.get_job(job)  # says so if there is no such job
+    server.tell_all(runs if first is None else chain([first], runs), COLUMNS, "There are no such runs.")
 
 
-def _rows(runs: Iterator[RunView]) -> Iterator[tuple[Any, ...]]:
-    for run in runs:
-        why = run.error or (run.disposition if run.state == "skipped" else None) or ""
-        yield (
-            run.id,
-            run.job or run.queue,
-            run.fire_at,
-            run.state,
-            _took(run),
-            run.attempt,
-            run.worker,
-            why.partition("\n")[0],
-        )
+def why(run: RunView) -> str:
+    """The first line of its error, or why it was skipped."""
+    return (run.error or (run.disposition if run.state == "skipped" else None) or "").partition("\n")[0]
 
 
-def _took(run: RunView) -> str:
+def took(run: RunView) -> str:
     """How long its last attempt took."""
     if run.started_at is None or run.finished_at is None:
         return ""
@@ -137,7 +116,8 @@ def find_run(client: Any, text: str) -> str:
 @click.argument("run_id", metavar="ID")
 @on_server
 def show(server: Server, run_id: str) -> None:
-    _print_run(server.client.get_run(find_run(server.client, run_id)), server.as_json)
+    run = server.client.get_run(find_run(server.client, run_id))
+    server.tell(run, lambda: _print_run(run))
 
 
 @click.command(
@@ -161,10 +141,7 @@ def logs(server: Server, run_id: str, follow: bool, stream: str | None, times: b
         sys.stdout.flush()
 
 
-def _print_run(run: RunView, as_json: bool) -> None:
-    if as_json:
-        print_json(run)
-        return
+def _print_run(run: RunView) -> None:
     names = (
         "id", "job", "queue", "state", "disposition", "cause", "fire_at", "due_at", "attempt", "started_at",
         "finished_at", "worker", "error", "payload", "progress", "result",

@@ -9,11 +9,10 @@ from typing import Any
 import click
 from msgspec import UNSET
 
-from horarium.cli.fields import JSON, since_moment
+from horarium.cli.fields import AGO, JSON
 from horarium.cli.output import say
 from horarium.cli.run import STATES, find_run
-from horarium.cli.shell import Server, on_server
-from horarium.clock import SystemClock, to_datetime
+from horarium.cli.shell import Server, on_server, with_options
 
 LEFT = {
     "retried_before": "were retried before",
@@ -25,12 +24,17 @@ LEFT = {
 }
 """Why a run that matched was left, for people."""
 
-FILTER_OPTIONS = [
+RUN_OR_FILTER = [
+    click.argument("run_id", metavar="[ID]", required=False),
     click.option("--job", metavar="NAME", help="Every run of this job."),
     click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only these states; repeatable."),
     click.option("--queue", metavar="QUEUE", help="Every run of this queue: http, NAME, pull/NAME, handler/NAME ..."),
-    click.option("--since", metavar="WHEN", help="Fire times from then on: an instant, or a time ago such as 2h."),
-    click.option("--until", metavar="WHEN", help="Fire times before then: an instant, or a time ago such as 30m."),
+    click.option(
+        "--since", type=AGO, metavar="WHEN", help="Fire times from then on: an instant, or a time ago such as 2h."
+    ),
+    click.option(
+        "--until", type=AGO, metavar="WHEN", help="Fire times before then: an instant, or a time ago such as 30m."
+    ),
     click.option("--error-contains", metavar="TEXT", help="Only runs whose error holds this text."),
     click.option(
         "--per-second", type=click.FloatRange(0.001, 100_000), metavar="N", help="At most this number each second."
@@ -40,12 +44,6 @@ FILTER_OPTIONS = [
 ]
 
 
-def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(FILTER_OPTIONS):
-        command = option(command)
-    return click.argument("run_id", metavar="[ID]", required=False)(command)
-
-
 @click.command(
     help="Cancel pending runs at once; ask running ones to stop.\n\nOne run by its ID, or all that fit the flags: "
     "their number is shown first.\n\n"
@@ -53,7 +51,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     "  horarium run cancel --queue images --dry-run\n"
     "  horarium run cancel --job nightly --state pending --per-second 100"
 )
-@_options
+@with_options(RUN_OR_FILTER)
 @click.option("--reason", metavar="TEXT", help="Why; kept in the run's history.")
 @on_server
 def cancel(server: Server, run_id: str | None, reason: str | None, **flags: Any) -> None:
@@ -72,7 +70,7 @@ def cancel(server: Server, run_id: str | None, reason: str | None, **flags: Any)
     "  horarium run retry --job nightly --state failed --since 2d\n"
     "  horarium run retry --error-contains 'connection refused' --since 1h --per-second 5"
 )
-@_options
+@with_options(RUN_OR_FILTER)
 @click.option("--payload", type=JSON, metavar="JSON", help="With an ID: in place of the payload that the run had.")
 @on_server
 def retry(server: Server, run_id: str | None, payload: Any, **flags: Any) -> None:
@@ -100,7 +98,7 @@ def _one(run_id: str | None, flags: dict[str, Any]) -> bool:
 def _many(server: Server, act: Callable[..., Any], flags: dict[str, Any], done: str, **more: Any) -> None:
     """Count, ask on a terminal, and do it, showing how far it is."""
     dry_run, agreed = flags.pop("dry_run"), flags.pop("yes")
-    which = {name: value for name, value in {**_read(flags), **more}.items() if value}
+    which = {name: value for name, value in {**flags, **more}.items() if value}
     counted = act(dry_run=True, **{name: value for name, value in which.items() if name != "reason"})
     if dry_run:
         _report(server, counted, f"{counted.matched:,} runs match.{_left(counted)}")
@@ -117,14 +115,6 @@ def _many(server: Server, act: Callable[..., Any], flags: dict[str, Any], done: 
 def _left(bulk: Any) -> str:
     left = ", ".join(f"{count:,} {LEFT.get(why, why)}" for why, count in bulk.left.items())
     return f" {left}." if left else ""
-
-
-def _read(flags: dict[str, Any]) -> dict[str, Any]:
-    now = to_datetime(SystemClock().now())
-    for name in ("since", "until"):
-        if flags[name] is not None:
-            flags[name] = since_moment(flags[name], now)
-    return flags
 
 
 def _progress(matched: int) -> Callable[[Any], None]:

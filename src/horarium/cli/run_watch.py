@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from horarium.cli.output import duration, json_text, moment_text, one_line, say
-from horarium.cli.run import STATES, find_run
+from horarium.cli.output import json_text, moment_text, one_line, say
+from horarium.cli.run import STATES, find_run, took, why
 from horarium.cli.shell import Server, on_server
 from horarium.client.changing import watch_run, watch_runs
 
@@ -62,7 +62,5 @@ def _line(run: RunView) -> str:
 def _what(run: RunView) -> str:
     """Beside its state: which attempt, how long it took, why it ended so."""
     parts = [f"attempt {run.attempt}"] if run.attempt else []
-    if run.started_at is not None and run.finished_at is not None:
-        parts.append(f"took {duration((run.finished_at - run.started_at).total_seconds())}")
-    why = run.error or (run.disposition if run.state == "skipped" else None)
-    return ", ".join(parts) + (f": {one_line(why.partition(chr(10))[0])}" if why else "")
+    parts += [f"took {took(run)}"] if took(run) else []
+    return ", ".join(parts) + (f": {one_line(why(run))}" if why(run) else "")

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, wraps
+from functools import cached_property, reduce, wraps
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import click
@@ -22,13 +22,17 @@ if TYPE_CHECKING:
 SERVER = ("url", "api_key", "as_json")
 
 
+def with_options(options: Sequence[Callable[..., Any]]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add options to a function that becomes a command, in their order."""
+    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+
+
 def group(title: str, options: Sequence[Callable[..., Any]]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add options to a function that becomes a command, as one section of its help."""
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         before = {parameter.name for parameter in parameters(command)}
-        for option in reversed(options):
-            command = option(command)
+        command = with_options(options)(command)
         names = [parameter.name for parameter in parameters(command) if parameter.name not in before]
         groups: dict[str, str] = getattr(command, "__horarium_groups__", {})
         command.__horarium_groups__ = {**groups, **{str(name): title for name in names}}  # type: ignore[attr-defined]
@@ -89,7 +93,7 @@ class Lazy(click.Group):
         self,
         *,
         commands: Mapping[str, tuple[str, str]] | None = None,
-        sections: Mapping[str, Sequence[str]] | None = None,
+        sections: Mapping[str, Iterable[str]] | None = None,
         **how: Any,
     ) -> None:
         super().__init__(**how)
@@ -228,12 +232,14 @@ class Server:
         """A client of it, until the command ends."""
         return click.get_current_context().with_resource(connect(*self._place))
 
-    def tell(self, answer: Any, text: str) -> None:
-        """One answer, for programs or for people."""
+    def tell(self, answer: Any, text: str | Callable[[], object]) -> None:
+        """One answer, for programs or for people: a text, or what prints it."""
         from horarium.cli.output import print_json, say
 
         if self.as_json:
             print_json(answer)
+        elif callable(text):
+            text()
         else:
             say(text)
 
@@ -247,8 +253,7 @@ class Server:
         if self.as_json:
             print_json_list(answers)
         else:
-            items = answers if shown is None else shown
-            print_table(columns, ([column.value(item) for column in columns] for item in items), none)
+            print_table(columns, answers if shown is None else shown, none)
 
 
 def on_server(command: Callable[..., T]) -> Callable[..., T]:

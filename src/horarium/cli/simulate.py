@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +13,7 @@ from horarium.cli.documents import KINDS, read_folders
 from horarium.cli.fields import duration_seconds, pairs, until_moment
 from horarium.cli.output import Column, print_json, print_table, say
 from horarium.cli.shell import connect, server_options
-from horarium.clock import Instant, SystemClock, to_datetime, to_instant
+from horarium.clock import Instant, to_instant
 from horarium.triggers.words import counted
 
 if TYPE_CHECKING:
@@ -28,10 +28,11 @@ JOBS_SHOWN = 50
 UNMEASURED_SECONDS = 1.0
 ALSO = ("holds", "overrides")
 COLUMNS = (
-    Column("job"),
-    *(Column(name, whole=True) for name in ("runs", "late", "latest", "caught up", "held", "waiting")),
-    Column("skipped"),
-)
+    Column("job"), Column("runs", whole=True), Column("late", whole=True),
+    Column("latest", whole=True, of=lambda row: f"{late:,.0f} s" if (late := row["late_max_seconds"]) else ""),
+    Column("caught up", whole=True, of="caught_up"), Column("held", whole=True), Column("waiting", whole=True),
+    Column("skipped", of=lambda row: ", ".join(f"{number} {why}" for why, number in sorted(row["skipped"].items()))),
+)  # fmt: skip
 
 
 @click.command(
@@ -80,7 +81,7 @@ def simulate(
         raise click.UsageError("give files or folders of definitions, or --from-server")
     if durations == MEASURED and not from_server:
         raise click.UsageError("--durations measured belongs to --from-server")
-    begins = until_moment(since, to_datetime(SystemClock().now()))
+    begins = until_moment(since, datetime.now(UTC))
     span = to_instant(begins), to_instant(until_moment(until, begins))
     there, seconds = dict[str, list[dict[str, Any]]](), dict[str, list[float]]()
     if from_server:
@@ -187,9 +188,9 @@ def _say(found: Rehearsed) -> None:
     eventful = [(name, counts) for name, counts in found.jobs.items() if not counts.uneventful]
     if not eventful:
         return
-    rows = [_row(name, counts) for name, counts in sorted(eventful, key=lambda pair: -_events(pair[1]))]
-    print_table(COLUMNS, rows[:JOBS_SHOWN], "")
-    if (more := len(rows) - JOBS_SHOWN) > 0:
+    eventful.sort(key=lambda pair: -_events(pair[1]))
+    print_table(COLUMNS, ({"job": name, **msgspec.structs.asdict(counts)} for name, counts in eventful[:JOBS_SHOWN]))
+    if (more := len(eventful) - JOBS_SHOWN) > 0:
         say(f"... and {counted(more, 'more job')}; --json lists {'it' if more == 1 else 'them'}", err=True)
 
 
@@ -212,9 +213,3 @@ def _lines(counts: Counts) -> Iterable[str]:
 
 def _events(counts: Counts) -> int:
     return counts.late + counts.caught_up + counts.held + counts.waiting + counts.failed + sum(counts.skipped.values())
-
-
-def _row(name: str, counts: Counts) -> tuple[Any, ...]:
-    skipped = ", ".join(f"{number} {disposition}" for disposition, number in sorted(counts.skipped.items()))
-    late = f"{counts.late_max_seconds:,.0f} s" if counts.late_max_seconds else ""
-    return name, counts.runs, counts.late, late, counts.caught_up, counts.held, counts.waiting, skipped

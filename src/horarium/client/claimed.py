@@ -175,7 +175,7 @@ def failed(run: ClaimedRun, error: BaseException) -> Report:
 
     text = words_of(error)[:ERROR_CHARS_MAX]
     match error:
-        case Retry(after_seconds=None):
+        case SystemExit() | Retry(after_seconds=None):
             return report_of(run, "failed", error=text)
         case Retry(after_seconds=float() | int() as seconds):
             pause = min(max(float(seconds), 0.0), float(RETRY_AFTER_SECONDS_MAX))
@@ -184,8 +184,6 @@ def failed(run: ClaimedRun, error: BaseException) -> Report:
             return report_of(run, "failed", error=text, retryable=False)
         case Defer(until=until):
             return report_of(run, "deferred", until=to_datetime(until), reason=text[:REASON_CHARS_MAX])
-        case SystemExit():
-            return report_of(run, "failed", error=text)
     if run.worker_stops:
         text = f"its worker stopped: {text}"[:ERROR_CHARS_MAX]
     elif run.stops:

@@ -208,8 +208,9 @@ def _start(
     try:
         return ProcessGroup(command.command, program, env=env, cwd=command.cwd, stdin=stdin, account=account)
     except OSError as error:
+        passing = errno.errorcode.get(error.errno or 0) in _PASSING
         code = NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
-        raise _not_started(program, error.strerror or str(error), code, _passes(error)) from None
+        raise _not_started(program, error.strerror or str(error), code, passing) from None
 
 
 def _account(name: str) -> pwd.struct_passwd | None:
@@ -235,10 +236,6 @@ def _of_account(account: pwd.struct_passwd | None) -> dict[str, str]:
 
 def _matching(env: Mapping[str, str], patterns: Sequence[str]) -> dict[str, str]:
     return {name: text for name, text in env.items() if any(fnmatchcase(name, pattern) for pattern in patterns)}
-
-
-def _passes(error: OSError) -> bool:
-    return errno.errorcode.get(error.errno or 0) in _PASSING
 
 
 def _not_started(program: str, why: str, code: int, passing: bool) -> Failure:

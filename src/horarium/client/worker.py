@@ -19,11 +19,10 @@ from typing import Any
 
 from horarium.client.answers import Report
 from horarium.client.api import CLAIM_MAX, WAIT_SECONDS_MAX, Client
-from horarium.client.beats import Beats
 from horarium.client.claimed import ClaimedRun, Failure, completed, failed, report_of, words_of
 from horarium.client.held import Held
 from horarium.client.lines import Lines
-from horarium.client.settling import Settler, wait_out
+from horarium.client.reporting import Beats, Settler, wait_out
 from horarium.client.transport import Cut
 from horarium.clock import Clock, SystemClock
 from horarium.errors import InvalidRequest, Outage

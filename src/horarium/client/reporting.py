@@ -1,15 +1,15 @@
-"""Reports what a worker's runs came to, in groups, until the server has it."""
+"""A worker's word to the server: the leases of its runs are renewed, and their outcomes reported until it has them."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
 
 from horarium.client.api import Client
 from horarium.client.claimed import ClaimedRun, report_of
 from horarium.client.held import Done, Held
-from horarium.errors import HorariumError, Outage
+from horarium.clock import Clock
+from horarium.errors import HorariumError, LeaseLost, NotFound, Outage
 from horarium.model import ERROR_CHARS_MAX
 
 BACKOFF_SECONDS, BACKOFF_SECONDS_MAX = 0.2, 5.0
@@ -17,8 +17,43 @@ BACKOFF_SECONDS, BACKOFF_SECONDS_MAX = 0.2, 5.0
 log = logging.getLogger("horarium.worker")
 
 
+class Beats:
+    """Renews the lease of every run that a worker holds, at a third of its length. One thread runs `loop`."""
+
+    def __init__(self, client: Client, held: Held, clock: Clock) -> None:
+        self._client = client
+        self._held = held
+        self._clock = clock
+
+    def loop(self) -> None:
+        while not self._held.over:
+            for run in self._held.due_beats(self._clock):
+                self._beat(run)
+
+    def _beat(self, run: ClaimedRun) -> None:
+        now = self._clock.monotonic()
+        pace = run.lease_seconds / 3
+        run.beat_at = now + pace
+        try:
+            pulse = self._client.heartbeat(run.id, run.token, within_seconds=pace)
+        except (LeaseLost, NotFound) as error:
+            if self._held.is_performed(run):
+                log.warning("%r: %s", run, error)
+                run.lose()
+        except HorariumError as error:
+            log.debug("%r: no heartbeat: %s", run, error)
+            run.beat_at = now + min(pace, 1.0)
+            if now >= run.lease_ends:
+                log.warning("%r: its lease ran out, as the server did not answer", run)
+                run.lose()
+        else:
+            run.renewed(pulse.expires_at, now)
+            if pulse.cancel_requested:
+                run.cancel()
+
+
 class Settler:
-    """One thread runs `loop`."""
+    """Reports the outcomes of a worker's runs, in groups. One thread runs `loop`."""
 
     def __init__(self, client: Client, held: Held) -> None:
         self._client = client
@@ -42,7 +77,9 @@ class Settler:
                 self._refused(standing, error)
                 break
             else:
-                _tell_refused([run for run, _ in standing], answers)
+                for (run, _), answer in zip(standing, answers, strict=True):
+                    if isinstance(answer, HorariumError):
+                        log.warning("%r could not be settled: %s", run, answer)
                 break
         self._held.forget([run for run, _ in batch])
 
@@ -57,12 +94,6 @@ class Settler:
         if report.outcome == "completed":
             text = f"its outcome was refused: {error}"[:ERROR_CHARS_MAX]
             self._settle([(run, report_of(run, "failed", error=text, retryable=False))])
-
-
-def _tell_refused(runs: Sequence[ClaimedRun], answers: Sequence[object]) -> None:
-    for run, answer in zip(runs, answers, strict=True):
-        if isinstance(answer, HorariumError):
-            log.warning("%r could not be settled: %s", run, answer)
 
 
 def wait_out(what: str, error: HorariumError, failures: int, stopping: threading.Event) -> None:

@@ -6,7 +6,7 @@ A file is read whole before anything is done with it: one that can't be read is 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -55,16 +55,22 @@ def _files(path: str) -> list[str]:
 
 
 def _add(found: Documents, document: Any, file: str) -> None:
-    if isinstance(document, dict) and document.keys() & found.keys():
-        if unknown := sorted(str(key) for key in document if key not in found):
-            raise InvalidJob(f"{file}: unknown beside {', '.join(found)}: {', '.join(unknown)}")
-        sections = document
-    else:
-        sections = {"jobs": document if isinstance(document, list) else [document]}
-    for kind, listed in sections.items():
-        if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+    for kind, listed in _sections(document, file, found).items():
+        if not all(isinstance(each, dict) for each in listed):
             raise InvalidJob(f"{file}: {kind} is no list of definitions, each with its name")
         found[kind] += [{name: value for name, value in each.items() if name != OVERRIDES} for each in listed]
+
+
+def _sections(document: Any, source: str, kinds: Collection[str]) -> dict[str, list[Any]]:
+    """The lists of a document, by kind; one that names no kind is a job, or a list of jobs. Raises InvalidJob."""
+    if not isinstance(document, dict) or not document.keys() & set(kinds):
+        return {"jobs": document if isinstance(document, list) else [document]}
+    if unknown := sorted(str(key) for key in document if key not in kinds):
+        raise InvalidJob(f"{source}: unknown beside {', '.join(kinds)}: {', '.join(unknown)}")
+    for kind, listed in document.items():
+        if not isinstance(listed, list) or (kind != "jobs" and not all(isinstance(each, dict) for each in listed)):
+            raise InvalidJob(f"{source}: {kind} is no list of definitions, each with its name")
+    return document
 
 
 Beside = dict[str, list[dict[str, Any]]]
@@ -206,21 +212,11 @@ def _next(text: str, at: int) -> int:
 
 
 def _entries(document: Any, source: str, line: int | None = None, beside: Beside | None = None) -> Iterator[Entry]:
-    if isinstance(document, dict) and (document.keys() & ({"jobs"} if beside is None else {"jobs", *beside})):
-        document = {"jobs": [], **document}
-        for kind in document.keys() & (beside or {}):
-            if not isinstance(document[kind], list) or not all(isinstance(each, dict) for each in document[kind]):
-                raise InvalidJob(f"{source}: `{kind}` is no list of definitions")
-            assert beside is not None
-            beside[kind] += document.pop(kind)
-        others = ", ".join(sorted(str(key) for key in document if key != "jobs"))
-        if others:
-            raise InvalidJob(f"{source}: unknown beside `jobs`: {others}")
-        if not isinstance(document["jobs"], list):
-            raise InvalidJob(f"{source}: `jobs` is no list")
-        document = document["jobs"]
-    jobs = document if isinstance(document, list) else [document]
-    for index, job in enumerate(jobs):
+    others = beside or {}
+    sections = _sections(document, source, ("jobs", *others))
+    for kind in others.keys() & sections.keys():
+        others[kind] += sections[kind]
+    for index, job in enumerate(sections.get("jobs", ())):
         at = line_of(job) or (line if job is document else None)
         yield _entry(job, f"{source}: job {index + 1}" if at is None else f"{source}:{at}", index)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeAlias
@@ -45,6 +46,16 @@ def agent_server(ask: Ask) -> Server[Any]:
     return Server(
         "horarium", version=release(), instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool
     )
+
+
+async def serve_stdio(ask: Callable[[Request], tuple[int, bytes]]) -> None:
+    """Serve one agent on standard input and output, until it closes the first. `ask`: asks a server, and waits for
+    it."""
+    from mcp.server.stdio import stdio_server
+
+    server = agent_server(lambda request, caller: asyncio.to_thread(ask, request))
+    async with stdio_server() as (reader, writer):
+        await server.run(reader, writer, server.create_initialization_options())
 
 
 def _described(tool: Tool) -> types.Tool:

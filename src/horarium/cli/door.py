@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -21,8 +22,7 @@ from horarium.errors import CallerError, NotFound
 
 if TYPE_CHECKING:
     from horarium.client import Client
-    from horarium.doors.past import Pasts
-    from horarium.doors.stored import Found
+    from horarium.doors.stored import Found, Pasts
     from horarium.server.config import Settings
     from horarium.wire.definitions import JobDefinition
     from horarium.wire.history import PastRun
@@ -179,7 +179,7 @@ Examples:
 )
 @on_server
 def import_stored(server: Server, system: str, source: str, bus: str, history: int) -> None:
-    from horarium.doors import past, stored
+    from horarium.doors import stored
 
     now = time.time_ns() // 1000
     pasts: Pasts = {}
@@ -187,11 +187,11 @@ def import_stored(server: Server, system: str, source: str, bus: str, history: i
         found = _listed_jobs(source, now)
     elif system == "rrule-scheduler":
         found = asyncio.run(stored.rrule_schedules_of(source, now))
-        pasts = asyncio.run(past.rrule_events_of(source, history)) if history else {}
+        pasts = asyncio.run(stored.rrule_events_of(source, history)) if history else {}
     else:
         enforce = _settings().simple_scheduler_enforce_concurrency
         found = asyncio.run(stored.simple_jobs_of(source, bus, enforce, now))
-        pasts = asyncio.run(past.simple_runs_of(source, history)) if history else {}
+        pasts = asyncio.run(stored.simple_runs_of(source, history)) if history else {}
     if not found and not pasts:
         raise asyncio.run(stored.nothing_of(system, source))
     _import(server, found, system, pasts)
@@ -220,23 +220,10 @@ door.add_command(scrape_scheduler)
     help="How often; left out: scrape_default_interval_seconds.",
 )
 @click.option("--meta", multiple=True, metavar="K=V", help="What its worker gets beside; repeatable.")
-@click.option(
-    "--server",
-    "url",
-    envvar="HORARIUM_URL",
-    default="http://127.0.0.1:8080",
-    show_default=True,
-    metavar="URL",
-    help="The server (HORARIUM_URL).",
-)
-@click.option("--api-key", envvar="HORARIUM_API_KEY", metavar="KEY", help="Key of the API (HORARIUM_API_KEY).")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON; errors too, on stderr.")
-def add_scrape_job(
-    page: str, interval: int | None, meta: tuple[str, ...], url: str, api_key: str | None, as_json: bool
-) -> None:
+@partial(on_server, flag="--server")
+def add_scrape_job(server: Server, page: str, interval: int | None, meta: tuple[str, ...]) -> None:
     from horarium.doors.scrape_jobs import Listed, definition
 
-    server = Server(url, api_key, as_json)
     settings, listed = _settings(), Listed(page, interval, pairs("--meta", meta, "="))
     soon = time.time_ns() // 1000 + ADD_LEAD
     job = definition(listed, settings.scrape_default_interval_seconds, settings.scrape_jitter_seconds, soon)

@@ -29,7 +29,7 @@ Examples:
 @server_options
 def mcp(url: str, api_key: str | None, as_json: bool) -> None:
     try:
-        from horarium.agents.stdio import serve_stdio
+        from horarium.agents.server import serve_stdio
     except ImportError:
         raise InvalidSetting(MISSING, field="mcp") from None
     from horarium.agents.tools import AGENT, Request

@@ -1,4 +1,4 @@
-"""Jobs stored by other systems, as definitions."""
+"""Jobs stored by other systems as definitions, and their past as history of these."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from msgspec import Struct
 from horarium.clock import SECOND, Instant, to_instant
 from horarium.doors import rrule_schedules, scrape_jobs, simple_jobs
 from horarium.errors import CallerError, InvalidRequest, InvalidTrigger
+from horarium.model import ERROR_CHARS_MAX, name_for
 from horarium.node.backends import contents, read_collection, read_jobs
 from horarium.wire.definitions import JobDefinition, job_from, read_definition
+from horarium.wire.history import PastRun
 from horarium.wire.masking import shown_url
 
 RUNS_MAX = 10_000
@@ -26,6 +28,12 @@ NAMES_MAX = 10
 """How many names are said of a place that has no jobs."""
 DATABASES = {rrule_schedules.NAME: "scheduler", simple_jobs.NAME: "simple-scheduler"}
 """What is read where a URL names no database."""
+
+FAILED_BEFORE = "Callback failed after max retries: "
+"""The prefix of the error of a failed run."""
+
+Pasts = dict[str, list[PastRun]]
+"""The runs that are over, by the name of their job here, the newest first."""
 
 
 class Found(Struct):
@@ -62,10 +70,9 @@ async def rrule_schedules_of(url: str, now: Instant) -> list[Found]:
 
 def _schedule(document: Mapping[str, Any], now: Instant) -> Found:
     content = _plain(document)
-    id, made = document.get("_id"), content.get("createdat")
-    if not isinstance(made, datetime) or made.year <= 1970:
-        # It stores no instant of creation by itself; the id that MongoDB gave has one.
-        made = getattr(id, "generation_time", None)
+    id = document.get("_id")
+    # It stores no instant of creation by itself; the id that MongoDB gave has one.
+    made = _moment(content.get("createdat")) or getattr(id, "generation_time", None)
     sent = {name: content.get(name.replace("_", "")) for name in rrule_schedules.FIELDS}
     try:
         fields = rrule_schedules.read_fields(sent, "a field is of the wrong type")
@@ -108,9 +115,15 @@ def _simple_job(document: Mapping[str, Any], bus: str, enforce: bool, now: Insta
 
 
 def _instant(given: Any) -> Instant | None:
-    if not isinstance(given, datetime):
+    moment = _moment(given)
+    return None if moment is None else to_instant(moment)
+
+
+def _moment(given: Any) -> datetime | None:
+    """An instant that is stored; Go's zero time is none."""
+    if not isinstance(given, datetime) or given.year <= 1970:
         return None
-    return to_instant(given if given.tzinfo else given.replace(tzinfo=UTC))
+    return given if given.tzinfo else given.replace(tzinfo=UTC)
 
 
 def scrape_jobs_of(source: str, default_interval: float, jitter: float, now: Instant) -> list[Found]:
@@ -174,3 +187,54 @@ def as_json(definition: JobDefinition) -> dict[str, Any]:
     """The definition as the API takes it."""
     fields: dict[str, Any] = msgspec.to_builtins(definition)
     return fields
+
+
+# ---- the past ----------------------------------------------------------------------------------------------------
+
+
+async def rrule_events_of(url: str, count: int) -> Pasts:
+    """The newest archived events of an rrule-scheduler. Raises StoreUnavailable."""
+    found: Pasts = {}
+    for event in await read_collection(url, "archived_events", DATABASES[rrule_schedules.NAME], ("run_time", count)):
+        past = _event(event)
+        if past is not None:
+            found.setdefault(str(event.get("schedule_id")), []).append(past)
+    return found
+
+
+def _event(event: Mapping[str, Any]) -> PastRun | None:
+    fire_at, steps = _moment(event.get("run_time")), [dict(step) for step in event.get("status") or ()]
+    ends = [step for step in steps if step.get("status") in ("completed", "error")]
+    ended_at = _moment(ends[-1].get("time")) if ends else None
+    if fire_at is None or ended_at is None:
+        return None
+    begun = [at for step in steps if step.get("status") == "worker_queue" and (at := _moment(step.get("time")))]
+    failed = ends[-1]["status"] == "error"
+    return PastRun(
+        fire_at=fire_at,
+        started_at=min(begun[-1], ended_at) if begun else None,
+        finished_at=ended_at,
+        state="failed" if failed else "completed",
+        error=str(ends[-1].get("message") or "").removeprefix(FAILED_BEFORE)[:ERROR_CHARS_MAX] if failed else None,
+    )
+
+
+async def simple_runs_of(url: str, count: int) -> Pasts:
+    """The newest runs of a simple-scheduler that are over. Raises StoreUnavailable."""
+    found: Pasts = {}
+    for run in await read_collection(url, "runs", DATABASES[simple_jobs.NAME], ("createdTime", count)):
+        past = _run(run)
+        if past is not None:
+            found.setdefault(name_for(str(run.get("jobName"))), []).append(past)
+    return found
+
+
+def _run(run: Mapping[str, Any]) -> PastRun | None:
+    fire_at, state = _moment(run.get("createdTime")), run.get("status")
+    if fire_at is None or state not in ("completed", "failed", "cancelled"):
+        return None
+    began = _moment(run.get("startTime"))
+    ended = _moment(run.get("endTime")) or began or fire_at
+    return PastRun(
+        fire_at=fire_at, started_at=None if began is None else min(began, ended), finished_at=ended, state=state
+    )

@@ -256,14 +256,14 @@ class Server:
             print_table(columns, answers if shown is None else shown, none)
 
 
-def on_server(command: Callable[..., T]) -> Callable[..., T]:
-    """A command that asks a server: with the options for it."""
+def on_server(command: Callable[..., T], flag: str = "--url") -> Callable[..., T]:
+    """A command that asks a server: with the options for it. `flag`: names the server."""
 
     @wraps(command)
     def called(url: str, api_key: str | None, as_json: bool, **given: Any) -> T:
         return command(Server(url, api_key, as_json), **given)
 
-    return server_options(called)
+    return server_options(called, flag)
 
 
 def json_option(command: Function) -> Function:
@@ -271,18 +271,19 @@ def json_option(command: Function) -> Function:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON; errors too, on stderr.")(command)
 
 
-def server_options(command: Function) -> Function:
+def server_options(command: Function, flag: str = "--url") -> Function:
     """Which server to talk to, and `--json`."""
     command = json_option(command)
     command = click.option(
         "--api-key", envvar="HORARIUM_API_KEY", metavar="KEY", help="Key of the API (HORARIUM_API_KEY)."
     )(command)
-    return url_option(command)
+    return url_option(command, flag)
 
 
-def url_option(command: Function) -> Function:
+def url_option(command: Function, flag: str = "--url") -> Function:
     return click.option(
-        "--url",
+        flag,
+        "url",
         envvar="HORARIUM_URL",
         default="http://127.0.0.1:8080",
         show_default=True,

@@ -1,9 +1,8 @@
-"""The reference of every command in Markdown, as it is in docs/cli.md: made from the commands themselves."""
+"""Writes the reference in docs/cli.md from the commands themselves: `python tools/cli_reference.py`."""
 
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import click
 from horarium.cli.tree import cli
 from horarium.server.config import ROLES
 
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 BEGINS, ENDS = "<!-- reference -->\n", "<!-- end of reference -->\n"
 
 
@@ -60,12 +60,6 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def main(path: str) -> None:
-    """Put the reference into a Markdown file, in the place of the one that is there."""
-    file = Path(path)
-    before, _, rest = file.read_text().partition(BEGINS)
-    file.write_text(before + reference() + rest.partition(ENDS)[2])
-
-
 if __name__ == "__main__":
-    main(sys.argv[1])
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGINS)
+    PAGE.write_text(before + reference() + rest.partition(ENDS)[2], encoding="utf-8")

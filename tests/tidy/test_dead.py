@@ -21,6 +21,7 @@ FOR_OTHERS = {
     "capture_signals": "overrides uvicorn's",
     "on_response_complete": "overrides uvicorn's",
     "format_commands": "overrides click's",
+    "get_command": "overrides click's",
     "format_options": "overrides click's",
     "data_received": "overrides asyncio's",
     "on_status": "called by httptools",

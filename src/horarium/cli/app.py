@@ -72,8 +72,7 @@ def run_scheduler(
     queues: Sequence[str] | None = None,
 ) -> None:
     """Run it until a signal stops it. Given values replace those that it was made with."""
-    if (slots, grace, name, queues) != (None, None, None, None):
-        scheduler.configure(handler_concurrency=slots, grace_seconds=grace, node_name=name, queues=queues)
+    scheduler.configure(handler_concurrency=slots, grace_seconds=grace, node_name=name, queues=queues)
     if inspect.iscoroutinefunction(scheduler.run_forever):
         asyncio.run(_run(scheduler))
         return

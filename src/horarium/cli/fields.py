@@ -18,12 +18,11 @@ import click
 
 if TYPE_CHECKING:
     FloatType = click.ParamType[float]
-    TextType = click.ParamType[str]
     AnyType = click.ParamType[Any]
     MomentType = click.ParamType[datetime]
 else:
     # Older releases of click have no generic types.
-    FloatType = TextType = AnyType = MomentType = click.ParamType
+    FloatType = AnyType = MomentType = click.ParamType
 
 CATCH_UPS = ("none", "latest", "all", "ask")
 OVERLAPS = ("allow", "skip", "buffer_one", "buffer_all", "cancel_other", "terminate_other")
@@ -51,16 +50,16 @@ class Duration(FloatType):
         return seconds
 
 
-class Instant(TextType):
+class Instant(MomentType):
     """RFC 3339 with an offset."""
 
     name = "instant"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         moment = read_moment(str(value))
         if moment is None or moment.tzinfo is None:
             self.fail(f"{value!r} is not an instant; give one such as 2026-12-24T18:00:00+01:00", param, ctx)
-        return moment.isoformat()
+        return moment
 
 
 class Json(AnyType):

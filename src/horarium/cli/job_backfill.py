@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from horarium.cli.fields import INSTANT, read_moment
+from horarium.cli.fields import INSTANT
 from horarium.cli.job import NAME
 from horarium.cli.output import moment_text, print_json_list, say
 from horarium.cli.shell import Server, on_server
@@ -38,11 +38,8 @@ Examples:
 @click.argument("end", type=INSTANT)
 @click.option("--per-second", type=click.FloatRange(0.001), metavar="N", help="At most this number of runs a second.")
 @on_server
-def backfill(server: Server, name: str, start: str, end: str, per_second: float | None) -> None:
-    first, last = read_moment(start), read_moment(end)
-    assert first is not None, "checked by its type"
-    assert last is not None, "checked by its type"
-    runs = _made(server.client, name, first, last, per_second)
+def backfill(server: Server, name: str, start: datetime, end: datetime, per_second: float | None) -> None:
+    runs = _made(server.client, name, start, end, per_second)
     if server.as_json:
         print_json_list(runs)
     else:

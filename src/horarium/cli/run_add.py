@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import click
@@ -52,11 +53,7 @@ def _run_options(command: Any) -> Any:
 
 def _name(option: Any) -> str:
     """The name of the parameter that an option makes."""
-
-    def nothing() -> None:
-        pass
-
-    return parameters(option(nothing))[0].name or ""
+    return parameters(option(lambda: None))[0].name or ""
 
 
 def _rules(flags: dict[str, Any]) -> dict[str, Any]:
@@ -97,7 +94,7 @@ Examples:
 )
 @_run_options
 @on_server
-def add(server: Server, at: str | None, delay: float | None, wait: bool, key: str | None, **flags: Any) -> int:
+def add(server: Server, at: datetime | None, delay: float | None, wait: bool, key: str | None, **flags: Any) -> int:
     if at is not None and delay is not None:
         raise click.UsageError("give --at or --delay, not both")
     rules = _rules(flags)

@@ -11,8 +11,8 @@ import msgspec
 
 from horarium.cli.documents import KINDS, read_folders
 from horarium.cli.fields import duration_seconds, pairs, until_moment
-from horarium.cli.output import Column, print_json, print_table, say
-from horarium.cli.shell import connect, server_options
+from horarium.cli.output import Column, print_table, say
+from horarium.cli.shell import Server, on_server
 from horarium.clock import Instant, to_instant
 from horarium.triggers.words import counted
 
@@ -63,8 +63,9 @@ Examples:
     "--from-server", is_flag=True, help="Jobs, calendars, holds and overrides of the server; files go before."
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random choices.")
-@server_options
+@on_server
 def simulate(
+    server: Server,
     paths: tuple[str, ...],
     since: str,
     until: str,
@@ -73,10 +74,10 @@ def simulate(
     slots: tuple[str, ...],
     from_server: bool,
     seed: int,
-    url: str,
-    api_key: str | None,
-    as_json: bool,
 ) -> None:
+    from horarium.testing.rehearsing import rehearse
+    from horarium.testing.scenes import scene_of
+
     if not paths and not from_server:
         raise click.UsageError("give files or folders of definitions, or --from-server")
     if durations == MEASURED and not from_server:
@@ -85,16 +86,19 @@ def simulate(
     span = to_instant(begins), to_instant(until_moment(until, begins))
     there, seconds = dict[str, list[dict[str, Any]]](), dict[str, list[float]]()
     if from_server:
-        with connect(url, api_key) as client:
-            there = _of_server(client)
-            seconds = _measured(client) if durations in (None, MEASURED) else {}
+        there = _of_server(server.client)
+        seconds = _measured(server.client) if durations in (None, MEASURED) else {}
     files = read_folders(paths, (*KINDS, *ALSO)) if paths else {}
-    usual = _usual(durations, seconds)
-    found = _rehearsed(there, files, span, [_span(down, begins) for down in downs], seconds, usual, _slots(slots), seed)
-    if as_json:
-        print_json(msgspec.to_builtins(found))
-    else:
-        _say(found)
+    documents = {kind: _together(there.get(kind, []), files.get(kind, [])) for kind in ("jobs", "calendars")}
+    documents |= {kind: [*there.get(kind, []), *files.get(kind, [])] for kind in ALSO}
+    how = {
+        "usual": _usual(durations, seconds),
+        "slots": _slots(slots),
+        "downs": [_span(down, begins) for down in downs],
+    }
+    scene = msgspec.structs.replace(scene_of(documents, *span), seconds=seconds, seed=seed, **how)
+    found = rehearse(scene)
+    server.tell(found, lambda: _say(found))
 
 
 # ---- what is there
@@ -143,25 +147,6 @@ def _span(text: str, begins: datetime) -> tuple[Instant, Instant]:
     if span[0] >= span[1]:
         raise click.UsageError(f"--down: {text!r} ends before it begins")
     return span
-
-
-def _rehearsed(
-    there: Mapping[str, list[dict[str, Any]]],
-    files: Mapping[str, list[dict[str, Any]]],
-    span: tuple[Instant, Instant],
-    downs: list[tuple[Instant, Instant]],
-    seconds: Mapping[str, list[float]],
-    usual: list[float],
-    slots: Mapping[str, int],
-    seed: int,
-) -> Rehearsed:
-    from horarium.testing.rehearsing import rehearse
-    from horarium.testing.scenes import scene_of
-
-    documents = {kind: _together(there.get(kind, []), files.get(kind, [])) for kind in ("jobs", "calendars")}
-    beside = {kind: [*there.get(kind, []), *files.get(kind, [])] for kind in ALSO}
-    scene = scene_of({**documents, **beside}, *span)
-    return rehearse(msgspec.structs.replace(scene, downs=downs, seconds=seconds, usual=usual, slots=slots, seed=seed))
 
 
 def _together(there: list[dict[str, Any]], files: list[dict[str, Any]]) -> list[dict[str, Any]]:

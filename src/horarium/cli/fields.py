@@ -268,10 +268,7 @@ def target_of(flags: Mapping[str, Any]) -> dict[str, Any]:
     if len(given) > 1:
         raise click.UsageError(f"give one target, not {' and '.join('--' + name for name in given)}")
     fields = _http_fields(flags)
-    if flags.get("payload") is not None:
-        fields["payload"] = flags["payload"]
-    if flags.get("args") is not None:
-        fields["args"] = flags["args"]
+    fields |= {name: flags[name] for name in ("payload", "args") if flags.get(name) is not None}
     if not given:
         return fields
     if given[0] != "http" and (strange := [name for name in HTTP_FLAGS if flags.get(name)]):
@@ -285,24 +282,18 @@ def target_of(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _http_fields(flags: Mapping[str, Any]) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    if flags.get("method"):
-        fields["method"] = flags["method"].upper()
-    if flags.get("header"):
-        given = pairs("--header", flags["header"], ":")
-        fields["headers"] = {name: _reference(text) for name, text in given.items()}
+    headers = pairs("--header", flags.get("header") or (), ":")
+    fields = {
+        "method": (flags.get("method") or "").upper(),
+        "headers": {name: _reference(text) for name, text in headers.items()},
+        "timeout_seconds": flags.get("http_timeout"),
+        "expected_status": list(flags.get("expected_status") or ()),
+        "signing_secret": flags.get("signing_secret"),
+        "completion": "callback" if flags.get("callback") else None,
+    }
     body = body_of(flags)
-    if body is not None:
-        fields["body"] = body
-    if flags.get("http_timeout") is not None:
-        fields["timeout_seconds"] = flags["http_timeout"]
-    if flags.get("expected_status"):
-        fields["expected_status"] = list(flags["expected_status"])
-    if flags.get("signing_secret"):
-        fields["signing_secret"] = flags["signing_secret"]
-    if flags.get("callback"):
-        fields["completion"] = "callback"
-    return fields
+    given = {name: value for name, value in fields.items() if value not in (None, "", [], {})}
+    return given if body is None else {**given, "body": body}
 
 
 def body_of(flags: Mapping[str, Any]) -> Any:

@@ -99,16 +99,12 @@ def _next(client: Client, name: str) -> datetime:
 
 def overrides_of(client: Client, name: str) -> list[dict[str, Any]]:
     """Those of a job, for a file."""
-    found = (
-        (each, {"fire_at": each.fire_at.isoformat(), "action": str(each.action)})
-        for each in client.overrides.list(name)
-    )
-    return [
-        written
-        | ({} if each.to is None else {"to": each.to.isoformat()})
-        | ({} if each.reason is None else {"reason": each.reason})
-        for each, written in found
-    ]
+    found = []
+    for each in client.overrides.list(name):
+        when = {"fire_at": each.fire_at.isoformat(), "action": str(each.action), "to": each.to and each.to.isoformat()}
+        fields = {**when, "reason": each.reason}
+        found.append({field: value for field, value in fields.items() if value is not None})
+    return found
 
 
 def without_overrides(entries: Iterable[Entry]) -> tuple[list[Entry], dict[str, list[dict[str, Any]]]]:

@@ -132,16 +132,12 @@ class CodeFlow:
 
     def tokens(self, code: str) -> Tokens:
         """The tokens for the code. Raises SignInRefused, Outage."""
-        return _tokens(
-            self._client,
-            self._found,
-            {
-                "grant_type": "authorization_code",
-                "code": code,
-                "redirect_uri": self._redirect_uri,
-                "code_verifier": self._verifier,
-            },
-        )
+        form = {"grant_type": "authorization_code", "code": code, "redirect_uri": self._redirect_uri}
+        form["code_verifier"] = self._verifier
+        status, answer = _ask_of(self._client, self._found.token_endpoint, form)
+        if status != 200:
+            raise _refused(answer)
+        return _made(answer)
 
 
 class Listener:
@@ -234,8 +230,8 @@ def ask_for_device(client: ClientAtIssuer, found: Discovery) -> Device:
         raise InvalidSetting(f"issuer: {client.issuer} knows no device grant; leave out --device")
     # The standard of this grant knows no PKCE; some issuers ask for it all the same, and others pass over it.
     verifier = token_urlsafe(VERIFIER_BYTES)
-    form = {"scope": client.scope, **_challenge(verifier), **_for_resource(client)}
-    status, answer = _ask(found.device_authorization_endpoint, _with_secret(client, form))
+    form = {"scope": client.scope, **_challenge(verifier)}
+    status, answer = _ask_of(client, found.device_authorization_endpoint, form)
     if status != 200:
         raise _refused(answer)
     device: Device = _read(answer, Device)
@@ -245,13 +241,13 @@ def ask_for_device(client: ClientAtIssuer, found: Discovery) -> Device:
 def wait_for_device(client: ClientAtIssuer, found: Discovery, device: Device, wait: Wait = time.sleep) -> Tokens:
     """Ask until the person has signed in. Raises SignInRefused, Outage."""
     interval, left = max(device.interval, 1.0), device.expires_in
-    form = {"grant_type": DEVICE_GRANT, "device_code": device.device_code, **_for_resource(client)}
+    form = {"grant_type": DEVICE_GRANT, "device_code": device.device_code}
     if device.verifier:
         form["code_verifier"] = device.verifier
     while left > 0:
         wait(interval)
         left -= interval
-        status, answer = _ask(found.token_endpoint, _with_secret(client, form))
+        status, answer = _ask_of(client, found.token_endpoint, form)
         if status == 200:
             return _made(answer)
         match answer.get("error"):
@@ -269,8 +265,8 @@ def wait_for_device(client: ClientAtIssuer, found: Discovery, device: Device, wa
 
 def refresh(client: ClientAtIssuer, token_endpoint: str, refresh_token: str) -> Tokens:
     """New tokens for a refresh token. Raises SignInRefused where it is worth nothing any more, Outage."""
-    form = {"grant_type": "refresh_token", "refresh_token": refresh_token, **_for_resource(client)}
-    status, answer = _ask(token_endpoint, _with_secret(client, form))
+    form = {"grant_type": "refresh_token", "refresh_token": refresh_token}
+    status, answer = _ask_of(client, token_endpoint, form)
     if status >= 500 or status == 429:
         raise Outage(f"{client.issuer} answered {status}; try again later")
     if status != 200:
@@ -283,13 +279,6 @@ def revoke(client: ClientAtIssuer, revocation_endpoint: str, refresh_token: str)
     """Have the issuer revoke the sign-in. Whether it did."""
     form = {"token": refresh_token, "token_type_hint": "refresh_token"}
     return _ask(revocation_endpoint, _with_secret(client, form))[0] == 200
-
-
-def _tokens(client: ClientAtIssuer, found: Discovery, form: dict[str, str]) -> Tokens:
-    status, answer = _ask(found.token_endpoint, _with_secret(client, form | _for_resource(client)))
-    if status != 200:
-        raise _refused(answer)
-    return _made(answer)
 
 
 class _TokenAnswer(Struct):
@@ -332,9 +321,14 @@ def _for_resource(client: ClientAtIssuer) -> dict[str, str]:
     return {"resource" if "://" in client.resource else "audience": client.resource}
 
 
-def _with_secret(client: ClientAtIssuer, form: dict[str, str]) -> dict[str, str]:
+def _with_secret(client: ClientAtIssuer, form: Mapping[str, str]) -> dict[str, str]:
     secret = {} if client.client_secret is None else {"client_secret": client.client_secret}
     return {"client_id": client.client_id, **secret, **form}
+
+
+def _ask_of(client: ClientAtIssuer, endpoint: str, form: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
+    """Ask for a token, or for what leads to one. Raises as `_ask`."""
+    return _ask(endpoint, _with_secret(client, {**form, **_for_resource(client)}))
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

@@ -8,12 +8,14 @@ protocol is spoken.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import unquote
 
 import msgspec
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.responses import Response
+from starlette.types import Message, Receive, Send
 
 from horarium.agents.server import agent_server
 from horarium.agents.tools import AGENT, Request
@@ -24,9 +26,6 @@ PREFIX = "/api/v1"
 KEPT = (b"host", b"authorization", b"sec-fetch-site", b"origin")
 """Headers of the caller's request that the API judges it by."""
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Any, Receive, Send], Awaitable[None]]
 
 
@@ -46,14 +45,16 @@ class Agents:
         elif scope["type"] != "http" or scope["path"].rstrip("/") != PATH:
             await self._app(scope, receive, send)
         elif scope["method"] != "POST":
-            await _answer(send, 405, b"", [(b"allow", b"POST")])
+            await Response(status_code=405, headers={"allow": "POST"})(scope, receive, send)
         else:
             await self._serve(scope, receive, send)
 
     async def _serve(self, scope: Any, receive: Receive, send: Send) -> None:
         caller = await self._call(scope, Request("GET", "/me"))
         if caller.status != 200:
-            await _answer(send, caller.status, caller.body, caller.headers)
+            refusal = Response(caller.body, caller.status)
+            refusal.raw_headers = caller.headers
+            await refusal(scope, receive, send)
             return
         # The SDK takes the scope along; the path below which it stands is no concern of its.
         await self._sessions.handle_request({**scope, "path": PATH}, receive, send)
@@ -98,10 +99,3 @@ class _Answer:
         if message["type"] == "http.response.start":
             self.status, self.headers = message["status"], list(message["headers"])
         self.body += message.get("body", b"")
-
-
-async def _answer(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-    if not any(name.lower() == b"content-length" for name, _ in headers):
-        headers = [*headers, (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

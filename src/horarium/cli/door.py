@@ -255,13 +255,13 @@ def import_scrape_jobs(server: Server, file: str) -> None:
 def list_scrape_jobs(server: Server, limit: int | None) -> None:
     from msgspec.structs import asdict
 
-    from horarium.doors.scrape_jobs import LABEL, NAME, of_payload
+    from horarium.doors.scrape_jobs import LABEL, NAME, handed
     from horarium.wire.views import payload_of
 
     jobs = list(server.client.list_jobs(labels={LABEL: NAME}, limit=limit))
-    handed = [(job, given) for job in jobs if (given := of_payload(payload_of(job.target))) is not None]
-    shown = ({**asdict(given), "next_fire_at": job.next_fire_at} for job, given in handed)
-    server.tell_all([given for _, given in handed], COLUMNS, "There are no scrape jobs.", shown)
+    found = [(job, given) for job in jobs if (given := handed(payload_of(job.target))) is not None]
+    shown = ({**asdict(given), "next_fire_at": job.next_fire_at} for job, given in found)
+    server.tell_all([given for _, given in found], COLUMNS, "There are no scrape jobs.", shown)
 
 
 @scrape_job.command(

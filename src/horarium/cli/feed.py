@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from horarium.cli.fields import pairs
-from horarium.cli.output import Column
+from horarium.cli.output import Column, labels_text
 from horarium.cli.shell import Lazy, Server, on_server
 
 COLUMNS = (
     Column("name", whole=True),
     Column("jobs", of=lambda each: ", ".join(each["jobs"])),
-    Column("labels", of=lambda each: ", ".join(f"{key}={value}" for key, value in each["labels"].items())),
+    Column("labels", of=lambda each: labels_text(each["labels"])),
     Column("by", of=lambda each: f"{each['by']} (ended)" if each["ended"] else each["by"]),
     Column("created_at", when=True),
 )

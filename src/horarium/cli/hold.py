@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from horarium.cli.fields import DURATION, guess_trigger, pairs, until_moment
-from horarium.cli.output import Column
+from horarium.cli.output import Column, labels_text
 from horarium.cli.shell import Lazy, Server, on_server
 
 hold = Lazy(name="hold", help="Let nothing begin, until a moment.")
@@ -102,7 +102,7 @@ def _scope(scope: dict[str, Any]) -> str:
     if scope.get("all"):
         return "everything"
     if scope.get("labels"):
-        return ",".join(f"{name}={value}" for name, value in scope["labels"].items())
+        return labels_text(scope["labels"], ",")
     return " ".join(f"{name} {value}" for name, value in scope.items())
 
 

@@ -20,7 +20,7 @@ from horarium.cli.documents import FORMATS, Beside, read_entries
 from horarium.cli.entry import Entry
 from horarium.cli.fields import CATCH_UPS, OVERLAPS, pairs
 from horarium.cli.job_overrides import overrides_of, set_overrides, without_overrides
-from horarium.cli.output import print_json, say
+from horarium.cli.output import labels_text, print_json, say
 from horarium.cli.shell import FAILED, Server, on_server
 from horarium.errors import Forbidden, InvalidJob, NotFound
 
@@ -128,7 +128,7 @@ def import_jobs(
         file, format, queue=queue, timezone=zone, prefix=prefix, fields=fields, mail=mailto, beside=beside
     )
     entries, overridden = without_overrides([labelled(entry, owned) for entry in entries])
-    with_labels = ", ".join(f"{name}={value}" for name, value in owned.items())
+    with_labels = labels_text(owned)
     if prune and not entries and not allow_empty:
         raise click.UsageError(
             f"{file} has no job: every job with {with_labels} would be deleted; say --allow-empty if that is meant"

@@ -7,7 +7,7 @@ from datetime import datetime
 import click
 
 from horarium.cli.fields import AHEAD, ROLES, pairs
-from horarium.cli.output import Column, print_json, say
+from horarium.cli.output import Column, labels_text, print_json, say
 from horarium.cli.shell import Lazy, Server, on_server
 
 SESSION_COLUMNS = (
@@ -39,7 +39,7 @@ def end(server: Server, id: str) -> None:
 COLUMNS = (
     Column("name", whole=True), Column("roles", of=lambda key: " ".join(key["roles"])),
     Column("queues", of=lambda key: "all" if key["queues"] is None else " ".join(key["queues"])),
-    Column("labels", of=lambda key: _labels(key.get("labels") or {})),
+    Column("labels", of=lambda key: labels_text(key.get("labels") or {}, " ")),
     Column("created_at", when=True, title="made"), Column("last_used_at", when=True, title="used"),
     Column("expires_at", when=True, title="ends"),
 )  # fmt: skip
@@ -108,10 +108,6 @@ def create(
 def list_keys(server: Server) -> None:
     found = server.client.keys()
     server.tell_all(found, COLUMNS, "There are no keys; make one with `horarium key create`.")
-
-
-def _labels(labels: dict[str, str]) -> str:
-    return " ".join(f"{name}={text}" for name, text in labels.items())
 
 
 @key.command(

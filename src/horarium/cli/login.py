@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from horarium.cli.output import print_fields, print_json, say
+from horarium.cli.output import labels_text, print_fields, print_json, say
 from horarium.cli.shell import Server, json_option, on_server, url_option
 from horarium.errors import HorariumError, InvalidSetting, NotFound
 
@@ -186,14 +186,10 @@ def whoami(server: Server) -> None:
         "roles": _roles(me),
         "scopes": ", ".join(me["scopes"]),
         "queues": "all" if me["queues"] is None else ", ".join(me["queues"]),
-        "labels": " or ".join(map(_pairs, me.get("labels") or ())),
+        "labels": " or ".join(map(labels_text, me.get("labels") or ())),
     }
     server.tell(me, lambda: print_fields(shown.items()))
 
 
 def _roles(me: dict[str, Any]) -> str:
     return ", ".join(me["roles"]) or ", ".join(me["scopes"]) or "may do nothing"
-
-
-def _pairs(labels: dict[str, str]) -> str:
-    return ", ".join(f"{name}={text}" for name, text in labels.items())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from itertools import islice
 from typing import Any, NamedTuple
@@ -247,6 +247,11 @@ def cell(value: Any) -> str:
     if isinstance(value, msgspec.Struct):
         value = {name: each for name, each in msgspec.structs.asdict(value).items() if each is not msgspec.UNSET}
     return json_text(value)
+
+
+def labels_text(labels: Mapping[str, Any], by: str = ", ") -> str:
+    """Labels as people type them."""
+    return by.join(f"{name}={value}" for name, value in labels.items())
 
 
 def moment_text(moment: datetime) -> str:

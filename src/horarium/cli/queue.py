@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from horarium.cli.output import Column
+from horarium.cli.output import Column, labels_text
 from horarium.cli.shell import Lazy, Server, on_server
 
 queue = Lazy(name="queue", help="How fairness keys share a queue.")
@@ -63,4 +63,4 @@ def _tell(server: Server, one: Mapping[str, Any]) -> None:
 
 
 def _words(weights: Mapping[str, int]) -> str:
-    return ", ".join(f"{key}={weight}" for key, weight in sorted(weights.items()))
+    return labels_text(dict(sorted(weights.items())))

@@ -17,7 +17,7 @@ import os
 import pwd
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import partial
@@ -124,7 +124,11 @@ class Commands:
         """The path of the program, once it is known to be allowed."""
         name = command.command[0]
         if self._programs:
-            _check_variables(command.env)
+            for variable in command.env:
+                if any(fnmatchcase(variable, pattern) for pattern in LOADER_VARIABLES):
+                    raise Failure(
+                        f"env: {variable} may not be set where programs are allowed one by one", retryable=False
+                    )
         # Where programs are allowed one by one, the job has no say in where they are looked for.
         path = (self._env if self._programs else env).get("PATH", os.defpath)
         if "/" in name:
@@ -174,12 +178,6 @@ def _given(command: CommandTarget) -> dict[str, str]:
         return {name: secrets.read(value) for name, value in command.env.items()}
     except MissingSecret as missing:
         raise Failure(str(missing)) from None
-
-
-def _check_variables(env: Iterable[str]) -> None:
-    for name in env:
-        if any(fnmatchcase(name, pattern) for pattern in LOADER_VARIABLES):
-            raise Failure(f"env: {name} may not be set where programs are allowed one by one", retryable=False)
 
 
 def _fits(pattern: str, name: str, found: str | None) -> bool:

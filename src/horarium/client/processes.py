@@ -262,9 +262,6 @@ def _lives(group: int) -> bool:
 
 def _pidfd(pid: int) -> int | None:
     """What tells of the process's end at once, where the system has it."""
-    opened: Callable[[int], int] | None = getattr(os, "pidfd_open", None)
-    if opened is None:
-        return None
-    with suppress(OSError):
-        return opened(pid)
+    with suppress(AttributeError, OSError):
+        return os.pidfd_open(pid)
     return None

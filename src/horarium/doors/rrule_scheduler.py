@@ -91,9 +91,7 @@ class RruleScheduler:
 
     async def create(self, asked: AnyRequest) -> Response:
         content = read_object(await read_all(asked, BODY_BYTES_MAX))
-        if content is None:
-            raise ScheduleRefused(UNREADABLE, 400, None)
-        if not _is_time(content.get("created_at")):
+        if content is None or not _is_time(content.get("created_at")):
             raise ScheduleRefused(UNREADABLE, 400, None)
         fields = read_fields(content, UNREADABLE)
         now = self._operations.clock.now()

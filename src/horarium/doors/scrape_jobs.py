@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from horarium.clock import Instant, to_text
 from horarium.errors import InvalidRequest
-from horarium.model import Job, QueueTarget
 
 NAME = "scrape-scheduler"
 LABEL = "door"
@@ -73,13 +72,8 @@ def read_listed(text: bytes) -> list[Listed]:
         raise InvalidRequest(f"not a list of jobs as in jobs.json: {error}") from None
 
 
-def handed(job: Job) -> Handed | None:
-    """The answer to a worker; None: it is no job of this kind."""
-    return of_payload(job.target.payload) if isinstance(job.target, QueueTarget) else None
-
-
-def of_payload(payload: Any) -> Handed | None:
-    """The same, from the payload."""
+def handed(payload: Any) -> Handed | None:
+    """The answer to a worker, from the payload of a job; None: it is no job of this kind."""
     if not isinstance(payload, Mapping):
         return None
     try:

@@ -31,6 +31,7 @@ from horarium.ports import Claimed
 from horarium.rules.explaining_ends import next_after_end
 from horarium.rules.planning import due_of
 from horarium.services.polling.claims import LEFT, Claims
+from horarium.wire.views import payload_of
 
 REPORT_BYTES_MAX = 4_096
 WORKER = "scrape-worker"
@@ -76,7 +77,7 @@ class ScrapeScheduler:
         claimed = await self._while_connected(asked, claiming)
         for run in claimed.runs:
             job = claimed.jobs.get(run.job_id or "")
-            given = None if job is None else handed(job)
+            given = None if job is None else handed(payload_of(job.target))
             if given is not None:
                 waited = (self._operations.clock.now() - asked_at) // 1000
                 log.info("poll_stats", extra={"promoted_count": 1, "poll_duration_ms": waited})

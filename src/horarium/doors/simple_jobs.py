@@ -117,15 +117,9 @@ def check_interval(sent: Sent) -> None:
         raise SimpleJobRefused(f"interval: {sent.interval}: expected {INTERVAL_MIN} or more, or 0")
 
 
-CHANGING = (
-    "interval", "run_execution_timeout", "run_start_timeout", "max_queue_count", "allow_concurrent_runs",
-    "heartbeat_timeout",
-)  # fmt: skip
-
-
 def merged(sent: Sent, wanted: Wanted) -> Sent:
     """The stored fields, with the wanted ones in their place."""
-    changes = {name: given for name in CHANGING if (given := getattr(wanted, name)) is not None}
+    changes = {name: given for name in Sent.__struct_fields__[1:] if (given := getattr(wanted, name)) is not None}
     if wanted.next_run_at is not None:
         changes["next_run_at"] = _moment(wanted.next_run_at) // 1000 * 1000
     return msgspec.structs.replace(sent, **changes)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from horarium.access.roles import LOCAL, SCOPES, Role, Scope, principal
-from horarium.cli.key import ROLES
+from horarium.cli.fields import ROLES
 from horarium.server.config import Settings
 
 EXPECTED = {

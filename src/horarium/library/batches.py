@@ -66,7 +66,7 @@ class BatchMethods(Enqueuing):
         return tuple(self._action(field, each) for each in (given if several else (given,)))  # type: ignore[union-attr]
 
     def _action(self, field: str, given: Any) -> BatchFollow:
-        """Raises WrongArguments for a handler, registered here, that can't be called with what it will be given."""
+        """Raises WrongArguments for a handler, registered here, that can't be called with its arguments."""
         if isinstance(given, BatchFollow):
             given = to_builtins(given)
         if not isinstance(given, Mapping):

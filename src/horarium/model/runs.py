@@ -21,7 +21,7 @@ _NO_TRACE = frozenset({EventKind.LIMITED, EventKind.DECIDED})
 class Event(Struct, frozen=True, array_like=True):
     """One line of a run's history. `message` is for people; what decides anything is `kind`, where a line has one.
     `detail`: of a failed attempt, the end of its traceback; of a run that waits for a rate limit, the key; of an
-    approval, what was approved (`rules.approving`). `override`: by which the fire time was skipped or moved."""
+    approval, the approved work (`rules.approving`). `override`: by which the fire time was skipped or moved."""
 
     at: Instant
     state: State

@@ -63,7 +63,7 @@ def approved(run: Run, job: Job, now: Instant, by: str, reason: str | None, aske
 
 
 def is_outdated(run: Run, job: Job) -> bool:
-    """Whether the run is to do other work than what a person approved."""
+    """Whether the run is to do other work than a person approved."""
     last = last_word(run) if job.approval is not None and run.history else None
     if last is None or last.kind is not EventKind.DECIDED or last.detail is None or run.finished:
         return False

@@ -79,7 +79,7 @@ def occasions(job: Job, run: Run, was: State | None, now: Instant) -> list[Occas
     if run.state is State.PENDING and was is None:
         return [Occasion.APPROVAL_WANTED] if is_waiting(run) else []
     if run.state is State.PENDING and run.history and run.history[-1].kind is EventKind.ASKED:
-        return [Occasion.APPROVAL_WANTED]  # again: its job does other work than what was approved
+        return [Occasion.APPROVAL_WANTED]  # again: its job does other work than the approved
     if run.state is State.PENDING and _has_just(run, {EventKind.EXPIRED}, now):
         return [Occasion.APPROVAL_EXPIRED]
     if run.state is State.PENDING:

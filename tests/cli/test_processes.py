@@ -120,6 +120,7 @@ def test_a_reader_that_leaves_is_no_error_to_cry_about() -> None:
         (["planner", "--roles", "api"], "No such option"),
         (["store", "check", "--store", "horarium.db"], "store: 'horarium.db' given in --store"),
         (["worker", "--app", "json"], "is not MODULE:NAME"),
+        (["worker", "--app", "./tasks.py:perform"], "is not MODULE:NAME"),
         (["worker", "--app", "no_such_module:x"], "there is no module 'no_such_module'"),
         (["worker", "--app", "json:nothing"], "module 'json' has no 'nothing'"),
         (["worker", "--app", "json:dumps"], "--queue is missing"),

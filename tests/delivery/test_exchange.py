@@ -11,7 +11,8 @@ import pytest
 import uvloop
 
 from horarium.delivery import connections as pool
-from horarium.delivery.connection import HEAD_BYTES_MAX, HEAD_LINES_MAX, Connection
+from horarium.delivery.answers import BODY_BYTES_MAX
+from horarium.delivery.connection import OVERHEAD_BYTES_MAX, Connection
 from horarium.delivery.connections import tls_context
 from horarium.delivery.http import HttpDelivery
 from horarium.delivery.message import Request, encode
@@ -102,9 +103,12 @@ async def test_headers_that_are_kept_are_text_whatever_was_sent() -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * (HEAD_LINES_MAX + 1) + b"\r\n",
-        b"HTTP/1.1 200 " + b"x" * 10_000 + b"\r\n\r\n",
-        b"HTTP/1.1 100 Continue\r\n\r\n" * (HEAD_BYTES_MAX // 20),
+        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * (OVERHEAD_BYTES_MAX // 6) + b"\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"y" * OVERHEAD_BYTES_MAX,
+        b"HTTP/1.1 200 " + b"x" * OVERHEAD_BYTES_MAX + b"\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n" * (OVERHEAD_BYTES_MAX // 20),
+        CHUNKED + b"1;" + b"x" * OVERHEAD_BYTES_MAX,
+        CHUNKED + b"1\r\nx\r\n0\r\nX: " + b"y" * OVERHEAD_BYTES_MAX,
         b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
         b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nX: a\rb\r\nContent-Length: 0\r\n\r\n",
@@ -117,6 +121,19 @@ async def test_a_head_that_could_be_read_in_two_ways_or_without_end_is_refused(r
         await asyncio.wait_for(receiver.left.wait(), PATIENCE)
     assert isinstance(outcome, Failed)
     assert outcome.retryable
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"HTTP/1.1 200 OK\r\n" + b"Set-Cookie: a=b\r\n" * 300 + b"Content-Length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Security-Policy: " + b"x" * 20_000 + b"\r\nContent-Length: 0\r\n\r\n",
+        CHUNKED + b"1\r\nx\r\n" * BODY_BYTES_MAX + b"0\r\n\r\n",
+    ],
+)
+async def test_an_endpoint_that_says_much_beside_the_body_is_understood(reply: bytes) -> None:
+    async with receiving(reply) as receiver:
+        assert isinstance(await attempt(receiver), Succeeded)
 
 
 async def test_an_endpoint_that_changes_the_protocol_is_not_followed() -> None:

@@ -245,7 +245,8 @@ async def test_gone_is_not_tried_again() -> None:
     [
         ("30", 30.0),
         (formatdate(NOW / SECOND + 90, usegmt=True), 90.0),
-        (formatdate(NOW / SECOND - 90, usegmt=True), 0.0),
+        (formatdate(NOW / SECOND - 90, usegmt=True), None),
+        ("0", None),
         ("9" * 60, RETRY_AFTER_SECONDS_MAX),
         ("-1", None),
         ("soon", None),
@@ -260,6 +261,7 @@ async def test_retry_after_is_heeded_in_both_forms_up_to_a_day(text: str, second
     assert isinstance(outcome, Failed)
     assert outcome.retryable
     assert outcome.retry_after_seconds == seconds
+    assert outcome.throttled is (seconds is not None)  # no wait, no attempt and no end would be a storm
 
 
 @pytest.mark.parametrize("filling", [b"x", b"\x01", b"\xff", "€".encode()])

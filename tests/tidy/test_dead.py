@@ -24,7 +24,6 @@ FOR_OTHERS = {
     "get_command": "overrides click's",
     "format_options": "overrides click's",
     "data_received": "overrides asyncio's",
-    "on_status": "called by httptools",
     "emit": "overrides logging's",
     "generate_span_id": "overrides OpenTelemetry's",
     "generate_trace_id": "overrides OpenTelemetry's",

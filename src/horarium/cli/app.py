@@ -20,7 +20,7 @@ def load_app(app: str) -> Any:
     """The object that `module:name` names, from the installed packages or the current directory. Raises InvalidSetting;
     for a module that fails when it is imported, after its traceback was shown."""
     module_name, colon, path = app.partition(":")
-    if not colon or not module_name or not path:
+    if not colon or not module_name or not path or "/" in module_name or module_name.startswith("."):
         raise InvalidSetting(f"--app: {app!r} is not MODULE:NAME, such as myapp.tasks:make_report", field="app")
     found = _import(module_name)
     for part in path.split("."):

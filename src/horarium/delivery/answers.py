@@ -65,18 +65,18 @@ def _words(status: int) -> str:
 
 
 def retry_after(text: str | None, now: Instant) -> float | None:
-    """Seconds to wait, from `Retry-After` (RFC 9110, 10.2.3: seconds, or a date); between none and a day. None: not
-    given, or not readable."""
+    """Seconds to wait, from `Retry-After` (RFC 9110, 10.2.3: seconds, or a date); a day at most. None: not given, not
+    readable, or no wait at all; the policy of the job decides."""
     if text is None or len(text) > 64:
         return None
     text = text.strip()
     if text.isascii() and text.isdigit():
-        return float(min(int(text), RETRY_AFTER_SECONDS_MAX))
+        return float(min(int(text), RETRY_AFTER_SECONDS_MAX)) or None
     try:
         seconds = (to_instant(parsedate_to_datetime(text)) - now) / SECOND
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
-    return min(max(seconds, 0.0), float(RETRY_AFTER_SECONDS_MAX))
+    return min(seconds, float(RETRY_AFTER_SECONDS_MAX)) if seconds > 0 else None
 
 
 def _result(answer: EndpointResponse) -> bytes:

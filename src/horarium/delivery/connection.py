@@ -1,9 +1,9 @@
 """One connection to an endpoint: one request at a time, and its answer, bounded in head and body.
 
-The parser (llhttp, by httptools) frames the answer; what it leaves open is bounded here: how long a head may be, how
-many lines it may have, how much of a body is kept. A connection serves again only if the answer was whole, nothing came
-after it, all of the request was sent, and neither side wants to close. In every other case, a cancel among them, it is
-cut off at once, so that no answer can ever be taken for that to another request.
+The parser (llhttp, by httptools) frames the answer; its length is bounded here: the bytes beside the body, and
+the kept body. A connection serves again only if the answer was whole, nothing came after it, all of the request was
+sent, and neither side wants to close. In every other case, a cancel among them, it is cut off at once, so that no
+answer can ever be taken for that to another request.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from horarium.delivery.answers import BODY_BYTES_MAX, HEADER_KEPT_CHARS_MAX, KEPT, EndpointResponse
 
-HEAD_LINE_BYTES_MAX = 8190
-HEAD_LINES_MAX = 128
-HEAD_BYTES_MAX = 256 * 1024
-"""Of an unfinished head, and of all interim answers and trailers beside it."""
+OVERHEAD_BYTES_MAX = 512 * 1024
+"""Of the head, all interim answers, the frames of chunks and the trailers. A body of chunks of a byte takes 320 KiB."""
 SWITCHING_PROTOCOLS = 101
 
 _KEPT = {name.encode(): name for name in KEPT}
@@ -41,8 +39,8 @@ class Connection(asyncio.Protocol):
     """A connection to `peer` (host and port, for messages). `idle_since`: set by the pool."""
 
     __slots__ = (
-        "_asked", "_body", "_framed", "_head_bytes", "_headers", "_headless", "_in_body", "_lines", "_loop", "_parser",
-        "_peer", "_size", "_transport", "_whole", "idle_since",
+        "_asked", "_body", "_framed", "_headers", "_headless", "_in_body", "_loop", "_parser", "_peer", "_received",
+        "_size", "_transport", "_whole", "idle_since",
     )  # fmt: skip
 
     def __init__(self, peer: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -60,7 +58,7 @@ class Connection(asyncio.Protocol):
         self._in_body = False
         self._framed = False
         self._whole = False
-        self._lines = self._head_bytes = self._size = 0
+        self._received = self._size = 0
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
 
@@ -111,8 +109,7 @@ class Connection(asyncio.Protocol):
             self._whole = False  # nothing was asked: never use it again
             self.abort()
             return
-        if not self._in_body:
-            self._head_bytes += len(data)
+        self._received += len(data)
         try:
             parser.feed_data(data)
         except HttpParserUpgrade:
@@ -123,10 +120,10 @@ class Connection(asyncio.Protocol):
             elif self._in_body:
                 self._fail(f"the answer of {self._peer} broke off before its end")
             else:
-                self._fail(f"{self._peer} sent an answer that is not HTTP, or whose head is too large")
+                self._fail(f"{self._peer} sent an answer that is not HTTP")
         else:
-            if not self._in_body and self._head_bytes > HEAD_BYTES_MAX:
-                self._fail(f"{self._peer} sent an answer that is not HTTP, or whose head is too large")
+            if self._received - self._size > OVERHEAD_BYTES_MAX:
+                self._fail(f"{self._peer} sent an answer whose head or framing is too large")
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
@@ -135,9 +132,9 @@ class Connection(asyncio.Protocol):
         elif self._in_body:
             self._fail(f"the answer of {self._peer} broke off before its end")
         elif error is None:
-            self._fail(f"{self._peer} closed the connection without an answer", unheard=not self._head_bytes)
+            self._fail(f"{self._peer} closed the connection without an answer", unheard=not self._received)
         else:
-            self._fail(f"the connection to {self._peer} was lost", unheard=not self._head_bytes)
+            self._fail(f"the connection to {self._peer} was lost", unheard=not self._received)
         self._parser = None  # it holds our methods
 
     # ---- what the parser says
@@ -146,14 +143,7 @@ class Connection(asyncio.Protocol):
         if self._whole:
             raise ValueError("an answer to nothing")
 
-    def on_status(self, phrase: bytes) -> None:
-        if len(phrase) > HEAD_LINE_BYTES_MAX:
-            raise ValueError("the status line is too long")
-
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._lines += 1
-        if self._lines > HEAD_LINES_MAX or len(name) + len(value) > HEAD_LINE_BYTES_MAX:
-            raise ValueError("the head is too large")
         if self._in_body:
             return  # a trailer
         name = name.lower()

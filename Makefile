@@ -5,6 +5,7 @@
 # make lowest  the quick tests with the oldest versions of all libraries that pyproject.toml allows
 # make check   format, lint, types, layers
 # make cockroach  the contract of stores on a real CockroachDB, which is built once
+# make certain proofs that are certain on a busy machine, a real CockroachDB among them: what make test has no time for
 # make proof   real processes against real time: killed, paused and cut off for minutes; wants a quiet machine
 # make mutants breaks triggers/ and rules/ at random places: the tests must see each break
 # make dist    a release in dist/: source distribution, wheel, bill of materials, checksums
@@ -19,7 +20,7 @@ STAMP := $(VENV)/.installed
 # Processes that tests start would compile every module again where Python is told to write nothing down.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo serve test tests compiled quick lowest check cockroach proof mutants dist docs bench servers clean
+.PHONY: demo serve test tests compiled quick lowest check cockroach certain proof mutants dist docs bench servers clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -60,12 +61,16 @@ lowest:
 cockroach: $(STAMP)
 	$(BIN)/python -m pytest -m proof tests/proof/test_cockroach.py
 
-# First what is certain on a busy machine, on both cores; then real time, one after the other.
-LONG = tests/api tests/simulation tests/triggers tests/proof/test_cockroach.py
+CERTAIN = tests/api tests/release tests/simulation tests/stores/test_contract_catches.py tests/triggers/test_business.py \
+	tests/proof/test_cockroach.py
+certain: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m proof $(CERTAIN)
+
+# Then real time, one after the other.
 proof: $(STAMP)
 	$(BIN)/python tools/install_servers.py --proof
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m proof $(LONG)
-	$(BIN)/python -m pytest -m proof $(LONG:%=--ignore=%)
+	@$(MAKE) --no-print-directory certain
+	$(BIN)/python -m pytest -m proof $(CERTAIN:%=--ignore=%)
 	for store in sqlite postgres redis valkey mongo; do $(BIN)/python -m tests.proof --store $$store --minutes 1.2 || exit 1; done
 	$(BIN)/python -m tests.buses --minutes 3
 

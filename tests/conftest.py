@@ -1,7 +1,7 @@
 """Shared by all tests: which of them are slow, which are proofs, and how much a random search tries.
 
-Each test has one try. What can't be certain on a busy machine, since real processes race real time in it, is a proof:
-`make test` leaves it out, `make proof` runs it, and docs/architecture/proof.md lists it.
+Each test has one try. A proof takes long, or can't be certain on a busy machine, since real processes race real time in
+it: `make test` leaves it out, `make proof` runs it, and docs/architecture/proof.md lists it.
 """
 
 from __future__ import annotations

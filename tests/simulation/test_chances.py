@@ -44,6 +44,7 @@ def _violation(seed: int) -> str:
     return ""
 
 
+@pytest.mark.proof
 def test_what_a_seed_found_it_finds_again_after_an_unrelated_change(monkeypatch: pytest.MonkeyPatch) -> None:
     """One service more that calls the store, and one option more that the seed decides. Some worlds meet the fault at
     another step: what one node writes, the others see."""

@@ -18,7 +18,6 @@ from tests.simulation.naming import said_of
 
 pytestmark = pytest.mark.slow
 
-SEEDS = range(6)
 SEEDS_MAX = 40
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -82,8 +81,9 @@ MUTANTS: dict[str, tuple[Patch, int, str]] = {
 """How each breaks the rule, the first seed that is tried, and what is said of it."""
 
 
-def test_nodes_that_start_while_the_clock_is_ahead_forget_nothing() -> None:
-    for seed in SEEDS:
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 6), marks=pytest.mark.proof)])
+def test_nodes_that_start_while_the_clock_is_ahead_forget_nothing(seeds: range) -> None:
+    for seed in seeds:
         simulate(seed)
 
 

@@ -29,8 +29,8 @@ from tests.waiting import PATIENCE
 pytestmark = pytest.mark.slow
 
 SEEDS_TWICE = (0, 1, 7)
-SEEDS = range(1_000, 1_020)
-MORE_SEEDS = range(1_020, 1_420)
+SEEDS = range(1_000, 1_010)
+MORE_SEEDS = range(1_010, 1_410)
 AT_ONE_TIME = 50
 A_FEW = 10
 """Worlds of one test: several processes share the tests."""

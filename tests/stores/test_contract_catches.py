@@ -442,6 +442,7 @@ def test_the_test_that_is_there_for_it_catches(mutant: Mutant, name: str) -> Non
     assert not passes(mutant, name)
 
 
+@pytest.mark.proof
 def test_the_machine_catches_all_that_it_can_see() -> None:
     assert not hunt([mutant for mutant in CAUGHT_BY if mutant not in UNSEEN_BY_THE_MACHINE], EXAMPLES, STEPS)
 

@@ -18,7 +18,7 @@ from horarium.triggers.cron_trigger import Cron
 
 BAR = 10
 CALLS_MAX = 4
-CALLS = 600
+CALLS = 300
 CALENDAR = Content(
     dates=("2027-03-26", "2027-03-29", "2028-04-14", "2028-04-17", "2029-03-30", "2029-04-02"),
     rules=tuple(f"FREQ=YEARLY;BYMONTH={month};BYMONTHDAY={day}" for month, day in ((1, 1), (5, 1), (12, 25), (12, 26))),

@@ -268,5 +268,6 @@ for f in $(sed -n '/^  pkg\/.*\.eg\.go/p' Makefile | tr -d '\\ '); do execgen $f
 mkdir -p pkg/cmd/cockroach-pebble
 printf 'package main\n\nimport "github.com/cockroachdb/cockroach/pkg/cli"\n\nfunc main() { cli.Main() }\n' > pkg/cmd/cockroach-pebble/main.go
 B=github.com/cockroachdb/cockroach/pkg/build
-go build -tags stdmalloc -ldflags "-s -w -X $B.tag=v20.1.17 -X $B.typ=release" -o "$GOBIN/cockroach" ./pkg/cmd/cockroach-pebble
-"$GOBIN/cockroach" version
+go build -tags stdmalloc -ldflags "-s -w -X $B.tag=v20.1.17 -X $B.typ=release" -o "$W/whole" ./pkg/cmd/cockroach-pebble
+"$W/whole" version
+mv "$W/whole" "$GOBIN/cockroach"  # for others it is there as a whole

@@ -43,8 +43,7 @@ from tests.stores.hunting import hunt
 pytestmark = pytest.mark.slow
 
 EXAMPLES = 2_000
-"""The hunt ends when all are caught: some 100 do. Which ones Hypothesis makes up depends on all modules that are
-loaded, so that the last mutant may be caught at the 45th in one order of the tests and at the 140th in another."""
+"""The hunt ends when all are caught: at the 45th or the 140th, as all modules that are loaded move what is made up."""
 STEPS = 40
 
 

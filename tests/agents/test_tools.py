@@ -57,6 +57,7 @@ def test_a_name_stays_one_segment_of_the_path(name: str) -> None:
         assert set(parse_qs(urlsplit(target).query)) == set(parse_qs(urlsplit(plain).query))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
 @given(st.dictionaries(st.text(), ANY_JSON, max_size=3))
 def test_arguments_that_fit_the_schema_make_a_request_and_others_do_not_pass(tool: object, arguments: dict) -> None:  # type: ignore[type-arg]

@@ -18,6 +18,7 @@ from horarium.testing.values import a_job
 from .test_forecasting import SPRING
 
 
+@pytest.mark.slow
 def test_jobs_take_a_few_bytes_each_but_for_the_busiest() -> None:
     """Where each has an instant, a jitter and a label of its own, and where they are told by name."""
     daily = [{"type": "cron", "expression": "7 3 * * *"}, {"type": "interval", "every_seconds": 86_400}]

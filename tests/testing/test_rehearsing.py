@@ -56,6 +56,7 @@ def at(text: str) -> Instant:
 # ---- against what is known otherwise
 
 
+@pytest.mark.slow
 def test_it_is_what_a_real_server_did() -> None:
     """recorded.json: an hour of the jobs that `make demo` defines, with the server killed and started again. Of each
     job it has the steps (in microseconds) from one fire time to the next, how late each run began (in ms; null: it

@@ -35,7 +35,6 @@ TARGETS = (("queue", "Queue"), ("http", "HTTP"), ("handler", "Handler"), ("bus",
 _FOLDED = re.compile(r"\r?\n[ \t]")
 _NEXT_LINE = re.compile(r"\s+(?=(?:DTSTART|RRULE|RDATE|EXDATE|EXRULE)[:;])", re.IGNORECASE)
 """The separator of the lines of a recurrence rule in a field of one line, where browsers allow no line break."""
-"""The separator of the lines of a recurrence rule in a field of one line, where browsers allow no line break."""
 TARGET_FLAGS = {"http": ("--http", "url"), "queue": ("--queue", "queue"), "handler": ("--handler", "name"),
                 "bus": ("--bus", "bus")}  # fmt: skip
 PAYLOAD_FIELD = {"queue": "payload", "http": "body", "handler": "args", "bus": "payload"}

@@ -59,30 +59,6 @@ class Operations:
     """Raises the errors of `errors`, nothing else. `settled` is called with runs that were written and their jobs, for
     metrics and trimming; `cancel_asked` with claimed runs that were asked to stop."""
 
-    approving = cached_property(lambda self: Approving(self.context, self.settling, self.versions, self.jobs.changes))
-    queues = cached_property(lambda self: QueueOperations(self.context))
-    batches = cached_property(lambda self: Batches(self.context, self.runs, self.bulk))
-    rates = cached_property(lambda self: RateOperations(self.context))
-    holds = cached_property(lambda self: HoldOperations(self.context, self.reconciler.holding))
-    planned_changes = cached_property(
-        lambda self: PlanMaking(self.context, self.jobs, self.calendars, self.channels, self.reconciler.holding)
-    )
-    applying = cached_property(
-        lambda self: PlanApplying(
-            self.context, self.jobs, self.importing, self.reconciler, self.calendars, self.channels
-        )
-    )
-    feeds = cached_property(lambda self: Feeds(self.context, self.reconciler.holding))
-    forecasting = cached_property(lambda self: Forecasting(self.context, self.reconciler.holding))
-    attending = cached_property(
-        lambda self: Attending(self.context, self.channels.untold, self.stats, self.nodes, self.holds.seen_now)
-    )
-    explaining = cached_property(
-        lambda self: Explaining(self.context, self.jobs, self.versions, self.reconciler.holding)
-    )
-    history = cached_property(lambda self: History(self.context, self.jobs))
-    _counting = cached_property(lambda self: Counting(self.context))
-
     def __init__(
         self,
         store: Store,
@@ -124,6 +100,10 @@ class Operations:
         self.bulk = Bulk(context, changes, triggering, self.settling, cancel_asked)
 
     @property
+    def approving(self) -> Approving:
+        return Approving(self.context, self.settling, self.versions, self.jobs.changes)
+
+    @property
     def versions(self) -> Versions:
         return self.jobs.versions
 
@@ -136,8 +116,56 @@ class Operations:
         return self.runs.waiting
 
     @property
+    def queues(self) -> QueueOperations:
+        return QueueOperations(self.context)
+
+    @property
+    def batches(self) -> Batches:
+        return Batches(self.context, self.runs, self.bulk)
+
+    @property
+    def rates(self) -> RateOperations:
+        return RateOperations(self.context)
+
+    @property
     def claiming(self) -> Claiming:
         return Claiming(self.context, self.settling, self.reconciler.holding)
+
+    @property
+    def holds(self) -> HoldOperations:
+        return HoldOperations(self.context, self.reconciler.holding)
+
+    @property
+    def planned_changes(self) -> PlanMaking:
+        return PlanMaking(self.context, self.jobs, self.calendars, self.channels, self.reconciler.holding)
+
+    @property
+    def applying(self) -> PlanApplying:
+        return PlanApplying(self.context, self.jobs, self.importing, self.reconciler, self.calendars, self.channels)
+
+    @property
+    def feeds(self) -> Feeds:
+        return Feeds(self.context, self.reconciler.holding)
+
+    @cached_property
+    def forecasting(self) -> Forecasting:
+        return Forecasting(self.context, self.reconciler.holding)
+
+    @property
+    def attending(self) -> Attending:
+        return Attending(self.context, self.channels.untold, self.stats, self.nodes, self.holds.seen_now)
+
+    @property
+    def explaining(self) -> Explaining:
+        return Explaining(self.context, self.jobs, self.versions, self.reconciler.holding)
+
+    @property
+    def history(self) -> History:
+        return History(self.context, self.jobs)
+
+    @cached_property
+    def _counting(self) -> Counting:
+        return Counting(self.context)
 
     async def nodes(self) -> list[Node]:
         """The nodes that gave a sign of life within the last day."""

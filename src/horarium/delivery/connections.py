@@ -41,8 +41,7 @@ class Connections:
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
-        self._idle: dict[str, list[Connection]] = {}
-        self._order: dict[Connection, str] = {}  # the one that waits longest is the first
+        self._idle: dict[Connection, str] = {}  # with their origins; the one that waits longest is the first
         self._sweeping: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -50,20 +49,15 @@ class Connections:
         """Send a request and wait for its answer. Raises NoAnswer. One that may be repeated is sent again if a kept
         connection ended just then: the endpoint closed it while it was idle."""
         headless = method == "HEAD"
-        connection = self._take(endpoint.origin)
-        if connection is None:
+        kept = self._take(endpoint.origin)
+        connection = kept or await self._open(endpoint)
+        try:
+            answer = await connection.ask(request, headless=headless)
+        except NoAnswer as none:
+            if kept is None or not none.unheard or method not in _REPEATABLE:
+                raise
             connection = await self._open(endpoint)
-        else:
-            try:
-                answer = await connection.ask(request, headless=headless)
-            except NoAnswer as none:
-                if not none.unheard or method not in _REPEATABLE:
-                    raise
-                connection = await self._open(endpoint)
-            else:
-                self._keep(endpoint.origin, connection)
-                return answer
-        answer = await connection.ask(request, headless=headless)
+            answer = await connection.ask(request, headless=headless)
         self._keep(endpoint.origin, connection)
         return answer
 
@@ -73,28 +67,21 @@ class Connections:
         if self._sweeping is not None:
             self._sweeping.cancel()
             self._sweeping = None
-        closing = bool(self._order)
-        for connection in self._order:
-            connection.abort()
-        self._idle.clear()
-        self._order.clear()
-        if closing:
+        if self._idle:
+            for connection in self._idle:
+                connection.abort()
+            self._idle.clear()
             await asyncio.sleep(0)  # the event loop closes the sockets in its next turn
 
     # ---- kept
 
     def _take(self, origin: str) -> Connection | None:
-        idle = self._idle.get(origin)
-        oldest = 0.0 if not idle else asyncio.get_running_loop().time() - KEEP_ALIVE_SECONDS
-        while idle:
-            connection = idle.pop()
-            del self._order[connection]
-            if not idle:
-                del self._idle[origin]
-            if connection.usable:
-                if connection.idle_since > oldest:
-                    return connection
-                connection.close()
+        oldest = asyncio.get_running_loop().time() - KEEP_ALIVE_SECONDS
+        while connection := next((each for each in reversed(self._idle) if self._idle[each] == origin), None):
+            del self._idle[connection]
+            if connection.usable and connection.idle_since > oldest:
+                return connection
+            connection.close()
         return None
 
     def _keep(self, origin: str, connection: Connection) -> None:
@@ -104,35 +91,25 @@ class Connections:
             return
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
-        idle = self._idle.get(origin)
-        if idle is None:
-            self._idle[origin] = [connection]
-        else:
-            idle.append(connection)
-        self._order[connection] = origin
-        if len(self._order) > IDLE_MAX:
-            self._drop_oldest()
+        self._idle[connection] = origin
+        if len(self._idle) > IDLE_MAX:
+            self._drop(next(iter(self._idle)))
         if self._sweeping is None:
             self._sweeping = loop.call_later(KEEP_ALIVE_SECONDS, self._sweep)
 
-    def _drop_oldest(self) -> None:
-        connection = next(iter(self._order))
-        origin = self._order.pop(connection)
-        idle = self._idle[origin]
-        idle.remove(connection)
-        if not idle:
-            del self._idle[origin]
+    def _drop(self, connection: Connection) -> None:
+        del self._idle[connection]
         connection.close()
 
     def _sweep(self) -> None:
         self._sweeping = None
         loop = asyncio.get_running_loop()
-        oldest = loop.time() - KEEP_ALIVE_SECONDS
-        while self._order and next(iter(self._order)).idle_since <= oldest:
-            self._drop_oldest()
-        if self._order:
-            first = next(iter(self._order)).idle_since
-            self._sweeping = loop.call_at(first + KEEP_ALIVE_SECONDS, self._sweep)
+        for connection in list(self._idle):
+            ends_at = connection.idle_since + KEEP_ALIVE_SECONDS
+            if ends_at > loop.time():
+                self._sweeping = loop.call_at(ends_at, self._sweep)
+                return
+            self._drop(connection)
 
     # ---- opened
 

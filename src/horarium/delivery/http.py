@@ -16,7 +16,7 @@ from contextlib import suppress
 from http import HTTPStatus
 
 from horarium.clock import SECOND, Clock, Instant
-from horarium.delivery.addresses import Endpoint, Guard, Lookup, check_url, parse_url, refusal
+from horarium.delivery.addresses import Endpoint, Guard, Lookup, check_url, parse_url
 from horarium.delivery.answers import EndpointResponse, outcome
 from horarium.delivery.connection import NoAnswer
 from horarium.delivery.connections import Connections
@@ -84,7 +84,6 @@ class HttpDelivery:
         if signing_secret is not None:
             check_secret(signing_secret)
         self._clock = clock
-        self._allow_private = allow_private
         self._secret = signing_secret
         self._report_url = report_url
         self._report_key = report_key
@@ -100,7 +99,7 @@ class HttpDelivery:
             return Failed("the run has no HTTP target; its job was changed or deleted", retryable=False)
         try:
             target = self.secrets.target(target)
-            endpoint = self._endpoint(target.url)
+            endpoint = parse_url(target.url)
         except MissingSecret as missing:
             return Failed(str(missing))
         except CallerError as error:
@@ -121,7 +120,7 @@ class HttpDelivery:
             return True
         peer = "its cancel_url"
         try:
-            endpoint = self._endpoint(target.cancel_url, field="target.cancel_url")
+            endpoint = parse_url(target.cancel_url, field="target.cancel_url")
             peer = endpoint.authority
             secret = self._secret_for(self.secrets.target(target), run)
             request = build_cancel(endpoint.path, run, now=self._clock.now(), secret=secret)
@@ -138,7 +137,7 @@ class HttpDelivery:
     async def post(self, url: str, build: Callable[[str, Instant], Request]) -> Outcome:
         """Send what `build` makes for this path, at this instant. Every failure is an outcome."""
         try:
-            endpoint = self._endpoint(url, field="url")
+            endpoint = parse_url(url, field="url")
         except CallerError as error:
             return Failed(error.message, retryable=False)
         now = self._clock.now()
@@ -193,15 +192,6 @@ class HttpDelivery:
     def _reporting(self, run: Run) -> Reporting:
         url = None if self._report_url is None else report_url(self._report_url, run.id)
         return Reporting(url, None if self._report_key is None else self._report_key(run.id))
-
-    def _endpoint(self, url: str, *, field: str = "target.url") -> Endpoint:
-        """The URL, read and judged again: permission at the definition of the job may have ended."""
-        endpoint = parse_url(url, field=field)
-        if endpoint.literal is not None:
-            reason = refusal(endpoint.literal, endpoint.host, self._allow_private)
-            if reason is not None:
-                raise InvalidJob(reason, field=field)
-        return endpoint
 
     async def _exchange(self, endpoint: Endpoint, request: Request) -> EndpointResponse:
         return await self._connections.ask(endpoint, request.method, encode(request, endpoint.host_header))

@@ -25,10 +25,8 @@ from bench.soak import Endpoint, put
 from bench.stores import a_store
 from horarium.clock import DAY, SECOND, SystemClock
 from horarium.model import Job, QueueTarget, uuid7
-from horarium.model.records import Record, RecordChange
 from horarium.node.backends import make_store
 from horarium.ports import Store
-from horarium.rules.finishing import LOOKED_THROUGH
 
 BATCH = 1_000
 FIRING, EVERY_SECONDS = 900, 3
@@ -105,8 +103,6 @@ class _Beside:
 async def _beside(url: str, size: int) -> _Beside:
     store = make_store(url, f"fires-{os.urandom(4).hex()}")
     await store.open()
-    # As the first start on an empty database leaves it; else idle would be a look through all jobs, once for each.
-    await store.put_records([RecordChange(Record(name=LOOKED_THROUGH, body=b""))])
     await _fill(store, size)
     await store.close()
     return _Beside(url, store.namespace)  # type: ignore[attr-defined]

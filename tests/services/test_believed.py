@@ -14,14 +14,13 @@ from horarium.model import Node, State, uuid7
 from horarium.model.logs import LogLine
 from horarium.model.plans import PLAN
 from horarium.model.records import Record, RecordChange, RecordFilter, instant_key
-from horarium.operations.runs.logs import Logs
-from horarium.operations.writing.context import Context
 from horarium.policies import Retention
-from horarium.services.loop.believed import FAR, NOTED, NOTED_SECONDS, STANDS_SECONDS, BelievedClock
+from horarium.rules.finishing import looked_at
+from horarium.services.loop.believed import CALM_SECONDS, FAR, NOTED, NOTED_SECONDS, STANDS_SECONDS, BelievedClock
 from horarium.services.metrics.tallies import PREFIX, Tallies, Tally
 from horarium.services.upkeep.finisher import Finisher
 from horarium.services.upkeep.log_pruner import LogPruner
-from horarium.services.upkeep.pruner import CALM_SECONDS, Pruner
+from horarium.services.upkeep.pruner import Pruner
 from horarium.stores.memory import MemoryStore
 from tests.services.conftest import Setting
 
@@ -212,7 +211,7 @@ async def test_a_step_back_is_not_lost_on_an_outage(setting: Setting) -> None:
     setting.clock.step(TEN_YEARS)
     pruner = a_pruner(setting)
     await setting.store.prune_runs(0, 1)
-    pruner.believed.look(setting.now)
+    pruner.believed.look()
     setting.clock.step(-TEN_YEARS)
     setting.clock.advance(1)
     store.fails = True
@@ -225,22 +224,23 @@ async def test_a_step_back_is_not_lost_on_an_outage(setting: Setting) -> None:
 
 
 async def test_logs_and_jobs_stay_where_a_node_starts_while_the_clock_is_wrong(setting: Setting) -> None:
-    logs = Logs(Context(setting.store, setting.clock, setting.signal, os.urandom))
+    logs = setting.operations.logs
     await a_pruner(setting).step(setting.now)
     await setting.add_run()
     run = await setting.run()
     await logs.append(run, [LogLine(setting.now, "log", "kept")])
-    await setting.add_job(
+    job = await setting.add_job(
         "once", trigger={"type": "once", "at": to_text(setting.now)}, retention=Retention(finished_seconds=DAY_SECONDS)
     )
+    await setting.store.put_records([RecordChange(record) for record in looked_at(job, setting.now)])
     believed = BelievedClock(setting.store, setting.clock)
-    await work_of_all(setting, believed, logs, 3)
+    await work_of_all(setting, believed, 3)
     setting.clock.step(TEN_YEARS)
     believed = BelievedClock(setting.store, setting.clock)
-    await work_of_all(setting, believed, logs, 59)
+    await work_of_all(setting, believed, 59)
     assert [line.text for line in (await logs.read(run.id, 0, 9)).lines] == ["kept"]
     assert (await setting.store.get_jobs(["once"]))[0] is not None
-    await work_of_all(setting, believed, logs, 3)
+    await work_of_all(setting, believed, 3)
     assert (await logs.read(run.id, 0, 9)).lines == []
     assert (await setting.store.get_jobs(["once"]))[0] is None
 
@@ -263,27 +263,27 @@ async def test_a_session_outlives_a_sign_in_while_the_clock_is_wrong(setting: Se
 
 
 async def test_a_clock_that_steps_while_the_pruner_works_deletes_no_batch_and_no_plan(setting: Setting) -> None:
-    logs, operations = Logs(Context(setting.store, setting.clock, setting.signal, os.urandom)), setting.operations
+    operations = setting.operations
     believed = BelievedClock(setting.store, setting.clock)
-    believed.look(setting.now)
+    believed.look()
     await believed.compare(setting.now)
     batch, _ = await operations.batches.create("done", {})
     plan = Record(name=PLAN + uuid7(setting.now, bytes(10)), body=b"{}")
     assert await setting.store.put_records([RecordChange(plan)]) == [True]
     read = setting.now
     setting.clock.step(TEN_YEARS)
-    await LogPruner(logs, operations, setting.clock, believed, DAY_SECONDS, 1024**2).step(read)
+    await LogPruner(operations, believed, DAY_SECONDS, 1024**2).step(read)
     assert (await operations.batches.get(batch.id)).finished_at == read
     assert await setting.store.get_records([plan.name]) == [plan]
 
 
-async def work_of_all(setting: Setting, believed: BelievedClock, logs: Logs, minutes: int) -> None:
-    pruner = LogPruner(logs, setting.operations, setting.clock, believed, DAY_SECONDS, 1024**2)
-    finisher = Finisher(setting.store, setting.clock, believed)
+async def work_of_all(setting: Setting, believed: BelievedClock, minutes: int) -> None:
+    pruner = LogPruner(setting.operations, believed, DAY_SECONDS, 1024**2)
+    finisher = Finisher(setting.store, believed)
     for _ in range(minutes):
         for service in (pruner, finisher):
             await service.step(setting.now)
-        believed.look(setting.now)
+        believed.look()
         await believed.compare(setting.now)
         setting.clock.advance(60)
 

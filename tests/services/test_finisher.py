@@ -25,7 +25,7 @@ class World:
             setting.store, setting.signal, operations.reconciler, operations.following, setting.telemetry
         )
         self.believed = BelievedClock(setting.store, setting.clock)
-        self.finisher = Finisher(setting.store, setting.clock, self.believed)
+        self.finisher = Finisher(setting.store, self.believed)
 
     async def advance(self, seconds: float) -> None:
         """Pass the time, and let each have its turn."""
@@ -34,7 +34,7 @@ class World:
 
     async def work(self) -> None:
         await self.planner.step(self.setting.now)
-        self.believed.look(self.setting.now)
+        self.believed.look()
         await self.believed.compare(self.setting.now)
         for _ in range(3):
             await self.finisher.step(self.setting.now)
@@ -94,7 +94,7 @@ async def test_a_finished_job_is_forgotten_with_its_last_run(setting: Setting) -
     assert await world.store.get_runs([by_hand.id]) == [None]
     assert await world.state() is None
     left = await world.store.list_records(RecordFilter(), None, 10)
-    assert [record.name for record in left.items] == [NOTED, "looked-through"]
+    assert [record.name for record in left.items] == [NOTED]
 
 
 async def test_a_job_that_is_kept_for_good_is_never_forgotten(setting: Setting) -> None:
@@ -142,17 +142,6 @@ async def test_a_job_that_reached_its_count_is_finished_paused_or_not(setting: S
     await setting.operations.jobs.pause_job("once")
     await world.advance(60)
     assert await world.state() is JobState.FINISHED
-
-
-async def test_jobs_of_a_database_that_knew_no_notes_are_found(setting: Setting) -> None:
-    for number in range(3):
-        await setting.add_job(f"old-{number}", trigger={"type": "once", "at": to_text(START - HOUR)})
-    await setting.add_job("goes-on")
-    world = World(setting)
-    await world.work()
-    await world.work()
-    listed = await world.store.list_jobs(JobFilter(finished=True), None, 10)
-    assert [job.name for job in listed.items] == ["old-0", "old-1", "old-2"]
 
 
 async def test_a_clock_that_stepped_forward_forgets_no_job(setting: Setting) -> None:

@@ -17,7 +17,7 @@ from horarium.model import Follow, Occasion, Run, RunChange, State
 from horarium.model.records import RecordChange, RecordFilter
 from horarium.policies import Retention, Retry
 from horarium.ports import JOBS, Page, RunFilter, Topic
-from horarium.services.loop.believed import NOTED
+from horarium.services.loop.believed import CALM_SECONDS, NOTED
 from horarium.services.loop.service import (
     ANEW_SECONDS,
     BACKOFF_SECONDS_MAX,
@@ -29,7 +29,7 @@ from horarium.services.loop.service import (
     Service,
     Wake,
 )
-from horarium.services.upkeep.pruner import BEHIND_SECONDS, CALM_SECONDS, SWEEP, Pruner
+from horarium.services.upkeep.pruner import BEHIND_SECONDS, SWEEP, Pruner
 from horarium.stores.memory import MemoryStore
 from horarium.testing import ManualClock
 from horarium.wire.definitions import read_definition
@@ -206,9 +206,12 @@ async def test_without_a_time_to_keep_it_the_audit_stays(setting: Setting) -> No
 
 async def test_the_pruner_goes_on_after_a_clock_that_was_ahead(setting: Setting) -> None:
     pruner = Pruner(setting.store, setting.telemetry, setting.clock)
-    await pruner.step(START + 3_650 * DAY)
+    setting.clock.step(3_650 * DAY / SECOND)
+    await pruner.step(setting.now)
+    setting.clock.step(-3_650 * DAY / SECOND)
     await setting.add_run(state=State.COMPLETED, finished_at=START, prune_at=START)
-    await pruner.step(START)
+    await pruner.step(setting.now)
+    assert await setting.store.get_runs(["run"]) != [None]
     setting.clock.advance(CALM_SECONDS)
     assert (await pruner.step(setting.now) or 0) <= setting.now + 60 * SECOND
     assert await setting.store.get_runs(["run"]) == [None]

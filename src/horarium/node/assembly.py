@@ -197,21 +197,13 @@ class Assembly:
                 *self._watching(),
             ]
         if "pruner" in options.roles:
-            clock, believed = shared.clock, shared.pruner.believed
-            logs = LogPruner(
-                shared.operations.logs,
-                shared.operations,
-                clock,
-                believed,
-                options.run_log_seconds,
-                options.run_log_bytes_max,
-            )
+            believed, keep = shared.pruner.believed, (options.run_log_seconds, options.run_log_bytes_max)
             services += [
                 shared.pruner,
-                Finisher(shared.store, clock, believed),
-                logs,
-                RateForgetter(shared.store, clock),
-                TurnForgetter(shared.store, clock),
+                Finisher(shared.store, believed),
+                LogPruner(shared.operations, believed, *keep),
+                RateForgetter(shared.store, shared.clock),
+                TurnForgetter(shared.store, shared.clock),
             ]
         if "api" in options.roles:
             services += [shared.claims, JobRecall(shared.store, shared.telemetry)]

@@ -19,8 +19,6 @@ from horarium.triggers.join import After
 
 LOOK = "look/"
 """What the names of these records begin with; then when to look, and at which job."""
-LOOKED_THROUGH = "looked-through"
-"""The record that says: the jobs of a database that was made before there were such notes have theirs."""
 AGAIN_MIN, AGAIN_MAX = SECOND, 60 * MINUTE
 KEPT_AGAIN = 24 * 60 * MINUTE
 """How long to wait where it can't be said when the last run of a finished job expires."""

@@ -49,6 +49,8 @@ class ClockWatch:
         return self._forward < STEP
 
 
+CALM_SECONDS = 60.0
+"""After a step back nothing is deleted for this long: runs written ahead are brought back first."""
 STANDS_SECONDS = 3600.0
 """After a step forward nothing is deleted for this long: the new time may be wrong."""
 FAR = 1200 * SECOND
@@ -68,7 +70,7 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class BelievedClock:
-    """One for each node. One service looks and compares in each of its steps; others ask whether the clock `stands`."""
+    """One for each node. One service looks and compares in each of its steps; all ask whether the clock `stands`."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -78,13 +80,13 @@ class BelievedClock:
         self._note: Note | None = None
         self._version = -1
         self._doubted_until = 0.0
+        self._calm_at = 0.0
 
-    def look(self, now: Instant) -> int:
-        """Notice a step. By how many microseconds the wall clock has stepped since the last look, or 0."""
-        step = self._watch.look(now)
-        if step < 0:
+    def look(self) -> None:
+        """Notice a step of the wall clock."""
+        if self._watch.look(self._clock.now()) < 0:
             self._looked_at, self._version = None, -1
-        return step
+            self._calm_at = self._clock.monotonic() + CALM_SECONDS
 
     @property
     def is_known(self) -> bool:
@@ -101,8 +103,9 @@ class BelievedClock:
 
     def stands(self) -> bool:
         """Whether old things by this clock may be deleted."""
-        stood = self._watch.stood_for(STANDS_SECONDS)
-        return self._looked_at is not None and self._clock.monotonic() >= self._doubted_until and stood
+        self.look()
+        stood, elapsed = self._watch.stood_for(STANDS_SECONDS), self._clock.monotonic()
+        return self._looked_at is not None and elapsed >= max(self._doubted_until, self._calm_at) and stood
 
     async def _compare(self, now: Instant) -> None:
         """Judge this clock by the notes of others, and write our own."""

@@ -17,7 +17,7 @@ from horarium.clock import DAY, HOUR, MINUTE, SECOND, Clock, Instant
 from horarium.model import Disposition, Run, State
 from horarium.model.records import Record, RecordChange, instant_key
 from horarium.ports import Store
-from horarium.services.loop.believed import STANDS_SECONDS, BelievedClock, ClockWatch
+from horarium.services.loop.believed import BelievedClock
 from horarium.services.loop.service import Service, Wake
 from horarium.services.metrics.ends import End
 from horarium.services.metrics.lateness import classes
@@ -124,14 +124,12 @@ class Tallies(Service):
         self._tally = tally
         self._node = node
         self._believed = believed
-        self._watch = ClockWatch(clock)
         self._written = clock.now()  # of a node that starts again none has a name that was there
         self._tried: Record | None = None
         """The store may have it, in an outage: it is given to it again as it was."""
         self._pruned_at: Instant | None = None
 
     async def step(self, now: Instant) -> Instant | None:
-        self._watch.look(now)
         await self.write(now - SETTLES)
         if self._may_prune(now):
             await self._store.prune_records(PREFIX, instant_key(max(now - KEPT, 0)), PRUNED_MAX)
@@ -141,7 +139,7 @@ class Tallies(Service):
     def _may_prune(self, now: Instant) -> bool:
         if self._pruned_at is not None and self._pruned_at <= now < self._pruned_at + PRUNED_EVERY:
             return False
-        return self._believed is not None and self._believed.stands() and self._watch.stood_for(STANDS_SECONDS)
+        return self._believed is not None and self._believed.stands()
 
     async def write(self, until: Instant) -> None:
         """Write the minutes that ended by `until`."""

@@ -1,33 +1,22 @@
 """The finisher: marks jobs that can never fire again as finished, and deletes them after their retention.
 
 It reads nothing but the notes of `rules.finishing`, which lie in the order in which they are due: jobs that go on cost
-nothing here. A database that was made before there were notes is looked through once, a page at a time.
+nothing here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec.structs import replace
 
-from horarium.clock import SECOND, Clock, Instant
+from horarium.clock import SECOND, Instant
 from horarium.model import UNFINISHED, Job, Plan, Run, State
 from horarium.model.records import Record, RecordChange, RecordFilter, instant_key
 from horarium.operations.jobs.versions import Versions
-from horarium.ports import PAGE_MAX, JobFilter, RunFilter, Store
+from horarium.ports import PAGE_MAX, RunFilter, Store
 from horarium.rules.compiled import forget_trigger
 from horarium.rules.editing import delete
-from horarium.rules.finishing import (
-    LOOK,
-    LOOKED_THROUGH,
-    Look,
-    again,
-    forgotten_at,
-    is_finished,
-    looked_at,
-    while_kept,
-)
-from horarium.services.loop.believed import STANDS_SECONDS, BelievedClock, ClockWatch
+from horarium.rules.finishing import LOOK, Look, again, forgotten_at, is_finished, while_kept
+from horarium.services.loop.believed import BelievedClock
 from horarium.services.loop.service import Service, Wake
 
 IDLE = 2 * SECOND
@@ -42,21 +31,14 @@ class Finisher(Service):
     name = "finisher"
     by_writes = True
 
-    def __init__(self, store: Store, clock: Clock, believed: BelievedClock) -> None:
+    def __init__(self, store: Store, believed: BelievedClock) -> None:
         self.wake = Wake()
         self._store = store
         self._versions = Versions(store)
         self._believed = believed
-        self._watch = ClockWatch(clock)
-        self._looking_through = True
-        self._after: str | None = None
         self._idle_until: Instant = 0
 
     async def step(self, now: Instant) -> Instant | None:
-        self._watch.look(now)
-        if self._looking_through:
-            await self._look_through(now)
-            return now + PAUSE
         if self._idle_until - IDLE <= now < self._idle_until:
             return self._idle_until
         next_at = await self._next_at()
@@ -102,7 +84,7 @@ class Finisher(Service):
         at = forgotten_at(job)
         if at is None:
             await self._drop(record)
-        elif at > now or not (self._believed.stands() and self._watch.stood_for(STANDS_SECONDS)):
+        elif at > now or not self._believed.stands():
             wait = 60 * SECOND if self._believed.is_known else IDLE
             await self._put_off(record, Look(job.id, max(at, now + wait), note.since))
         elif (newest := await self._newest(job, frozenset())) is not None:
@@ -129,22 +111,3 @@ class Finisher(Service):
 
     async def _drop(self, record: Record) -> None:
         await self._store.put_records([RecordChange(record, record.version, deleted=True)])
-
-    # ---- a database that was made before
-
-    async def _look_through(self, now: Instant) -> None:
-        """The next page of all jobs, once for each database."""
-        (done,) = await self._store.get_records([LOOKED_THROUGH])
-        if done is None:
-            page = await self._store.list_jobs(JobFilter(finished=False), self._after, PAGE_MAX)
-            await self._note(page.items, now)
-            self._after = page.next_after
-            if self._after is not None:
-                return
-            await self._store.put_records([RecordChange(Record(name=LOOKED_THROUGH, body=b""))])
-        self._looking_through = False
-
-    async def _note(self, jobs: Sequence[Job], now: Instant) -> None:
-        records = [record for job in jobs if job.enabled for record in looked_at(job, now)]
-        if records:
-            await self._store.put_records([RecordChange(record) for record in records])

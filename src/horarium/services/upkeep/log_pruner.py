@@ -3,11 +3,10 @@ unique keys that no run holds; plans that expired; batches that finished long ag
 
 from __future__ import annotations
 
-from horarium.clock import SECOND, Clock, Instant
+from horarium.clock import SECOND, Instant
 from horarium.operations.facade import Operations
-from horarium.operations.runs.logs import Logs
 from horarium.ports import BATCH_MAX
-from horarium.services.loop.believed import STANDS_SECONDS, BelievedClock, ClockWatch
+from horarium.services.loop.believed import BelievedClock
 from horarium.services.loop.service import Service, Wake
 
 LOOK = 60 * SECOND
@@ -20,32 +19,22 @@ class LogPruner(Service):
     name = "log-pruner"
     sleeps = True
 
-    def __init__(
-        self,
-        logs: Logs,
-        operations: Operations,
-        clock: Clock,
-        believed: BelievedClock,
-        keep_seconds: float,
-        bytes_max: int,
-    ) -> None:
+    def __init__(self, operations: Operations, believed: BelievedClock, keep_seconds: float, bytes_max: int) -> None:
         self.wake = Wake()
-        self._logs, self._operations = logs, operations
+        self._operations = operations
         self._keys_after: str | None = None
         self._batches_after: str | None = None
         self._believed = believed
-        self._watch = ClockWatch(clock)
         self._keep_seconds = keep_seconds
         self._bytes_max = bytes_max
         self._look_at: Instant = 0
 
     async def step(self, now: Instant) -> Instant | None:
-        self._watch.look(now)
         if self._look_at - LOOK <= now < self._look_at:
             return self._look_at
-        if not (self._believed.stands() and self._watch.stood_for(STANDS_SECONDS)):
+        if not self._believed.stands():
             return now + (LOOK if self._believed.is_known else SECOND)
-        gone = await self._logs.prune(now, self._keep_seconds, self._bytes_max)
+        gone = await self._operations.logs.prune(now, self._keep_seconds, self._bytes_max)
         self._keys_after = await self._operations.one_offs.forget_keys(self._keys_after)
         await self._operations.planned_changes.forget_expired(now)
         await self._operations.reconciler.joining.forget(now, BATCH_MAX)

@@ -26,8 +26,6 @@ BEHIND_SECONDS = 600.0
 IDLE = 30 * SECOND
 RECORDS_AGAIN = 3_600 * SECOND
 """How often expired sessions of people and audit entries are looked for."""
-CALM_SECONDS = 60.0
-"""After a step back nothing is deleted for this long: runs written ahead are brought back first."""
 TRIMMED_JOBS_MAX = 10_000
 SWEEP = 600 * SECOND
 """How often the jobs that keep a number of runs are looked for: this process has no note of runs settled by another
@@ -73,7 +71,6 @@ class Pruner(Service):
         self._clock = clock
         self.believed = BelievedClock(store, clock)
         """Of this node: what else deletes by age asks it."""
-        self._calm_at = 0.0
         self._unplanned_since: float | None = None
         self._pace = Pace()
         self._trim: dict[str, int] = {}
@@ -98,11 +95,9 @@ class Pruner(Service):
         return bool(self._trim) or self._held_back
 
     async def step(self, now: Instant) -> Instant | None:
-        if self.believed.look(now) < 0:
-            self._calm_at = self._clock.monotonic() + CALM_SECONDS
+        self.believed.look()
         await self.believed.compare(now)
-        calm = self._clock.monotonic() >= self._calm_at
-        self._held_back = not calm or not self.believed.stands()
+        self._held_back = not self.believed.stands()
         if self._held_back:
             return None
         await self._prune_records(now)

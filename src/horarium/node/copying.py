@@ -41,6 +41,9 @@ OWNERS_REMEMBERED = 50_000
 T = TypeVar("T")
 Pages = AsyncIterator[tuple[T, ...]]
 Stage = Literal["records", "runs", "jobs", "check"]
+Kind = Literal["missing", "extra", "different", "disturbed"]
+What = Literal["job", "run", "record", "node"]
+Item = Job | Run | Record
 
 
 class Side(Struct, frozen=True):
@@ -55,8 +58,8 @@ class Problem(Struct, frozen=True):
     """One difference. `kind`: `missing` (only in the source), `extra` (only in the target), `different` (in both), or
     `disturbed` (a node was at work meanwhile). `id` is that of the job or run, or the name of the record or node."""
 
-    kind: Literal["missing", "extra", "different", "disturbed"]
-    what: Literal["job", "run", "record", "node"]
+    kind: Kind
+    what: What
     id: str
     detail: str
 
@@ -163,13 +166,7 @@ class _Copy:
             for node in await side.store.list_nodes(since):
                 self._found("disturbed", "node", node.name, f"was at work in {side.name} meanwhile; stop it, run again")
 
-    def _found(
-        self,
-        kind: Literal["missing", "extra", "different", "disturbed"],
-        what: Literal["job", "run", "record", "node"],
-        id: str,
-        detail: str,
-    ) -> None:
+    def _found(self, kind: Kind, what: What, id: str, detail: str) -> None:
         self._counts.problems += 1
         if len(self._problems) < PROBLEMS_KEPT:
             self._problems.append(Problem(kind, what, id, detail))
@@ -270,23 +267,12 @@ class _Copy:
     async def _check_records(self) -> None:
         pages = _record_pages(self._source), _record_pages(self._target)
         async for record, there in _paired(*pages, lambda record: record.name, descending=False):
-            if record is None or there is None:
-                kind: Literal["missing", "extra"] = "extra" if record is None else "missing"
-                self._found(kind, "record", (record or there).name, "")  # type: ignore[union-attr]
-            elif record != there:
-                self._found("different", "record", record.name, _differences(record, there))
-            else:
-                self._counts.records_equal += 1
+            self._counts.records_equal += self._is_same("record", record, there)
 
     async def _check_jobs(self) -> None:
         pairs = _paired(_job_pages(self._source), _job_pages(self._target), lambda job: job.name, descending=False)
         async for job, there in pairs:
-            if job is None or there is None:
-                self._only_one("job", job, there, "" if job is None else job.name)
-            elif job != there:
-                self._found("different", "job", job.id, f"{job.name}: {_differences(job, there)}")
-            else:
-                self._counts.jobs_equal += 1
+            self._counts.jobs_equal += self._is_same("job", job, there, "" if job is None else job.name)
 
     async def _check_runs(self) -> None:
         """Runs by id; and the deleted jobs that they belong to, some hundreds at a time."""
@@ -296,7 +282,8 @@ class _Copy:
         for_owners: list[Run] = []
         pairs = _paired(_run_pages(self._source), _run_pages(self._target), lambda run: run.id, descending=True)
         async for run, there in pairs:
-            await self._compare_run(run, there)
+            why = "" if run is None or there is not None else await self._reason(run)
+            self._counts.runs_equal += self._is_same("run", run, there, why)
             for_owners += (one for one in (run, there) if one is not None)
             done += run is not None
             if len(for_owners) >= BATCH_MAX:
@@ -307,14 +294,6 @@ class _Copy:
             await self._check_owners(_new_owners(for_owners, seen))
             self._notify(Progress("check", done, done))
 
-    async def _compare_run(self, run: Run | None, there: Run | None) -> None:
-        if run is not None and run == there:
-            self._counts.runs_equal += 1
-        elif run is None or there is None:
-            self._only_one("run", run, there, "" if run is None else await self._reason(run))
-        else:
-            self._found("different", "run", run.id, _differences(run, there))
-
     async def _reason(self, run: Run) -> str:
         """Why a run may have been refused."""
         if run.unique_key is not None:
@@ -323,11 +302,16 @@ class _Copy:
                 return f"its unique key is held by the run {holder.id} of the target"
         return "" if run.job is None else f"of the job {run.job}"
 
-    def _only_one(self, what: Literal["job", "run"], here: Job | Run | None, there: Job | Run | None, why: str) -> None:
-        if here is not None:
-            self._found("missing", what, here.id, why)
-        elif there is not None:
-            self._found("extra", what, there.id, "is in the target only")
+    def _is_same(self, what: What, here: Item | None, there: Item | None, words: str = "") -> bool:
+        """Compare what both have under one id, and note a difference. `words`: about what the source has."""
+        if here is None or there is None:
+            kind: Literal["missing", "extra"] = "missing" if there is None else "extra"
+            found = here or there
+            if found is not None:
+                self._found(kind, what, _id_of(found), words if here is not None else "is in the target only")
+        elif here != there:
+            self._found("different", what, _id_of(here), f"{words}: {_differences(here, there)}".removeprefix(": "))
+        return here is not None and here == there
 
     async def _check_owners(self, ids: Sequence[str]) -> None:
         """Deleted jobs; the others were compared as they were listed."""
@@ -336,12 +320,8 @@ class _Copy:
         jobs = await self._source.get_jobs_by_id(ids)
         others = await self._target.get_jobs_by_id(ids)
         for job, other in zip(jobs, others, strict=True):
-            if job == other or not (_is_deleted(job) or _is_deleted(other)):
-                continue
-            if job is None or other is None:
-                self._only_one("job", job, other, "" if job is None else f"{job.name}, deleted")
-            else:
-                self._found("different", "job", job.id, f"{job.name}, deleted: {_differences(job, other)}")
+            if _is_deleted(job) or _is_deleted(other):
+                self._is_same("job", job, other, "" if job is None else f"{job.name}, deleted")
 
 
 # ---- pages
@@ -435,7 +415,11 @@ def _is_deleted(job: Job | None) -> bool:
     return job is not None and job.deleted_at is not None
 
 
-def _differences(one: Job | Run | Record, other: Job | Run | Record) -> str:
+def _id_of(item: Item) -> str:
+    return item.name if isinstance(item, Record) else item.id
+
+
+def _differences(one: Item, other: Item) -> str:
     """The names of the fields that differ; their values may be large, or secret."""
     here, there = asdict(one), asdict(other)
     return "different: " + ", ".join(name for name in here if here[name] != there[name])

@@ -117,14 +117,18 @@ class Applier(Service):
         if job is not None and work.states == CLAIMED:
             work.states = UNFINISHED
         else:
-            await self._store.put_records([RecordChange(work.record, work.record.version, deleted=True)])
-            self._give_up()
+            await self._finish(work)
 
-    def _look_again(self) -> None:
-        """Go through it once more in a while; at once, if a signal came meanwhile."""
-        self._work = None
-        if self._look_at != INSTANT_MIN:
-            self._look_at = self._clock.now() + LOOK_EVERY
+    async def _finish(self, work: Work, settles: Instant = 0) -> None:
+        """All was gone through: the marker is removed. If that was begun sooner after the change than it `settles`, all
+        is gone through once more in a while; at once, if a signal came meanwhile."""
+        if settles and work.begun < owed_of(work.record).since + settles:
+            self._work = None
+            if self._look_at != INSTANT_MIN:
+                self._look_at = self._clock.now() + LOOK_EVERY
+            return
+        await self._store.put_records([RecordChange(work.record, work.record.version, deleted=True)])
+        self._give_up()
 
     def _give_up(self) -> None:
         self._work, self._look_at = None, INSTANT_MIN

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from horarium.clock import SECOND, Clock, to_text
 from horarium.model import Job
-from horarium.model.records import RecordChange
 from horarium.operations.calendars import CHANGED
 from horarium.operations.holds import HoldOperations
 from horarium.operations.jobs.importing import Importing
@@ -52,13 +51,8 @@ class CalendarApplier(Applier):
             log.warning("job %s does not follow its calendar %s: %s", name, owed.job_id, error)
         await self._say_dropped([job for job in users if job.overrides], owed.job_id)
         work.after = page.next_after
-        if work.after is not None:
-            return
-        if work.begun < owed.since + WRITTEN:
-            self._look_again()
-            return
-        await self._store.put_records([RecordChange(work.record, work.record.version, deleted=True)])
-        self._give_up()
+        if work.after is None:
+            await self._finish(work, WRITTEN)
 
     async def _say_dropped(self, overridden: Sequence[Job], calendar: str) -> None:
         """A person skipped or moved a fire time that there no longer is, and was told that it would be so."""

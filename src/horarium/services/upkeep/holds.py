@@ -113,11 +113,7 @@ class HoldApplier(Applier):
                     del self._steps[0]
                 return
         self._steps_of = ""
-        if stored is not None and work.begun < owed.since + HEARD:
-            self._look_again()
-            return
-        await self._store.put_records([RecordChange(work.record, work.record.version, deleted=True)])
-        self._give_up()
+        await self._finish(work, 0 if stored is None else HEARD)
 
     def _steps_for(self, hold: Hold, *, is_new: bool) -> list[Step]:
         """Nothing waits yet for a hold that is new, nothing is to be withdrawn for one that is over."""

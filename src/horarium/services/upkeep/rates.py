@@ -58,8 +58,7 @@ class RateApplier(Applier):
             await self._place([run_id for _, run_id in self._found[: -PLACED - 1 : -1]])
             del self._found[-PLACED:]
         if not self._found:
-            await self._store.put_records([RecordChange(work.record, work.record.version, deleted=True)])
-            self._give_up()
+            await self._finish(work)
 
     async def _place(self, ids: list[str]) -> None:
         now = self._clock.now()

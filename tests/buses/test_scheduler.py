@@ -76,7 +76,7 @@ class Bench:
         try:
             await until(held)
         except AssertionError:
-            problem = self.scheduler._runtime._buses["default"].problem
+            problem = self.scheduler._runtime.buses["default"].problem
             waiting = {kind: await self.workers.waiting(self.job, kind) for kind in ("action", "status")}
             raise AssertionError(f"the bus: {problem or 'well'}; waiting: {waiting}; still so: {run}") from None
         return run

@@ -216,7 +216,8 @@ class Enqueuing(Noded):
         payloads = [encode_args(given) for given in args]
         self._program.check_args(handler, payloads)
         then = () if made.then is None else following(made.then, self._follow)
-        return one_offs(handler, payloads, made, self._runtime.clock.now(), self._runtime.entropy(10), then)
+        _, clock, _, entropy = self._runtime.operations.context
+        return one_offs(handler, payloads, made, clock.now(), entropy(10), then)
 
     def _follow(self, call: TaskCall) -> RunFollow:
         """The successor of this call, made as a run is. (It may have to wait for its args.)"""

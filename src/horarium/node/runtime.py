@@ -73,9 +73,10 @@ class Runtime:
         self.health = Health(self.clock.monotonic)
         self.handlers: dict[str, Handler] = {}
         self._parts = tuple(parts)
-        self._buses: dict[str, Bus] = {
+        self.buses: dict[str, Bus] = {
             name: make_bus(bus) if isinstance(bus, str) else bus for name, bus in (options.buses or {}).items()
         }
+        """The buses that this node knows, by name."""
         self._shared = self._make_shared(entropy)
         self._assembly: Assembly | None = None
         self._loops: Loops | None = None
@@ -91,7 +92,7 @@ class Runtime:
             self.signal,
             entropy,
             _TargetCheck(self),
-            settled=_Settled(self.telemetry, pruner, self.clock, self.failures),
+            settled=self._settled,
             cancel_asked=self._cancel_asked,
             tracing=Tracing(self.telemetry.spans is not None),
             check_channel=self._check_channel,
@@ -118,10 +119,6 @@ class Runtime:
         return self._shared.operations
 
     @property
-    def entropy(self) -> Callable[[int], bytes]:
-        return self.operations.context.entropy
-
-    @property
     def news(self) -> News:
         """Events of changes, for listeners."""
         return self._shared.news
@@ -130,11 +127,6 @@ class Runtime:
     def claims(self) -> Claims:
         """Runs for long-polling workers."""
         return self._shared.claims
-
-    @property
-    def buses(self) -> dict[str, Bus]:
-        """The buses that this node knows, by name."""
-        return self._buses
 
     def configure(self, **changes: Any) -> None:
         """Other options, from the next start on. Raises InvalidSetting."""
@@ -182,7 +174,7 @@ class Runtime:
                 served = {name: one for name, one in self.handlers.items() if queues is None or one.queue in queues}
                 self.options = replace(self.options, node_name=self._name())
                 STARTED.add(self)
-                self._assembly = assembly = Assembly(self._shared, self.options, served, self._buses)
+                self._assembly = assembly = Assembly(self._shared, self.options, served, self.buses)
                 for name, bus in assembly.buses.items():
                     bus.open(assembly.reports[name].wake.set)  # a broker that is down delays nothing
                 self._loops = Loops(
@@ -274,26 +266,17 @@ class Runtime:
         if self._assembly is not None:
             self._assembly.cancel_asked(run)
 
-
-class _Settled:
-    """Runs that were settled: they are counted, failures are logged, and surplus ones will be trimmed."""
-
-    def __init__(self, telemetry: Telemetry, pruner: Pruner, clock: Clock, failures: FailureLog) -> None:
-        self._telemetry = telemetry
-        self._pruner = pruner
-        self._clock = clock
-        self._failures = failures
-
-    def __call__(self, runs: Sequence[Run], jobs: Mapping[str, Job]) -> None:
-        self._telemetry.settled(runs)
-        now = self._clock.now()
-        self._failures.tell_rest(now)
+    def _settled(self, runs: Sequence[Run], jobs: Mapping[str, Job]) -> None:
+        """Runs were settled: they are counted, failures are logged, and surplus ones will be trimmed."""
+        self.telemetry.settled(runs)
+        now = self.clock.now()
+        self.failures.tell_rest(now)
         completed = State.COMPLETED
         for run in runs:
             if run.state is not completed:
-                self._failures.tell(run, now)
+                self.failures.tell(run, now)
         for job_id in {run.job_id for run in runs} if jobs else ():
-            self._pruner.note(jobs.get(job_id or ""))
+            self._shared.pruner.note(jobs.get(job_id or ""))
 
 
 class _TargetCheck:

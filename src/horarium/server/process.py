@@ -385,7 +385,7 @@ def _doors(runtime: Runtime, settings: Settings, keys: Keys) -> Iterator[Door]:
     if "rrule-scheduler" in settings.doors:
         from horarium.doors.rrule_scheduler import RruleScheduler
 
-        yield RruleScheduler(operations, runtime.entropy, admit)
+        yield RruleScheduler(operations, operations.context.entropy, admit)
     if "simple-scheduler" in settings.doors:
         from horarium.access.issuer import Issuer
         from horarium.access.tokens import TokenPolicy, Tokens

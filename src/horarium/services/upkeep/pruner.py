@@ -83,12 +83,8 @@ class Pruner(Service):
 
     def note(self, job: Job | None) -> None:
         """Runs of this job were settled: it may have more than it keeps."""
-        if job is not None:
-            self._note(job)
-
-    def _note(self, job: Job) -> None:
-        keep = retention_of_job(job).runs_max
-        if keep is not None and len(self._trim) < TRIMMED_JOBS_MAX:
+        keep = None if job is None else retention_of_job(job).runs_max
+        if job is not None and keep is not None and len(self._trim) < TRIMMED_JOBS_MAX:
             self._trim[job.id] = keep
 
     def looks(self) -> bool:
@@ -147,7 +143,7 @@ class Pruner(Service):
             return
         page = await self._store.jobs_trimmed(self._sweep_after, PAGE_MAX)
         for job in page.items:
-            self._note(job)
+            self.note(job)
         self._sweep_after = page.next_after
         self._swept_at = now
 

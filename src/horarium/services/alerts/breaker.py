@@ -12,11 +12,10 @@ from collections import defaultdict
 import msgspec
 from msgspec import Struct
 
-from horarium.clock import Instant, to_text
+from horarium.clock import Instant
 from horarium.model import Job, Outcome, Run
-from horarium.model.channels import Told
 from horarium.model.holds import Hold
-from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.model.records import Record, RecordChange, RecordFilter, put_over
 from horarium.operations.bounds.listing import pages_of
 from horarium.operations.channels import ChannelOperations
 from horarium.operations.holds import HoldOperations
@@ -26,7 +25,7 @@ from horarium.operations.writing.context import Context
 from horarium.ports import PAGE_MAX, Assignment, Control, Delivery
 from horarium.rules.breaking import PREFIX, Streak, after, answers, failures_in_a_row, going_on, opened, probe_failed
 from horarium.rules.holds import end_of, host_of
-from horarium.services.alerts.troubles import tell_system
+from horarium.services.alerts.troubles import Trouble, tell_system
 from horarium.services.loop.service import Service, Wake
 
 SHARED = "breaker/"
@@ -59,7 +58,7 @@ class Breaker(Service):
         limits: Limits,
     ) -> None:
         self.wake = Wake()
-        self._store, self._clock, self._signal, _ = context
+        self._context, self._store, self._clock = context, context.store, context.clock
         self._holds = holds
         self._holding = holding
         self._channels = channels
@@ -105,8 +104,7 @@ class Breaker(Service):
         return now if self._news else None
 
     async def _failed(self, host: str, why: str, streak: Streak, shared: dict[str, Record], now: Instant) -> None:
-        mine = self._record(host, streak, shared)
-        await self._store.put_records([RecordChange(mine, mine.version - 1)])
+        mine = await self._share(host, streak, shared)
         failures = failures_in_a_row([*self._others(shared), streak], now)
         if failures < self._limits.failures and not self._is_held(host):
             return
@@ -130,8 +128,7 @@ class Breaker(Service):
 
     async def _answered(self, host: str, streak: Streak, shared: dict[str, Record], now: Instant) -> None:
         if any(other.failures for other in self._others(shared)):
-            mine = self._record(host, streak, shared)
-            await self._store.put_records([RecordChange(mine, mine.version - 1)])
+            await self._share(host, streak, shared)
         else:
             await self._forget(list(shared.values()))
         _, hold = await self._stored(host)
@@ -153,10 +150,12 @@ class Breaker(Service):
     def _others(self, shared: dict[str, Record]) -> list[Streak]:
         return [_streak(record.body) for node, record in shared.items() if node != self._node]
 
-    def _record(self, host: str, streak: Streak, shared: dict[str, Record]) -> Record:
-        before = shared.get(self._node)
-        version = 1 if before is None else before.version + 1
-        return Record(name=f"{SHARED}{host}/{self._node}", body=msgspec.json.encode(streak), version=version)
+    async def _share(self, host: str, streak: Streak, shared: dict[str, Record]) -> Record:
+        """Write the streak of this node. Its record."""
+        name = f"{SHARED}{host}/{self._node}"
+        change = put_over(shared.get(self._node), name, msgspec.json.encode(streak))
+        await self._store.put_records([change])
+        return change.record
 
     async def _forget(self, records: list[Record]) -> None:
         newest = {record.name: record for record in records}
@@ -169,8 +168,7 @@ class Breaker(Service):
         return record, None if record is None else decode_hold(record.body)
 
     async def _tell(self, event: str, host: str, message: str, at: Instant) -> None:
-        told = Told(event, None, None, None, to_text(self._clock.now()), message)
-        await tell_system(self._store, self._signal, self._channels, f"{event}/{host}/{at}", told, self._clock.now())
+        await tell_system(self._context, self._channels, Trouble(event, host, at, message))
 
 
 class Counted:

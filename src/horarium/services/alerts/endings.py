@@ -13,16 +13,14 @@ import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 from horarium.access.keys import Keys
 from horarium.clock import DAY, HOUR, Instant, to_instant, to_text
-from horarium.model.channels import Told
 from horarium.operations.bounds.listing import pages_of
 from horarium.operations.channels import ChannelOperations
 from horarium.operations.writing.context import Context
 from horarium.ports import PAGE_MAX
-from horarium.services.alerts.troubles import tell_system
+from horarium.services.alerts.troubles import Trouble, tell_system
 from horarium.services.loop.service import Service, Wake
 
 LOOK_EVERY = HOUR
@@ -34,15 +32,6 @@ _VERSION = 0xA0
 log = logging.getLogger("horarium")
 
 
-class Ending(NamedTuple):
-    """Something that ends soon. `event`: as channels hear it."""
-
-    event: str
-    name: str
-    at: Instant
-    text: str
-
-
 class Endings(Service):
     """Looks once an hour. `certificate`: the file with that of this server, None: it has none."""
 
@@ -51,8 +40,7 @@ class Endings(Service):
 
     def __init__(self, context: Context, channels: ChannelOperations, certificate: str | None) -> None:
         self.wake = Wake()
-        self._store, self._clock, self._signal, _ = context
-        self._channels, self._certificate = channels, certificate
+        self._context, self._channels, self._certificate = context, channels, certificate
         self._looked_at: Instant | None = None
         self._said: dict[tuple[str, Instant], Instant] = {}
 
@@ -63,28 +51,26 @@ class Endings(Service):
         async for each in self._endings(now):
             said_at = self._said.get((each.name, each.at))
             if said_at is None or not said_at <= now < said_at + SAY_EVERY:
-                told = Told(each.event, None, None, None, to_text(now), each.text)
-                key = f"{each.event}/{each.name}/{each.at}"
-                await tell_system(self._store, self._signal, self._channels, key, told, now)
+                await tell_system(self._context, self._channels, each)
                 log.warning("%s", each.text)
                 self._said[each.name, each.at] = said_at = now
             said[each.name, each.at] = said_at
         self._said, self._looked_at = said, now
         return now + LOOK_EVERY
 
-    async def _endings(self, now: Instant) -> AsyncIterator[Ending]:
-        keys = Keys(self._store, self._clock)
+    async def _endings(self, now: Instant) -> AsyncIterator[Trouble]:
+        keys = Keys(self._context.store, self._context.clock)
         async for page in pages_of(lambda after: keys.page(after, PAGE_MAX)):
             for key in page:
                 if key.expires_at is not None and _is_near(key.created_at, key.expires_at, now):
                     text = f"the key {key.name} ends at {to_text(key.expires_at)}"
-                    yield Ending("key_ends", key.name, key.expires_at, text)
+                    yield Trouble("key_ends", key.name, key.expires_at, text)
         ends_at = None if self._certificate is None else await asyncio.to_thread(certificate_ends_at, self._certificate)
         if ends_at is not None and now > ends_at - WARNED_BEFORE:
             file = Path(self._certificate or "").name
             word = "ended" if ends_at <= now else "ends"
             text = f"the certificate {file} {word} at {to_text(ends_at)}"
-            yield Ending("certificate_ends", file, ends_at, text)
+            yield Trouble("certificate_ends", file, ends_at, text)
 
 
 def _is_near(begins_at: Instant, ends_at: Instant, now: Instant) -> bool:

@@ -10,6 +10,7 @@ when; at its end the channels hear that it is over. The record stays until all h
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from horarium.clock import SECOND, Instant, to_text
 from horarium.model.channels import Told
@@ -19,7 +20,7 @@ from horarium.operations.channels import ChannelOperations
 from horarium.operations.settling.absences import PREFIX, absence_of, put, worker_came
 from horarium.operations.writing.context import Context
 from horarium.operations.writing.signalling import announce_runs
-from horarium.ports import PAGE_MAX, QueueStats, Signal, Stats, Store
+from horarium.ports import PAGE_MAX, QueueStats, Stats
 from horarium.rules.following import notify_run
 from horarium.rules.serving import UNSERVED_AFTER, Absence, unserved_words
 from horarium.services.loop.beat import BEAT_EVERY
@@ -31,6 +32,19 @@ LOST_AFTER = 3 * BEAT_EVERY
 REMEMBERED = 24 * 3600 * SECOND
 
 
+class Trouble(NamedTuple):
+    """Something to tell of. `event`: as channels hear it; `at`: when it began, or ends."""
+
+    event: str
+    name: str
+    at: Instant
+    text: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.event}/{self.name}/{self.at}"
+
+
 class Troubles(Service):
     """Tells channels of queues and nodes."""
 
@@ -39,7 +53,7 @@ class Troubles(Service):
 
     def __init__(self, context: Context, channels: ChannelOperations, count: Callable[[], Awaitable[Stats]]) -> None:
         self.wake = Wake()
-        self._store, self._clock, self._signal, _ = context
+        self._context, self._store = context, context.store
         self._channels, self._count = channels, count
         self._looked_at: Instant | None = None
         self._seen: frozenset[str] = frozenset()
@@ -49,24 +63,22 @@ class Troubles(Service):
         if self._looked_at is not None and self._looked_at <= now < self._looked_at + LOOK_EVERY:
             return self._looked_at + LOOK_EVERY
         troubles = [*await self._nodes(now), *await self._queues(now)]
-        for key, told in troubles:
-            await self._tell(key, told, now)
-        self._told = {key for key, _ in troubles}
+        for trouble in troubles:
+            await self._tell(trouble)
+        self._told = {trouble.key for trouble in troubles}
         self._looked_at = now
         return now + LOOK_EVERY
 
-    async def _nodes(self, now: Instant) -> list[tuple[str, Told]]:
+    async def _nodes(self, now: Instant) -> list[Trouble]:
         nodes = await self._store.list_nodes(now - REMEMBERED)
+        said = "the node {} was last heard of at {}"
         return [
-            (
-                f"node_lost/{node.name}/{node.beat_at}",
-                _told("node_lost", f"the node {node.name} was last heard of at {to_text(node.beat_at)}", now),
-            )
+            Trouble("node_lost", node.name, node.beat_at, said.format(node.name, to_text(node.beat_at)))
             for node in nodes
             if node.stopped_at is None and node.beat_at <= now - LOST_AFTER
         ]
 
-    async def _queues(self, now: Instant) -> list[tuple[str, Told]]:
+    async def _queues(self, now: Instant) -> list[Trouble]:
         """Queues in trouble, as two looks in a row show it; those whose trouble is over are reported at once."""
         queues = {queue.queue: queue for queue in (await self._count()).queues}
         unserved = {name for name, queue in queues.items() if queue.unserved}
@@ -74,9 +86,9 @@ class Troubles(Service):
         found = []
         for name, record in begun.items():
             if name not in unserved and name not in self._seen:
-                told = _told("queue_served", f"runs in the queue {name} no longer wait for a worker", now)
-                found.append((f"queue_served/{name}/{absence_of(record).since}", told))
-                await self._tell(*found[-1], now)
+                over = f"runs in the queue {name} no longer wait for a worker"
+                found.append(Trouble("queue_served", name, absence_of(record).since, over))
+                await self._tell(found[-1])
                 await self._end(record, queues.get(name), now)
         for name in unserved:
             before = begun.get(name)
@@ -84,8 +96,7 @@ class Troubles(Service):
             lasts = absence if absence is not None and absence.served_at is None else None
             if lasts is not None or name in self._seen:
                 since = lasts.since if lasts is not None else await self._begin(name, before, now)
-                told = _told("queue_unserved", _words(queues[name], now), now)
-                found.append((f"queue_unserved/{name}/{since}", told))
+                found.append(Trouble("queue_unserved", name, since, _words(queues[name], now)))
         self._seen = frozenset(unserved)
         return found
 
@@ -109,26 +120,21 @@ class Troubles(Service):
         (stored,) = await self._store.get_records([name])
         return now if stored is None else absence_of(stored).since
 
-    async def _tell(self, key: str, told: Told, now: Instant) -> None:
-        if key in self._told:
-            return
-        await tell_system(self._store, self._signal, self._channels, key, told, now)
-        self._told.add(key)
+    async def _tell(self, trouble: Trouble) -> None:
+        if trouble.key not in self._told:
+            await tell_system(self._context, self._channels, trouble)
+            self._told.add(trouble.key)
 
 
-async def tell_system(
-    store: Store, signal: Signal, channels: ChannelOperations, key: str, told: Told, now: Instant
-) -> None:
-    """Tell every channel whose `system` is true, each once for one key."""
+async def tell_system(context: Context, channels: ChannelOperations, trouble: Trouble) -> None:
+    """Tell every channel whose `system` is true, each once for one trouble."""
+    now = context.clock.now()
+    told = Told(trouble.event, None, None, None, to_text(now), trouble.text)
     async for page in pages_of(lambda after: channels.page(after, PAGE_MAX)):
-        runs = [notify_run(name, told, f"{key}/notify:{name}", now) for name, channel in page if channel.system]
-        if runs:
-            await store.add_runs(runs)
-            announce_runs(signal, runs)
-
-
-def _told(event: str, message: str, now: Instant) -> Told:
-    return Told(event, None, None, None, to_text(now), message)
+        keys = {name: f"{trouble.key}/notify:{name}" for name, channel in page if channel.system}
+        if runs := [notify_run(name, told, key, now) for name, key in keys.items()]:
+            await context.store.add_runs(runs)
+            announce_runs(context.signal, runs)
 
 
 def _words(queue: QueueStats, now: Instant) -> str:

@@ -16,7 +16,7 @@ import msgspec
 
 from horarium.clock import SECOND, Clock, Instant
 from horarium.errors import StoreUnavailable
-from horarium.model.records import Record, RecordChange
+from horarium.model.records import Record, put_over
 from horarium.ports import Store
 
 NAME = "clock/steady"
@@ -61,11 +61,10 @@ class SteadyScale:
                     self._moved_at = clock.monotonic()
                 clock.steady_offset = theirs
         self.is_known = True
-        version = 0 if record is None else record.version
         body = msgspec.json.encode(Reading(clock.steady(), now, clock.machine, clock.steady_offset))
         # Where another one was quicker, its reading is found next time. A store that is full can still be read.
         with suppress(StoreUnavailable):
-            await self._store.put_records([RecordChange(Record(name=NAME, body=body, version=version + 1), version)])
+            await self._store.put_records([put_over(record, NAME, body)])
 
     def _offset_of(self, read: Reading, now: Instant) -> int:
         if read.machine == self._clock.machine:
@@ -78,8 +77,7 @@ async def carry_over(source: Store, target: Store) -> None:
     """Have the scale of a copy go on from that of its original, so that leases end there in their time."""
     (theirs,), (ours,) = await source.get_records([NAME]), await target.get_records([NAME])
     if theirs is not None and (ours is None or _decode(ours).steady < _decode(theirs).steady):
-        version = 0 if ours is None else ours.version
-        await target.put_records([RecordChange(Record(name=NAME, body=theirs.body, version=version + 1), version)])
+        await target.put_records([put_over(ours, NAME, theirs.body)])
 
 
 def _decode(record: Record) -> Reading:

@@ -215,7 +215,7 @@ class Enqueuing(Noded):
             args = self._program.all_with_named(handler, args)
         payloads = [encode_args(given) for given in args]
         self._program.check_args(handler, payloads)
-        then = () if made.then is None else following(made.then, self._follow)
+        then = following(made.get("then"), self._follow)
         _, clock, _, entropy = self._runtime.operations.context
         return one_offs(handler, payloads, made, clock.now(), entropy(10), then)
 
@@ -226,6 +226,6 @@ class Enqueuing(Noded):
         payload = None if call.args is None else encode_args(self._program.with_named(handler, call.args))
         if payload is not None:
             self._program.check_args(handler, [payload])
-        then = following(how.then, self._follow)
+        then = following(how.get("then"), self._follow)
         (run,) = one_offs(handler, [payload], how, 0, bytes(10), then, follows=payload is None)
         return follow_of(call, run, how)

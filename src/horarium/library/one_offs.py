@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, TypedDict, TypeVar
+from typing import Any, NamedTuple, TypedDict, TypeVar, cast
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from horarium.clock import INSTANT_MAX, INSTANT_MIN, SECOND, Instant, to_instant, to_micros
@@ -77,21 +76,10 @@ class EnqueueFields(RunFields, total=False):
     then: Then | Sequence[Then] | None
 
 
-class Wanted(Struct, frozen=True):
-    """The same, complete."""
+class Wanted(EnqueueFields, total=False):
+    """The same, with the key of the caller's, if it gave one."""
 
-    at: datetime | None = None
-    delay: timedelta | str | float | None = None
-    priority: int = 0
-    retry: Retry | Mapping[str, Any] | None = None
-    timeouts: Timeouts | Mapping[str, Any] | None = None
-    retention: Retention | Mapping[str, Any] | None = None
-    concurrency: Concurrency | str | Mapping[str, Any] | None = None
-    rate: RateGiven | Sequence[RateGiven] | None = None
-    labels: Mapping[str, str] = {}
-    fair: str | None = None
-    then: Then | Sequence[Then] | None = None
-    unique_key: str | None = None
+    unique_key: str | None
 
 
 TIMES = ("at", "delay")
@@ -104,7 +92,7 @@ _OF_MANY = EnqueueFields.__annotations__.keys()
 def wanted(given: Mapping[str, Any], unique_key: str | None = None) -> Wanted:
     """The run that keyword arguments ask for. Raises UnknownArgument, which names the nearest."""
     if given.keys() <= _OF_MANY:
-        return Wanted(**given, unique_key=unique_key)
+        return cast(Wanted, {**given, "unique_key": unique_key})
     faults = list(unknown_names(given, [*EnqueueFields.__annotations__, *OF_ONE_RUN], what="argument"))
     if faults:
         raise UnknownArgument(say_faults(faults), field=faults[0].field)
@@ -134,7 +122,7 @@ def with_key(rule: Rule, queue: str, labels: Mapping[str, str], payload: bytes |
 
 def follow_of(call: TaskCall, run: Run, how: Wanted) -> RunFollow:
     """This run, as one that follows. Raises InvalidRequest."""
-    if how.at is not None:
+    if how.get("at") is not None:
         raise InvalidRequest("then.at: it is due once the run before it has ended; give a delay", field="then.at")
     return RunFollow(
         queue=run.queue,
@@ -163,27 +151,27 @@ def one_offs(
     what follows from each. `follows`: they wait for a result as their payload, with which their keys are filled in.
     Raises InvalidRequest."""
     _check(name, how)
-    due_at = _due_at(now, how.at, how.delay)
+    due_at = _due_at(now, how.get("at"), how.get("delay"))
     policy = _policy(how, then)
     ids = uuid7s(due_at, entropy, len(payloads))
-    unique_key = None if how.unique_key is None else callers_key(how.unique_key)
+    unique_key, priority = how.get("unique_key"), how.get("priority", 0)
     runs = [
         one_off_run(
             id=run_id,
             queue=f"handler/{name}",
             due_at=due_at,
             now=now,
-            priority=how.priority,
+            priority=priority,
             payload=payload,
             policy=policy,
-            unique_key=unique_key,
+            unique_key=None if unique_key is None else callers_key(unique_key),
         )
         for run_id, payload in zip(ids, payloads, strict=True)
     ]
-    if how.concurrency is how.rate is how.fair is None:
+    if how.get("concurrency") is how.get("rate") is how.get("fair") is None:
         return runs
-    concurrency, rates = _concurrency(how.concurrency), _rates(how.rate)
-    fair: str | None = _converted("fair", how.fair, FairKey)
+    concurrency, rates = _concurrency(how.get("concurrency")), _rates(how.get("rate"))
+    fair: str | None = _converted("fair", how.get("fair"), FairKey)
     check_keys(rates, concurrency, fair)
     if follows:
         key, most = (None, 0) if concurrency is None else (concurrency.key, concurrency.max)
@@ -223,24 +211,25 @@ def _check(name: str, how: Wanted) -> None:
         raise InvalidRequest(
             f"name: {name!r} is no handler's name; letters, digits and ._:@- make one, at most 200", field="name"
         )
-    priority = how.priority
+    priority, unique_key = how.get("priority", 0), how.get("unique_key")
     if type(priority) is not int or not PRIORITY_MIN <= priority <= PRIORITY_MAX:
         raise InvalidRequest(
             f"priority: must be a whole number from {PRIORITY_MIN:,} to {PRIORITY_MAX:,}, not {priority!r}",
             field="priority",
         )
-    if how.unique_key is not None and not isinstance(how.unique_key, str):
-        raise InvalidRequest(f"unique_key: expected a text, not {quote(how.unique_key)}", field="unique_key")
+    if unique_key is not None and not isinstance(unique_key, str):
+        raise InvalidRequest(f"unique_key: expected a text, not {quote(unique_key)}", field="unique_key")
 
 
 def _policy(how: Wanted, then: tuple[RunFollow, ...]) -> RunPolicy | None:
     """The policies of one-off runs; None where all are the defaults."""
-    if how.retry is how.timeouts is how.retention is None and how.labels in ({}, None) and not then:
+    given = how.get("retry"), how.get("timeouts"), how.get("retention"), how.get("labels") or None
+    if given == (None, None, None, None) and not then:
         return None
-    retry = _converted("retry", how.retry, Retry)
-    timeouts = _converted("timeouts", how.timeouts, Timeouts)
-    retention = _converted("retention", how.retention, Retention)
-    labels: dict[str, str] = _converted("labels", how.labels, Labels) or {}
+    retry = _converted("retry", given[0], Retry)
+    timeouts = _converted("timeouts", given[1], Timeouts)
+    retention = _converted("retention", given[2], Retention)
+    labels: dict[str, str] = _converted("labels", given[3], Labels) or {}
     return RunPolicy(retry or Retry(), timeouts or Timeouts(), retention or Retention(), labels=labels, then=then)
 
 

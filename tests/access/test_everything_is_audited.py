@@ -19,8 +19,9 @@ from msgspec.structs import replace
 
 from horarium import Scheduler, every
 from horarium.access.audit import AuditFilter, page
+from horarium.access.keys import ENTROPY_BYTES, digest_of
 from horarium.access.roles import Scope
-from horarium.access.sessions import ENTROPY_BYTES, ID_CHARS, Sessions, digest_of
+from horarium.access.sessions import ID_CHARS, Sessions
 from horarium.clock import to_datetime, to_text
 from horarium.delivery.signing import new_secret
 from horarium.errors import InvalidRequest

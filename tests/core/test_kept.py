@@ -158,7 +158,7 @@ def asked_sessions() -> tuple[Any, Keep]:
     kept = sessions.Sessions(MemoryStore(), SystemClock(), lambda size: b"1" * size)
 
     def keep(number: int) -> None:
-        digest = sessions.digest_of(str(number))
+        digest = keys.digest_of(str(number))
         bearer = principal(f"person-{number}", f"Person {number}", "oidc", [Role.OPERATOR])
         found = sessions.SignInSession(
             digest=digest, id=digest[:16], credential="person", key="k" * 64, created_at=NOW, ends_at=NOW, person=bearer

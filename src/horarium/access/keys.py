@@ -73,7 +73,7 @@ _decode = msgspec.json.Decoder(Key).decode
 
 
 def digest_of(token: str) -> str:
-    """The cached form of a token."""
+    """The stored part of a token, of a key or a session."""
     return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from hashlib import sha256
 from typing import Literal
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from horarium.access.keys import ENTROPY_BYTES, digest_of
 from horarium.access.remembered import Remembered
 from horarium.access.roles import Principal
 from horarium.clock import HOUR, MINUTE, Clock, Instant
@@ -27,7 +27,6 @@ from horarium.ports import PAGE_MAX, Page, Store
 from horarium.siblings import ALONE, Siblings
 
 PREFIX = "session/"
-ENTROPY_BYTES = 32
 LASTS = 12 * HOUR
 ROTATED_AFTER = HOUR
 ID_CHARS = 16
@@ -54,11 +53,6 @@ class SignInSession(Struct, frozen=True, kw_only=True):
 
 
 _decode = msgspec.json.Decoder(SignInSession).decode
-
-
-def digest_of(token: str) -> str:
-    """The stored part of a token."""
-    return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class Sessions:

@@ -93,31 +93,21 @@ class TokenPolicy(Struct, frozen=True, kw_only=True):
 
 
 class Tokens:
-    """Judges tokens of one issuer."""
+    """Judges tokens of one issuer, its `source`, by the requirements of a `policy`."""
 
     def __init__(self, issuer: Issuer, policy: TokenPolicy, clock: Clock) -> None:
-        self._issuer, self._policy, self._clock = issuer, policy, clock
+        self.source, self.policy, self._clock = issuer, policy, clock
         self._known: OrderedDict[bytes, tuple[float, Instant, int, Principal]] = OrderedDict()
 
     @property
     def issuer(self) -> str:
         """Whose tokens these are."""
-        return self._issuer.url
-
-    @property
-    def source(self) -> Issuer:
-        """The issuer itself."""
-        return self._issuer
-
-    @property
-    def policy(self) -> TokenPolicy:
-        """The requirements for them."""
-        return self._policy
+        return self.source.url
 
     @property
     def audience(self) -> str | None:
         """Their audience; None: that is not looked at."""
-        return None if self._policy.audience == ANY_AUDIENCE else self._policy.audience
+        return None if self.policy.audience == ANY_AUDIENCE else self.policy.audience
 
     async def find(self, token: str, digest: bytes | None = None) -> Principal:
         """Who bears this token; `digest`: its SHA-256, where that is known. Raises TokenRefused, IssuerUnavailable."""
@@ -129,20 +119,20 @@ class Tokens:
         if known is not None and self._stands(*known[:3]):
             return known[3]
         claims = await self._verified(token)
-        found = to_principal(claims, self._policy)
-        self._known[digest] = self._clock.monotonic(), _instant(claims["exp"]), self._issuer.generation, found
+        found = to_principal(claims, self.policy)
+        self._known[digest] = self._clock.monotonic(), _instant(claims["exp"]), self.source.generation, found
         if len(self._known) > REMEMBERED_MAX:
             self._known.popitem(last=False)
         return found
 
     def _stands(self, at: float, expires_at: Instant, generation: int) -> bool:
         fresh = self._clock.monotonic() - at < REMEMBERED_SECONDS
-        return fresh and generation == self._issuer.generation and self._clock.now() < expires_at
+        return fresh and generation == self.source.generation and self._clock.now() < expires_at
 
     async def _verified(self, token: str) -> dict[str, Any]:
         header, claims = await self.signed(token)
-        check_claims(claims, self._issuer.url, self._policy, self._clock.now())
-        if not self._policy.scopes_only:
+        check_claims(claims, self.source.url, self.policy, self._clock.now())
+        if not self.policy.scopes_only:
             check_kind(header, claims)
         return claims
 
@@ -152,7 +142,7 @@ class Tokens:
         if len(token) > TOKEN_BYTES_MAX:
             raise TokenRefused(f"it has more than {TOKEN_BYTES_MAX:,} bytes")
         header = read_header(token)
-        key = await self._issuer.key(header.get("kid"))
+        key = await self.source.key(header.get("kid"))
         if key is None:
             raise TokenRefused("its key is none of the issuer's")
         if key.key_type != ALGORITHMS[header["alg"]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from horarium.access.keys import ENTROPY_BYTES, Key, Keys, digest_of, new_token
 from horarium.access.roles import Role, Scope
 from horarium.access.sessions import Sessions, SignInSession
-from horarium.access.sessions import digest_of as session_digest
 from horarium.api.access import API_KEY, key_view
 from horarium.api.reading import is_name
 from horarium.dashboard.formats import instant_of
@@ -34,7 +33,7 @@ class AccessPages(Pages):
 
     async def _page(self, visit: Visit, problem: str = "", made: str = "") -> Answer:
         keys, sessions = await self._keys.page(None, PAGE_MAX), await self._sessions.page(None, PAGE_MAX)
-        own = session_digest(visit.token)
+        own = digest_of(visit.token)
         values = {
             "keys": keys.items,
             "more_keys": keys.next_after is not None,

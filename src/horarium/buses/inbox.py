@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from horarium.ports import RECEIVED_MAX, Report
+from horarium.ports import Report
 
 
 class Interest:
@@ -64,8 +64,3 @@ class Inbox:
 
     def clear(self) -> None:
         self._reports.clear()
-
-
-def prefetch(consumers: int) -> int:
-    """How many unacknowledged reports each of `consumers` consumers may hold."""
-    return max(1, min(500, RECEIVED_MAX // max(consumers, 1)))

@@ -39,7 +39,6 @@ from pamqp.commands import Basic, Exchange, Queue
 from yarl import URL
 
 from horarium.buses.amqp_publisher import Publisher
-from horarium.buses.inbox import prefetch
 from horarium.buses.link import (
     CLOSE_SECONDS,
     CONFIRM_SECONDS,
@@ -51,10 +50,12 @@ from horarium.buses.link import (
     words,
 )
 from horarium.errors import BusUnavailable
-from horarium.ports import Report
+from horarium.ports import RECEIVED_MAX, Report
 
 HEARTBEAT_SECONDS = 10
 """A broker that is silent for three times as long is given up. The URL may say otherwise (`?heartbeat=60`)."""
+PREFETCH_MAX = 500
+"""Unacknowledged reports of one consumer; all of them together may hold `RECEIVED_MAX`."""
 ROUTES_MAX = 3
 """How often a message that came back is sent."""
 BLOCKED = "the broker takes no messages: it has raised an alarm (memory or disk)"
@@ -113,7 +114,7 @@ class RabbitBus(Link):
         self._went_up()
         while not line.broken:
             self._interest.changed.clear()
-            consuming = asyncio.ensure_future(line.consume(self._interest.jobs, prefetch))
+            consuming = asyncio.ensure_future(line.consume(self._interest.jobs))
             await self._while_whole(line, consuming)
             if not line.broken:
                 consuming.result()
@@ -185,7 +186,7 @@ class RabbitBus(Link):
 
     async def _stop_receiving(self) -> None:
         if self._line is not None:
-            await self._line.consume(set(), prefetch)
+            await self._line.consume(set())
 
 
 class BrokerConnection:
@@ -325,12 +326,12 @@ class BrokerConnection:
 
     # ---- consuming
 
-    async def consume(self, jobs: set[str], prefetch: Callable[[int], int]) -> None:
+    async def consume(self, jobs: set[str]) -> None:
         """Bring the consumers to these jobs."""
         async with self._subscribing:
-            await self._bring(jobs, prefetch)
+            await self._bring(jobs)
 
-    async def _bring(self, jobs: set[str], prefetch: Callable[[int], int]) -> None:
+    async def _bring(self, jobs: set[str]) -> None:
         wanted = {(job, kind) for job in jobs for kind in KINDS}
         for tag, queue in list(self._consuming.items()):
             if queue not in wanted:
@@ -340,7 +341,7 @@ class BrokerConnection:
         for job, kind in sorted(wanted - set(self._consuming.values())):
             missing.setdefault(job, []).append(kind)
         found = list(missing)
-        share = prefetch(len(wanted))
+        share = max(1, min(PREFETCH_MAX, RECEIVED_MAX // max(len(wanted), 1)))
         if found:
             await self._consumer.basic_qos(prefetch_count=share)
         for start in range(0, len(found), GROUP_JOBS):

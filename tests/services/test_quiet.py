@@ -14,7 +14,7 @@ def test_a_thousand_warnings_in_a_second_are_a_few_lines_and_a_count(caplog: pyt
     quiet = QuietLog("lost runs")
     with caplog.at_level(logging.WARNING, "horarium"):
         for number in range(1_000):
-            quiet.warning(5 * SECOND + number, "run %d is lost", number)
+            quiet.write(5 * SECOND + number, "run %d is lost", number)
         assert [record.getMessage() for record in caplog.records] == ["run 0 is lost", "run 1 is lost", "run 2 is lost"]
         caplog.clear()
         quiet.tell_rest(6 * SECOND)
@@ -28,5 +28,5 @@ def test_every_second_has_its_lines(caplog: pytest.LogCaptureFixture) -> None:
     quiet = QuietLog("lost runs")
     with caplog.at_level(logging.WARNING, "horarium"):
         for second in range(10):
-            quiet.warning(second * SECOND, "run %d is lost", second)
+            quiet.write(second * SECOND, "run %d is lost", second)
     assert len(caplog.records) == 10

@@ -49,7 +49,7 @@ class Discards:
             return
         self._telemetry.reported("stale")
         self._telemetry.lease_lost()
-        self._dropped.warning(
+        self._dropped.write(
             self._clock.now(),
             "run %s: a late report (%s, token %s) changed nothing; the run is %s under token %d",
             run.id,
@@ -63,7 +63,7 @@ class Discards:
         """A report that is `malformed` or `foreign`."""
         self._telemetry.reported(outcome)
         message = "a %s message on job %r %s; it is rejected: %.200r"
-        self._refused.warning(self._clock.now(), message, report.kind, report.job, why, report.body[:200])
+        self._refused.write(self._clock.now(), message, report.kind, report.job, why, report.body[:200])
 
 
 def _says_again(reading: Reading, run: Run) -> bool:

@@ -140,7 +140,7 @@ class Rescuer(Service):
         rescued = [change.run for change, done in zip(changes, written, strict=True) if done]
         self._telemetry.rescued(rescued)
         for run in rescued:
-            self._log.warning(
+            self._log.write(
                 now,
                 "run %s of %s is %s: %s",
                 run.id,

@@ -26,12 +26,8 @@ class QuietLog:
         self._lines = 0
         self._left_out = 0
 
-    def warning(self, now: Instant, message: str, *values: object) -> None:
-        """Write the line, or count it if this second has had enough of them."""
-        self.write(now, message, *values)
-
     def write(self, now: Instant, message: str, *values: object, extra: Mapping[str, object] | None = None) -> None:
-        """As `warning`, with fields for the record."""
+        """Write the line, with fields for the record, or count it if this second has had enough of them."""
         self.tell_rest(now)
         if self._lines < LINES_PER_SECOND_MAX:
             self._lines += 1

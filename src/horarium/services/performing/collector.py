@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from horarium.clock import Clock, Instant
 from horarium.model import Job, Outcome, Run, RunChange, Succeeded
 from horarium.operations.settling.settling import Settlement, Settling
-from horarium.ports import BATCH_MAX, Topic
+from horarium.ports import BATCH_MAX
 from horarium.rules.settling import after_silence, settle
 from horarium.services.loop.quiet import QuietLog
 from horarium.services.loop.service import Service, Wake
@@ -52,7 +52,6 @@ class Collector(Service):
     """Writes outcomes of attempts that this process performed."""
 
     name = "collector"
-    topics: tuple[Topic, ...] = ()
 
     def __init__(self, settling: Settling, clock: Clock, telemetry: Telemetry) -> None:
         self._settling = settling
@@ -170,5 +169,5 @@ class Collector(Service):
         for ended in self._void:
             self._telemetry.lease_lost()
             void = "run %s of %s: its lease was lost, so its outcome is void"
-            self._log.warning(self._clock.now(), void, ended.run.id, ended.run.job or ended.run.queue)
+            self._log.write(self._clock.now(), void, ended.run.id, ended.run.job or ended.run.queue)
         self._void.clear()

@@ -69,7 +69,7 @@ class Keeper(Service):
         steady = self._clock.steady()
         for attempt in told:
             if attempt.cancel_again_at <= steady:
-                performing.quiet.warning(
+                performing.quiet.write(
                     now, "run %s of %s: it was cancelled %d s ago (%s), its lease is given up, and it goes on; "
                     "it is cancelled again, and keeps its place until it ends",
                     attempt.run.id, attempt.run.queue, CANCEL_AGAIN_SECONDS, attempt.stop and attempt.stop.value,

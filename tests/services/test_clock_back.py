@@ -55,7 +55,7 @@ async def test_a_run_that_waited_beyond_its_lease_begins_once_it_is_renewed(sett
     node = Node(setting, work)
     await node.claim()
     setting.clock.advance(1)
-    await until(lambda: not node.performing.waiting.ready)
+    await until(lambda: not node.performing.waiting.line)
     await node.claim()
     await until(lambda: bool(work.begun))
     run = await setting.run()

@@ -108,7 +108,7 @@ async def test_a_small_claim_waits_where_there_is_plenty(setting: Setting) -> No
     await node.claim()
     assert await setting.state("more") is State.PENDING
     while len(node.performing.waiting.line) > 350:
-        node.performing.waiting.next()
+        node.performing.waiting.line.popleft()
     node.performing.pace.ahead = 1_400
     await node.claim()
     assert await setting.state("more") is State.RUNNING

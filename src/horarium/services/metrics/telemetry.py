@@ -140,16 +140,13 @@ class Telemetry:
 
         self.jobs.scraped = True
         if stats is not None:
-            self._show(stats, now)
+            self._queues.show(stats, now)
         return generate_latest(self.registry) + self.jobs.render(), CONTENT_TYPE_LATEST
 
     async def render_in_steps(self, stats: Stats | None = None, now: int = 0) -> tuple[bytes, str]:
         """As `render`. Other tasks have their turn while it is made."""
         await self.jobs.put_into_words()
         return self.render(stats, now)
-
-    def _show(self, stats: Stats, now: int) -> None:
-        self._queues.show(stats, now)
 
 
 class _Queues:

@@ -17,7 +17,6 @@ from horarium.errors import HorariumError, Outage
 from horarium.model import Run
 from horarium.model.logs import LogLine
 from horarium.operations.runs.logs import LINES_MAX, Logs
-from horarium.ports import Topic
 from horarium.rules.backlog import Backlog
 from horarium.rules.logbook import CUT, size_of
 from horarium.services.loop.service import Service, Wake
@@ -50,7 +49,6 @@ class LogWriter(Service):
     """Takes lines from any thread."""
 
     name = "logs"
-    topics: tuple[Topic, ...] = ()
 
     def __init__(self, logs: Logs, clock: Clock) -> None:
         self.wake = Wake()

@@ -78,11 +78,6 @@ class Waiting:
     def claims(self) -> Iterator[Claim]:
         return (ready.claim for ready in self)
 
-    @property
-    def ready(self) -> int:
-        """How many can begin at once."""
-        return len(self.line)
-
     def add(self, *ready: Ready) -> None:
         """These can begin as soon as there is a place. (The runs of one claim mostly have the same lease.)"""
         leases = dict(zip(map(_lease_of, ready), ready, strict=True))
@@ -119,10 +114,6 @@ class Waiting:
         for ready in early:
             self.release(ready.claim)
         return early
-
-    def next(self) -> Ready:
-        """Take the first that is ready."""
-        return self.line.popleft()
 
     def due(self, now: Instant) -> list[Ready]:
         """The held runs that are due; they stay held."""

@@ -55,10 +55,6 @@ class Shares:
         """Whether there are no others."""
         return len(self._names) < 2
 
-    def owns(self, job: Job) -> bool:
-        """Whether it is this planner's turn to plan the job."""
-        return self.whole or self._turn(job) == 0
-
     def _turn(self, job: Job) -> int:
         """How many planners come before this one with the job. Of the jobs of one planner another one comes next with
         each."""

@@ -50,7 +50,7 @@ class News:
         self._listeners: dict[asyncio.Event, set[str]] = {}
         self._callers: Counter[str] = Counter()
         self._watching: asyncio.Task[None] | None = None
-        self._counting: asyncio.Task[Stats] | None = None
+        self._counting: asyncio.Future[Stats] | None = None
         self._jobs_changed = False
         self._ended = asyncio.Event()
         self._siblings: Siblings = ALONE
@@ -149,7 +149,7 @@ class News:
 
     async def _counts(self) -> Any:
         """None: the store does not answer. That is news too: who looks is told so."""
-        self._counting = self._counting or asyncio.create_task(_counted(self._count), name="horarium-news")
+        self._counting = self._counting or asyncio.ensure_future(self._count())
         await asyncio.wait((self._counting,), timeout=COUNT_SECONDS)
         if not self._counting.done():
             return None
@@ -159,7 +159,3 @@ class News:
         except Outage:
             return None
         return stats.jobs, stats.jobs_enabled, stats.queues
-
-
-async def _counted(count: Callable[[], Awaitable[Stats]]) -> Stats:
-    return await count()

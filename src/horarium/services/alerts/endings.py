@@ -21,7 +21,7 @@ from horarium.operations.channels import ChannelOperations
 from horarium.operations.writing.context import Context
 from horarium.ports import PAGE_MAX
 from horarium.services.alerts.troubles import Trouble, tell_system
-from horarium.services.loop.service import Service, Wake
+from horarium.services.loop.service import Paced, Wake
 
 LOOK_EVERY = HOUR
 WARNED_BEFORE = 14 * DAY
@@ -32,21 +32,18 @@ _VERSION = 0xA0
 log = logging.getLogger("horarium")
 
 
-class Endings(Service):
+class Endings(Paced):
     """Looks once an hour. `certificate`: the file with that of this server, None: it has none."""
 
     name = "endings"
-    sleeps = True
+    every = LOOK_EVERY
 
     def __init__(self, context: Context, channels: ChannelOperations, certificate: str | None) -> None:
         self.wake = Wake()
         self._context, self._channels, self._certificate = context, channels, certificate
-        self._looked_at: Instant | None = None
         self._said: dict[tuple[str, Instant], Instant] = {}
 
-    async def step(self, now: Instant) -> Instant | None:
-        if self._looked_at is not None and self._looked_at <= now < self._looked_at + LOOK_EVERY:
-            return self._looked_at + LOOK_EVERY
+    async def work(self, now: Instant) -> None:
         said = {}
         async for each in self._endings(now):
             said_at = self._said.get((each.name, each.at))
@@ -55,8 +52,7 @@ class Endings(Service):
                 log.warning("%s", each.text)
                 self._said[each.name, each.at] = said_at = now
             said[each.name, each.at] = said_at
-        self._said, self._looked_at = said, now
-        return now + LOOK_EVERY
+        self._said = said
 
     async def _endings(self, now: Instant) -> AsyncIterator[Trouble]:
         keys = Keys(self._context.store, self._context.clock)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from horarium.clock import MINUTE, SECOND, Instant
 from horarium.ports import QueueStats, Stats
 from horarium.rules.serving import unserved_words
-from horarium.services.loop.service import Service, Wake
+from horarium.services.loop.service import Paced, Wake
 
 LOOK_EVERY = 30 * SECOND
 SAY_EVERY = 10 * MINUTE
@@ -21,22 +21,19 @@ SAY_EVERY = 10 * MINUTE
 log = logging.getLogger("horarium")
 
 
-class Serving(Service):
+class Serving(Paced):
     """Watches that every queue is served."""
 
     name = "serving"
-    sleeps = True
+    every = LOOK_EVERY
 
     def __init__(self, count: Callable[[], Awaitable[Stats]]) -> None:
         self.wake = Wake()
         self._count = count
-        self._looked_at: Instant | None = None
         self._seen: frozenset[str] = frozenset()
         self._said: dict[str, Instant] = {}
 
-    async def step(self, now: Instant) -> Instant | None:
-        if self._looked_at is not None and self._looked_at <= now < self._looked_at + LOOK_EVERY:
-            return self._looked_at + LOOK_EVERY
+    async def work(self, now: Instant) -> None:
         stats = await self._count()
         unserved = [queue for queue in stats.queues if queue.unserved]
         for queue in unserved:
@@ -44,8 +41,6 @@ class Serving(Service):
                 self._say(queue, now)
         self._seen = frozenset(queue.queue for queue in unserved)
         self._said = {queue: at for queue, at in self._said.items() if queue in self._seen}
-        self._looked_at = now
-        return now + LOOK_EVERY
 
     def _say(self, queue: QueueStats, now: Instant) -> None:
         said = self._said.get(queue.queue)

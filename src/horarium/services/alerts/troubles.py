@@ -24,7 +24,7 @@ from horarium.ports import PAGE_MAX, QueueStats, Stats
 from horarium.rules.following import notify_run
 from horarium.rules.serving import UNSERVED_AFTER, Absence, unserved_words
 from horarium.services.loop.beat import BEAT_EVERY
-from horarium.services.loop.service import Service, Wake
+from horarium.services.loop.service import Paced, Wake
 
 LOOK_EVERY = 15 * SECOND
 LOST_AFTER = 3 * BEAT_EVERY
@@ -45,29 +45,24 @@ class Trouble(NamedTuple):
         return f"{self.event}/{self.name}/{self.at}"
 
 
-class Troubles(Service):
+class Troubles(Paced):
     """Tells channels of queues and nodes."""
 
     name = "troubles"
-    sleeps = True
+    every = LOOK_EVERY
 
     def __init__(self, context: Context, channels: ChannelOperations, count: Callable[[], Awaitable[Stats]]) -> None:
         self.wake = Wake()
         self._context, self._store = context, context.store
         self._channels, self._count = channels, count
-        self._looked_at: Instant | None = None
         self._seen: frozenset[str] = frozenset()
         self._told: set[str] = set()
 
-    async def step(self, now: Instant) -> Instant | None:
-        if self._looked_at is not None and self._looked_at <= now < self._looked_at + LOOK_EVERY:
-            return self._looked_at + LOOK_EVERY
+    async def work(self, now: Instant) -> None:
         troubles = [*await self._nodes(now), *await self._queues(now)]
         for trouble in troubles:
             await self._tell(trouble)
         self._told = {trouble.key for trouble in troubles}
-        self._looked_at = now
-        return now + LOOK_EVERY
 
     async def _nodes(self, now: Instant) -> list[Trouble]:
         nodes = await self._store.list_nodes(now - REMEMBERED)

@@ -8,32 +8,27 @@ from msgspec.structs import replace
 from horarium.clock import SECOND, Instant
 from horarium.model import Node
 from horarium.ports import Store
-from horarium.services.loop.service import Service, Wake
+from horarium.services.loop.service import Paced, Wake
 from horarium.services.loop.steady import SteadyScale
 
 BEAT_EVERY = 10 * SECOND
 
 
-class NodeBeat(Service):
+class NodeBeat(Paced):
     """Writes the node's own row."""
 
     name = "store"
-    sleeps = True
+    every = BEAT_EVERY
 
     def __init__(self, store: Store, node: Node, scale: SteadyScale) -> None:
         self.wake = Wake()
         self._store = store
         self._node = node
         self._scale = scale
-        self._next: Instant = 0
 
-    async def step(self, now: Instant) -> Instant | None:
-        if self._next - BEAT_EVERY <= now < self._next:
-            return self._next
+    async def work(self, now: Instant) -> None:
         await self._scale.follow()
         await self._store.beat_node(replace(self._node, beat_at=now))
-        self._next = now + BEAT_EVERY
-        return self._next
 
     async def farewell(self, now: Instant) -> None:
         """Say that the node stopped in order."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -99,6 +100,24 @@ class Service(Protocol):
 
     async def step(self, now: Instant) -> Instant | None:
         """Do the work due at `now`. The latest time for the next call (None: on a signal, a wake-up, or at a look)."""
+
+
+class Paced(Service):
+    """A service that does its work `every` so often, and at once where the wall clock went back."""
+
+    sleeps = True
+    every: Instant
+    _next_at: Instant = 0
+
+    async def step(self, now: Instant) -> Instant | None:
+        if not self._next_at - self.every <= now < self._next_at:
+            await self.work(now)
+            self._next_at = now + self.every
+        return self._next_at
+
+    @abstractmethod
+    async def work(self, now: Instant) -> None:
+        """What is due."""
 
 
 class _Ill(Struct):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ def a_planner(setting: Setting) -> Planner:
     return Planner(setting.store, setting.signal, of.reconciler, of.following, setting.telemetry)
 
 
-def as_(name: str, role: Role = Role.OPERATOR) -> acting:
+def as_(name: str, role: Role = Role.OPERATOR) -> AbstractContextManager[None]:
     return acting(Origin(principal=principal(f"key:{name}", name, "key", [role]), request_id="r"))
 
 

@@ -12,7 +12,9 @@ Work that is handed to another task takes the origin along as a value: a task th
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from typing import Any
 
 from horarium.access.audit import Origin
 from horarium.access.roles import Principal
@@ -21,19 +23,24 @@ _READING: ContextVar[Principal | None] = ContextVar("horarium_reading", default=
 _ACTING: ContextVar[Origin | None] = ContextVar("horarium_acting", default=None)
 
 
-class acting:  # noqa: N801 - read as a word: `with acting(origin):`
-    """Changes within are this caller's (None: of no caller's)."""
+class _Within:
+    """A value that holds within."""
 
-    __slots__ = ("_origin", "_token")
+    __slots__ = ("_token", "_value", "_variable")
 
-    def __init__(self, origin: Origin | None) -> None:
-        self._origin = origin
+    def __init__(self, variable: ContextVar[Any], value: object) -> None:
+        self._variable, self._value = variable, value
 
     def __enter__(self) -> None:
-        self._token = _ACTING.set(self._origin)
+        self._token = self._variable.set(self._value)
 
     def __exit__(self, *raised: object) -> None:
-        _ACTING.reset(self._token)
+        self._variable.reset(self._token)
+
+
+def acting(origin: Origin | None) -> AbstractContextManager[None]:
+    """Changes within are this caller's (None: of no caller's)."""
+    return _Within(_ACTING, origin)
 
 
 def who_acts() -> Origin | None:
@@ -41,19 +48,9 @@ def who_acts() -> Origin | None:
     return _ACTING.get()
 
 
-class reading:  # noqa: N801 - read as a word: `with reading(caller):`
+def reading(caller: Principal | None) -> AbstractContextManager[None]:
     """What is read within is what this caller may see (None: all)."""
-
-    __slots__ = ("_caller", "_token")
-
-    def __init__(self, caller: Principal | None) -> None:
-        self._caller = caller if caller is not None and caller.bound else None
-
-    def __enter__(self) -> None:
-        self._token = _READING.set(self._caller)
-
-    def __exit__(self, *raised: object) -> None:
-        _READING.reset(self._token)
+    return _Within(_READING, caller if caller is not None and caller.bound else None)
 
 
 def who_reads() -> Principal | None:

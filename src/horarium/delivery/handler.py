@@ -37,11 +37,11 @@ from horarium.model import RESULT_BYTES_MAX, TRACE_CHARS_MAX, Cancelled, Deferre
 from horarium.ports import Assignment, Control, RunLogs
 
 
-def enter_trace(traceparent: str | None) -> Callable[[], None]:
+def enter_trace(traceparent: str | None) -> Callable[[], None] | None:
     """From now on, in this task, the span of the attempt is the current one; returns how to leave it. Where the program
-    has not loaded OpenTelemetry there is nothing to do."""
+    has not loaded OpenTelemetry there is nothing to do, nor to leave."""
     if traceparent is None or "opentelemetry.trace" not in sys.modules:
-        return _nothing
+        return None
     from opentelemetry.context import attach, detach
     from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
@@ -49,10 +49,6 @@ def enter_trace(traceparent: str | None) -> Callable[[], None]:
     span = SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(int(flags, 16)))
     token = attach(set_span_in_context(NonRecordingSpan(span)))
     return lambda: detach(token)
-
-
-def _nothing() -> None:
-    """There was nothing to enter."""
 
 
 HandlerFunction = Callable[..., Any]

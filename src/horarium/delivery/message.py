@@ -7,7 +7,7 @@ write can change how a request is framed, routed or recognised as ours.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -166,25 +166,19 @@ class _Values(dict[str, str]):
         self.reporting = reporting
 
     def __missing__(self, name: str) -> str:
-        run = self._run
-        match name:
-            case "run.id":
-                return run.id
-            case "run.fire_at":
-                return to_text(run.fire_at)
-            case "run.due_at":
-                return to_text(run.due_since)
-            case "run.attempt":
-                return str(run.attempt)
-            case "run.token":
-                return str(run.token)
-            case "job.name":
-                return run.job or ""
-            case "report.url":
-                return self.reporting.url or ""
-            case "report.key":
-                return self.reporting.key or ""
-        raise KeyError(name)
+        return _VALUES[name](self._run, self.reporting)
+
+
+_VALUES: dict[str, Callable[[Run, Reporting], str]] = {
+    "run.id": lambda run, _: run.id,
+    "run.fire_at": lambda run, _: to_text(run.fire_at),
+    "run.due_at": lambda run, _: to_text(run.due_since),
+    "run.attempt": lambda run, _: str(run.attempt),
+    "run.token": lambda run, _: str(run.token),
+    "job.name": lambda run, _: run.job or "",
+    "report.url": lambda _, reporting: reporting.url or "",
+    "report.key": lambda _, reporting: reporting.key or "",
+}
 
 
 def _body(target: HttpTarget, run: Run, values: _Values) -> tuple[bytes | None, str | None]:

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from horarium.wire.one_offs import RunDefinition
 
 
+Step = Callable[[str | None, Instant], "Awaitable[Batch]"]
+"""Does one batch: from where on, and when it may begin."""
+
+
 class RunArguments(TargetFields, RunFields, total=False):
     """Everything that `add_run` takes: one target, and how the run is made."""
 
@@ -95,9 +99,7 @@ class ManyRuns(Part):
         bulk, pace = self._operations.bulk, which.get("per_second")
         selection = _selection(which, RETRIED, frozenset({State.FAILED}))
         states = selection.where.states
-        if which.get("dry_run"):
-            return await _all_batches(lambda after, at: bulk.count(selection, states, after))
-        return await _all_batches(lambda after, at: bulk.retry(selection, states, after, pace, at))
+        return await self._bulk(which, selection, lambda after, at: bulk.retry(selection, states, after, pace, at))
 
     @in_name_of_actor
     async def cancel_runs(
@@ -109,14 +111,19 @@ class ManyRuns(Part):
         operations, pace = self._operations, which.get("per_second")
         selection = _selection(which, CANCELLED, CANCELLED)
         states = selection.where.states
-        if which.get("dry_run"):
-            return await _all_batches(lambda after, at: operations.bulk.count(selection, states, after))
 
         async def cancel(after: str | None, at: Instant) -> Batch:
             await asyncio.sleep(max(0, at - operations.clock.now()) / SECOND)
             return await operations.bulk.cancel(selection, states, after, pace, reason)
 
-        return await _all_batches(cancel)
+        return await self._bulk(which, selection, cancel)
+
+    async def _bulk(self, which: Which, selection: Selection, step: Step) -> Bulk:
+        """All batches of it; of a dry run they are only counted."""
+        bulk, states = self._operations.bulk, selection.where.states
+        if which.get("dry_run"):
+            return await _all_batches(lambda after, at: bulk.count(selection, states, after))
+        return await _all_batches(step)
 
 
 def _definition(program: Program, given: Mapping[str, Any]) -> RunDefinition:
@@ -167,7 +174,7 @@ def _selection(which: Which, possible: frozenset[State], usual: frozenset[State]
     return Selection(ids=None if ids is None else tuple(ids), where=where, error_contains=which.get("error_contains"))
 
 
-async def _all_batches(step: Callable[[str | None, Instant], Awaitable[Batch]]) -> Bulk:
+async def _all_batches(step: Step) -> Bulk:
     total = Bulk()
     after: str | None = None
     at: Instant = 0

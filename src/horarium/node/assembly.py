@@ -253,7 +253,10 @@ class Assembly:
 
     def _dispatch_http(self) -> None:
         delivery = self._http()
-        breaker = self._breaker()
+        operations, options = self._shared.operations, self._options
+        limits = Limits(options.http_breaker_failures, options.http_breaker_seconds)
+        holding = operations.reconciler.holding
+        breaker = Breaker(operations.context, operations.holds, holding, operations.channels, options.name, limits)
         self.services.append(breaker)
         performing = self._dispatch("http", {"http": Counted(delivery, breaker)}, self._options.http_concurrency)
         collector = self._shared.collector
@@ -263,19 +266,6 @@ class Assembly:
             self._options.name,
             delivery.notify_cancel,
             lambda run: (run.id, run.token) in performing.attempts or (run.id, run.token) in collector.claims(),
-        )
-
-    def _breaker(self) -> Breaker:
-        shared, options = self._shared, self._options
-        operations = shared.operations
-        limits = Limits(options.http_breaker_failures, options.http_breaker_seconds)
-        return Breaker(
-            operations.context,
-            operations.holds,
-            operations.reconciler.holding,
-            operations.channels,
-            options.name,
-            limits,
         )
 
     def _http(self) -> HttpDelivery:

@@ -50,11 +50,8 @@ class Minute(Struct, omit_defaults=True):
 
     def add(self, other: Minute) -> None:
         """Count what another node did too."""
-        self.completed += other.completed
-        self.failed += other.failed
-        self.cancelled += other.cancelled
-        self.missed += other.missed
-        self.skipped += other.skipped
+        for name in ("completed", "failed", "cancelled", "missed", "skipped"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         for place, count in other.lateness.items():
             self.lateness[place] = self.lateness.get(place, 0) + count
 

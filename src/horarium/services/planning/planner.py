@@ -108,10 +108,7 @@ class Planner(Service):
         if all_held_until is not None:
             return all_held_until
         until = now + self._ahead
-        if self._passed is None:
-            jobs, next_at = await self._store.due_jobs(until, self._jobs_max)
-        else:
-            jobs, next_at = await self._store.due_jobs(until, self._jobs_max, self._passed)
+        jobs, next_at = await self._store.due_jobs(until, self._jobs_max, self._passed)
         full = len(jobs) == self._jobs_max
         punctual = now - MISFIRE_GRACE
         if full and _fire(jobs[-1]) <= punctual:

@@ -64,6 +64,7 @@ cockroach: $(STAMP)
 CERTAIN = tests/api tests/release tests/simulation tests/stores/test_contract_catches.py tests/triggers/test_business.py \
 	tests/proof/test_cockroach.py
 certain: $(STAMP)
+	@test -n "$$HORARIUM_TEST_COCKROACH" || bash tools/build_cockroach.sh
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m proof $(CERTAIN)
 
 # Then real time, one after the other.

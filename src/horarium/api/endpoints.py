@@ -125,7 +125,7 @@ def rows_of(table: object) -> list[Any]:
 
 
 async def _nowhere(call: Call) -> Answer:
-    """Of a row that is at no method yet."""
+    """The guard of a row that decorates no method: `rows_of` gives each mounted row its own."""
     raise NotImplementedError(call.request.scope["path"])
 
 

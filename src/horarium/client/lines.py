@@ -47,7 +47,7 @@ class Claim(Protocol):
 
 
 class Said(Struct, frozen=True):
-    """What was said at one time, not yet taken apart: a program may print more in a second than a log ever keeps."""
+    """Output of one moment, not yet taken apart: a program may print more in a second than a log ever keeps."""
 
     at: datetime
     stream: str

@@ -142,7 +142,7 @@ Counts = dict[str, tuple[str, bool]]
 
 
 async def _nowhere(visit: Visit) -> Answer:
-    """Of a page that is at no method yet."""
+    """The guard of a page that decorates no method: `rows_of` gives each mounted page its own."""
     raise NotImplementedError(visit.request.scope["path"])
 
 

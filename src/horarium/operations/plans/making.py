@@ -398,7 +398,7 @@ class PlanMaking:
 def _change(kind: PlanKind, name: str, before: T | None, after: T, shown: Callable[[str, T], Any]) -> Change:
     """What becomes of one that is new or another. `shown`: as its owner writes it, secrets masked."""
     old = {} if before is None else _plain(shown(name, before))
-    # Two that are shown alike differ in what is masked.
+    # Two that are shown alike differ in masked values.
     fields = fields_compared(old, _plain(shown(name, after))) or [FieldChange("secret", None, SECRET_CHANGED)]
     return Change(kind=kind, name=name, action="create" if before is None else "update", fields=fields)
 

@@ -43,7 +43,7 @@ class Kept(Generic[T]):
     async def change(
         self, name: str, wanted: Callable[[Record | None], Awaitable[RecordChange | None]]
     ) -> RecordChange | None:
-        """Write what is wanted of it as it is stored; where another one was quicker, that is asked again. None: there
+        """Write the wanted form of the stored value; where another writer was quicker, that is asked again. None: there
         is nothing to change. Raises Conflict, and what `wanted` raises."""
         for race in range(RACES_MAX):
             if race:

@@ -117,7 +117,7 @@ class Paced(Service):
 
     @abstractmethod
     async def work(self, now: Instant) -> None:
-        """What is due."""
+        """Do the work of one look."""
 
 
 class _Ill(Struct):

@@ -22,7 +22,7 @@ from horarium.wire.definitions import read_definition
 from horarium.wire.holds import HoldDefinition, hold_view
 from horarium.wire.one_offs import RunDefinition
 from tests.services.conftest import START, Setting, a_rescuer
-from tests.services.test_holds import a_planner, carried, claim, hold, rows
+from tests.services.test_holds import a_planner, carried, claim, hold, of_cancels, rows
 from tests.services.test_joins import START as MONDAY
 from tests.services.test_joins import World, a_world
 
@@ -290,3 +290,26 @@ async def test_a_run_that_two_holds_keep_waits_for_the_other_once_one_is_lifted(
     await setting.operations.holds.lift(longer.id)
     await carried(setting)
     assert (await setting.run(made.id)).due_at == START + 60 * SECOND
+
+
+async def test_a_hold_over_a_job_ends_with_it(setting: Setting) -> None:
+    holds, jobs, cancels = setting.operations.holds, setting.operations.jobs, of_cancels(setting)
+    await setting.add_job("kept")
+    await setting.add_job("gone")
+    kept, gone = [await hold(setting, HoldScope(job=name)) for name in ("kept", "gone")]
+
+    async def listed() -> set[str]:
+        setting.clock.advance(60)
+        await cancels.step(setting.now)
+        return {each.id for each in (await holds.page(None, None, 10)).items}
+
+    assert await listed() == {kept.id, gone.id}
+    await jobs.delete_job("gone")
+    assert await listed() == {kept.id, gone.id}, "it may be made again at once"
+    await setting.add_job("gone", id="again")
+    assert await listed() == {kept.id, gone.id}
+    await jobs.delete_job("gone")
+    await listed()
+    assert await listed() == {kept.id}
+    assert (await holds.get(gone.id)).lifted_at == setting.now
+    assert await listed() == {kept.id}

@@ -48,6 +48,11 @@ def an_applier(setting: Setting) -> HoldApplier:
     return HoldApplier(setting.store, setting.clock, operations.reconciler, "n", operations.settling, setting.signal)
 
 
+def of_cancels(setting: Setting) -> HoldCancels:
+    of = setting.operations
+    return HoldCancels(setting.store, of.reconciler.holding, of.runs, of.holds)
+
+
 async def carried(setting: Setting) -> None:
     """The changes of holds, carried to what waits, by a node that goes on until there are none left."""
     applier = an_applier(setting)
@@ -296,7 +301,7 @@ async def test_what_runs_is_cancelled_where_the_hold_says_so(setting: Setting) -
     await setting.add_run("other", queue="pull/p")
     await claim(setting, "pull/q", "pull/p")
     await hold(setting, QUEUE, running=HeldRunning.CANCEL)
-    cancels = HoldCancels(setting.store, setting.operations.reconciler.holding, setting.operations.runs)
+    cancels = of_cancels(setting)
     assert await cancels.step(setting.now) == START + SECOND, "another node may not have heard of it"
     assert (await setting.state(), await setting.state("other")) == (State.CANCELLING, State.RUNNING)
     setting.clock.advance(4)
@@ -305,7 +310,7 @@ async def test_what_runs_is_cancelled_where_the_hold_says_so(setting: Setting) -
 
 async def test_a_hold_that_ended_long_ago_is_forgotten(setting: Setting) -> None:
     made = await hold(setting, QUEUE, 60)
-    cancels = HoldCancels(setting.store, setting.operations.reconciler.holding, setting.operations.runs)
+    cancels = of_cancels(setting)
     setting.clock.advance(KEPT / SECOND)
     await cancels.step(setting.now)
     assert (await setting.operations.holds.get(made.id)).id == made.id
@@ -407,7 +412,7 @@ async def test_what_a_drained_worker_holds_is_cancelled_where_that_is_asked_for(
         await setting.add_run(worker)
         await claiming.claim(["pull/q"], 1, worker, setting.now, setting.now)
     await hold(setting, HoldScope(worker="old"), running=HeldRunning.CANCEL)
-    cancels = HoldCancels(setting.store, setting.operations.reconciler.holding, setting.operations.runs)
+    cancels = of_cancels(setting)
     await cancels.step(setting.now)
     assert (await setting.run("old")).state in (State.CANCELLING, State.CANCELLED)
     assert (await setting.run("new")).state is State.RUNNING

@@ -190,7 +190,7 @@ class Assembly:
                 applier,
                 CalendarApplier(shared.store, shared.clock, reconciler, options.name, of.importing, of.holds),
                 HoldApplier(shared.store, shared.clock, reconciler, options.name, settling, shared.signal),
-                HoldCancels(shared.store, reconciler.holding, shared.operations.runs),
+                HoldCancels(shared.store, reconciler.holding, of.runs, of.holds),
                 RateApplier(shared.operations.context, reconciler, settling, options.name),
                 Sweeper(shared.store, reconciler),
                 Serving(shared.operations.stats),

@@ -4,7 +4,7 @@
 change of a hold to what it covers, page by page, once it is written: runs planned ahead into it are withdrawn, jobs and
 runs that wait for its former end are looked at again. It does so once more some seconds later, since a node that had
 not yet heard of the change may have put back a run until the former end. `HoldCancels` ends what is running where a
-hold asks for it, and forgets holds that ended long ago.
+hold asks for it, lifts holds whose job was deleted, and forgets those that ended long ago.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from horarium.clock import DAY, SECOND, Clock, Instant
+from horarium.clock import DAY, MINUTE, SECOND, Clock, Instant
 from horarium.errors import CallerError, Conflict
 from horarium.model import UNFINISHED, Job, Plan, RunChange, State
 from horarium.model.holds import HeldRunning, Hold
 from horarium.model.records import RecordChange
 from horarium.operations.bounds.listing import pages_of
-from horarium.operations.holds import CHANGED
+from horarium.operations.holds import CHANGED, HoldOperations
 from horarium.operations.runs.runs import RunOperations
 from horarium.operations.settling.holding import PREFIX, READ_SECONDS, Holding, decode_hold
 from horarium.operations.settling.members import Members
@@ -56,6 +56,8 @@ KEPT = 30 * DAY
 """How long a hold is kept that has ended: a job that was not planned since is still to account for it."""
 BEGUN = 3 * SECOND
 """For so long after a hold began, something may still begin on a node that has not heard of it."""
+GONE = MINUTE
+"""A hold is lifted whose job is missing twice, so long apart: a job that is made again at once keeps its hold."""
 
 
 class HoldReader(Service):
@@ -189,27 +191,43 @@ class HoldApplier(Applier):
 
 
 class HoldCancels(Service):
-    """Cancels what is running under a hold that asks for it; forgets old holds."""
+    """Cancels what is running under a hold that asks for it; lifts holds without a job, and forgets old ones."""
 
     name = "hold-cancels"
     topics = (HOLDS,)
     by_writes = True
 
-    def __init__(self, store: Store, holding: Holding, runs: RunOperations) -> None:
+    def __init__(self, store: Store, holding: Holding, runs: RunOperations, holds: HoldOperations) -> None:
         self.wake = Wake()
         self._store = store
         self._holding = holding
         self._runs = runs
+        self._holds = holds
         self._done: dict[str, Instant] = {}
+        self._gone: set[str] = set()
+        self._look_at: Instant = 0
 
     async def step(self, now: Instant) -> Instant | None:
-        wakes: list[Instant] = []
-        for hold in await self._holding.look():
+        holds = await self._holding.look()
+        wakes = await self._lift_of_gone(holds, now)
+        for hold in holds:
             if end_of(hold) + KEPT < now:
                 await self._forget(hold)
             elif hold.running is HeldRunning.CANCEL:
                 wakes += await self._cancel(hold, now)
         return min(wakes, default=None)
+
+    async def _lift_of_gone(self, holds: Sequence[Hold], now: Instant) -> list[Instant]:
+        """When to look again."""
+        jobs = {hold.id: hold.scope.job for hold in holds if hold.scope.job is not None and now < end_of(hold)}
+        if jobs and not self._look_at - GONE <= now < self._look_at:
+            found = await self._store.get_jobs(list(jobs.values()))
+            gone = {id for id, job in zip(jobs, found, strict=True) if job is None}
+            for id in gone & self._gone:
+                with suppress(CallerError, Conflict):
+                    await self._holds.lift(id)
+            self._gone, self._look_at = gone, now + GONE
+        return [self._look_at] if jobs else []
 
     async def _cancel(self, hold: Hold, now: Instant) -> list[Instant]:
         """When to look again."""

@@ -89,3 +89,18 @@ async def test_a_request_that_is_sent_again_does_nothing_twice(api: Api) -> None
     for _ in range(2):
         more = await api.send("POST", f"/batches/{first['id']}/runs", {"runs": [ROW]}, headers={"idempotency-key": "l"})
         assert more.json["total"] == 3
+
+
+async def test_a_key_of_another_request_for_a_batch_is_refused(api: Api) -> None:
+    key, asked = {"idempotency-key": "k"}, {"name": "a", "runs": [ROW, ROW], "open": True}
+    id = (await api.send("POST", "/batches", asked, headers=key)).json["id"]
+    other = {**ROW, "payload": "other"}
+    on: dict[str, Any] = {"finished": [{"trigger": "x"}]}
+    for changed in ({"name": "b"}, {"runs": [ROW, other]}, {"runs": [ROW] * 3}, {"on": on}):
+        reply = await api.send("POST", "/batches", {**asked, **changed}, headers=key)
+        assert (reply.status, reply.json["field"]) == (422, "Idempotency-Key"), (changed, reply.body)
+        assert id in reply.json["detail"] or "run " in reply.json["detail"]
+    for row, status in ((ROW, 200), (ROW, 200), (other, 422)):
+        more = await api.send("POST", f"/batches/{id}/runs", {"runs": [row]}, headers={"idempotency-key": "l"})
+        assert more.status == status, more.body
+    assert (await api.get(f"/batches/{id}")).json["total"] == 3

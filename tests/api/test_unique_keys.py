@@ -103,9 +103,29 @@ async def test_a_run_in_another_queue_is_no_answer(api: Api, path: str, rule: di
     for asked in (mine, theirs):
         reply = await api.post(path, asked if path == "/runs" else {"runs": [asked]}, **TRIGGERED)
     problem = reply.json[0]["problem"] if path == "/runs/batch" else reply.json
-    assert (problem["status"], problem["code"]) == (409, "conflict"), reply.body
+    refused = (409, "conflict") if rule else (422, "invalid_request")
+    assert (problem["status"], problem["code"]) == refused, reply.body
     runs = (await api.get("/runs")).json["items"]
     assert [(run["queue"], run["payload"]) for run in runs] == [("pull/mine", 1)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"payload": 2}, {"payload": None}, {"priority": 1}, {"retry": {"attempts_max": 1}}, {"labels": {"team": "b"}},
+     {"target": {"type": "http", "url": "https://example.com/x"}}, {"fair": "a"}],
+    ids=str,
+)  # fmt: skip
+async def test_a_key_of_another_request_is_refused_and_that_of_the_same_is_not(api: Api, other: dict[str, Any]) -> None:
+    """The Idempotency-Key HTTP header field (IETF draft), section 2.7."""
+    asked = {"target": QUEUE, "payload": {"a": 1, "b": 2}, "delay_seconds": 5, "labels": {"team": "a"}}
+    first = await api.post("/runs", asked, **TRIGGERED)
+    api.clock.advance(1)
+    again = await api.post("/runs", {**asked, "payload": {"b": 2, "a": 1}}, **TRIGGERED)
+    assert (again.status, again.json["id"]) == (200, first.json["id"])
+    reply = await api.post("/runs", {**asked, **other}, **TRIGGERED)
+    assert (reply.status, reply.json["field"]) == (422, "Idempotency-Key"), reply.body
+    assert first.json["id"] in reply.json["detail"]
+    assert (await api.post("/runs", {**asked, **other})).status == 201
 
 
 @pytest.mark.parametrize("key", ["Kim Müller", "日本 \n", "a%20b", "%", "=", " ", "a 2", "ä" * 100])

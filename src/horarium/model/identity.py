@@ -85,6 +85,11 @@ def request_key(key: str) -> str:
     return f"/{key}"
 
 
+def is_request_key(key: str | None) -> bool:
+    """Whether a stored unique key is one of these."""
+    return key is not None and key.startswith("/")
+
+
 def trigger_key(job: str, key: str) -> str:
     """That of a run of this job which a caller triggers under a key."""
     return f"@{job}/{key}"

@@ -13,8 +13,9 @@ from horarium.clock import Instant, to_micros
 from horarium.errors import Conflict, Forbidden, NotFound, StateConflict
 from horarium.model import Run, RunFollow, State, Whole, uuid7, uuid7s
 from horarium.model.batches import BATCH, BATCH_ENDS, BATCH_KEYS, BATCH_OWED, Batch, BatchOn, BatchOwed, BatchState
+from horarium.model.identity import is_request_key
 from horarium.model.records import Record, RecordChange, RecordFilter
-from horarium.operations.bounds.reaching import may_reach_job, require_holder, within_reach
+from horarium.operations.bounds.reaching import key_reused, may_reach_job, require_holder, within_reach
 from horarium.operations.bounds.telling import require_batch_channels
 from horarium.operations.runs.bulk import CANCELLED, Bulk, Selection
 from horarium.operations.runs.runs import RunOperations, fresh_run
@@ -69,7 +70,7 @@ class Batches:
         """A new batch of these runs, a thousand at most; `open`: more may be added. It, and the runs, as in `add`.
         Raises InvalidRequest, Conflict where two of them have one unique key. `key`: that of the request."""
         check_on(on)
-        if made := await self._made(key, runs):
+        if made := await self._made(key, name, on, runs):
             return made
         origin, now = who_acts(), self._clock.now()
         await self._require_followed(on)
@@ -101,7 +102,7 @@ class Batches:
         for race in range(RACES_MAX):
             if race:
                 await pause_after(race, self._entropy)
-                if isinstance(to, Batch) and (made := await self._made(to.key, runs)):
+                if isinstance(to, Batch) and (made := await self._made(to.key, to.name, to.on, runs)):
                     return made
                 held = await self._holders(runs)
             stored, batch = await self._reached(to) if isinstance(to, str) else (None, to)
@@ -112,13 +113,20 @@ class Batches:
                 return written, [held.get(run.id, run) for run in runs]
         raise contended("this batch")
 
-    async def _made(self, key: str | None, runs: Sequence[Run]) -> tuple[Batch, list[Run]] | None:
-        """The answer to a request with this key that was carried out before."""
+    async def _made(
+        self, key: str | None, name: str | None, on: BatchOn, runs: Sequence[Run]
+    ) -> tuple[Batch, list[Run]] | None:
+        """The answer to a request with this key that was carried out before. Raises InvalidRequest for one that asked
+        for something else."""
         record = None if key is None else (await self._store.get_records([BATCH_KEYS + key]))[0]
         if record is None:
             return None
-        held = await self._holders(runs)
-        return await self.get(record.body.decode()), [held.get(run.id, run) for run in runs]
+        held, batch = await self._holders(runs), await self.get(record.body.decode())
+        made = await _ids_in_page(self._store, batch.id, 0) if runs else ()
+        least = sum(is_request_key(run.unique_key) for run in runs)  # others may have been held by runs from before
+        if (batch.name, batch.on) != (name, on) or not least <= len(made) <= len(runs):
+            raise key_reused(f"batch {batch.id}")
+        return batch, [held.get(run.id, run) for run in runs]
 
     async def _fill(self, batch: Batch, stored: Record | None, runs: Sequence[Run]) -> Batch | None:
         """One write of the batch with these runs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from msgspec.structs import replace
 
 from horarium.clock import INSTANT_MAX, Instant, to_micros
@@ -56,6 +57,17 @@ def holds(run: Run, rule: Unique | Debounce, now: Instant) -> bool:
             return not run.finished
         case Until.FORGOTTEN:
             return True
+
+
+def asks_the_same(made: Run, wanted: Run) -> bool:
+    """Whether two requests for a one-off run are alike, but for when it is due and whether it is in a batch."""
+    return _asked(made) == _asked(wanted)
+
+
+def _asked(run: Run) -> tuple[object, ...]:
+    payload = None if run.payload is None else msgspec.json.decode(run.payload)
+    policy = replace(run.policy or DEFAULT_RUN_POLICY, batch=None)
+    return run.queue, payload, policy, run.priority, run.rates, run.concurrency_key, run.concurrency_max, run.fair
 
 
 def debounced(run: Run, rule: Debounce, first_at: Instant, now: Instant) -> Run:

@@ -21,8 +21,9 @@ from msgspec.structs import replace
 from horarium.access.acting import bound_caller, who_reads
 from horarium.access.roles import Principal
 from horarium.clock import Instant
-from horarium.errors import Conflict, Forbidden
+from horarium.errors import Conflict, Forbidden, InvalidRequest
 from horarium.model import UNFINISHED, Health, Job, Node, Run, State, key_as_given, own_labels, queue_of
+from horarium.model.identity import is_request_key
 from horarium.operations.bounds.circles import NONE_BESIDE, require_no_circle
 from horarium.operations.bounds.listing import Slices
 from horarium.operations.writing.auditing import refusal_of
@@ -30,6 +31,7 @@ from horarium.operations.writing.context import Entropy
 from horarium.operations.writing.keeping import Secret
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, QueueStats, RunFilter, Stats, Store
 from horarium.rules.joins import members_in
+from horarium.rules.uniqueness import asks_the_same
 from horarium.wire.definitions import JobDefinition
 
 PULLED = "pull/"
@@ -83,11 +85,20 @@ async def require_run(store: Store, run: Run) -> None:
 
 async def require_holder(store: Store, holder: Run, wanted: Run, field: str = "unique_key") -> None:
     """Raises Forbidden if who acts may not touch the run that holds the unique key of the wanted one; Conflict if it is
-    of another queue: it would do other work, or bring the payload to others."""
+    of another queue: it would do other work, or bring the payload to others; InvalidRequest if the key is that of a
+    request that asked for something else."""
     await require_run(store, holder)
+    if is_request_key(wanted.unique_key) and not asks_the_same(holder, wanted):
+        raise key_reused(f"run {holder.id}")
     if holder.queue != wanted.queue:
         key = key_as_given(wanted.unique_key)
         raise Conflict(f"{field}: {key!r} is held by a run in {holder.queue}", field=field)
+
+
+def key_reused(made: str) -> InvalidRequest:
+    """The error of a request whose Idempotency-Key is that of another one, which made this."""
+    message = f"Idempotency-Key: {made} was made under it, for a request that asked for something else"
+    return InvalidRequest(f"{message}; take another key for this one", field="Idempotency-Key")
 
 
 async def within_reach(store: Store, runs: Sequence[Run]) -> Sequence[Run]:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from horarium.access.acting import bound_caller
-from horarium.errors import CallerError, Conflict, Forbidden, InvalidRequest
+from horarium.errors import CallerError, Conflict, InvalidRequest
 from horarium.model import Run, key_as_given, request_key, uuid7
 from horarium.model.records import Record, RecordChange, RecordFilter
 from horarium.operations.bounds.reaching import require_holder
@@ -192,14 +192,14 @@ class OneOffs:
                 answers[index] = found
         return left
 
-    async def _holder(self, run: Run) -> Added | Forbidden | Conflict | None:
+    async def _holder(self, run: Run) -> Added | CallerError | Conflict | None:
         """The run that holds this one's unique key, if it is to be found, and may be the answer."""
         holder = None if run.unique_key is None else await self._store.get_run_by_key(run.unique_key)
         if holder is None:
             return None
         try:
             await require_holder(self._store, holder, run)
-        except (Forbidden, Conflict) as refusal:
+        except (CallerError, Conflict) as refusal:
             return refusal
         return Added(holder, "exists")
 

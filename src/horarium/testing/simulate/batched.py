@@ -48,6 +48,7 @@ class BatchPeople:
         self._chance = chance
         self._books = books
         self._nodes = nodes
+        self._asked: dict[str, tuple[BatchOn, bool, list[RunDefinition]]] = {}
         self._acts = (
             self._create, self._create, self._add, self._close, self._close, self._cancel, self._retry, self._retry,
             self._retry, self._retry_one,
@@ -77,17 +78,18 @@ class BatchPeople:
         chance, batches = self._chance, node.runtime.operations.batches
         key = chance.choice((None, None, f"batch-{chance.randrange(4)}"))
         on = {occasion: ON[occasion] for occasion in chance.sample(list(ON), chance.randrange(len(ON) + 1))}
-        is_open = chance.random() < 0.6
-        runs = await self._some_runs(node, key, 0)
+        asked = on, chance.random() < 0.6, self._some_rows(0)
+        on, is_open, rows = asked if key is None else self._asked.setdefault(key, asked)
+        runs = await self._prepared(node, rows, key)
         made, _ = await node.call(batches.create(None, on, runs, open=is_open, key=key))
         if made.id not in self._books.batches.batches:
             self._books.trace.fail(f"a request was answered with batch {made.id}, which was never made")
         for _ in range(chance.randrange(PAGES_MAX) if is_open else 0):
-            await node.call(batches.add(made.id, await self._some_runs(node, None, 1)))
+            await node.call(batches.add(made.id, await self._prepared(node, self._some_rows(1))))
 
     async def _add(self, node: SimulatedNode) -> None:
         if (batch_id := self._some_batch(lambda batch: batch.closed_at is None)) is not None:
-            runs = await self._some_runs(node, None, 1)
+            runs = await self._prepared(node, self._some_rows(1))
             await node.call(node.runtime.operations.batches.add(batch_id, runs))
 
     async def _close(self, node: SimulatedNode) -> None:
@@ -121,10 +123,12 @@ class BatchPeople:
             if len(done) > 1:
                 self._books.trace.fail(f"run {run_id} of batch {batch_id} was done again twice: {done}")
 
-    async def _some_runs(self, node: SimulatedNode, key: str | None, least: int) -> list[Run]:
-        definitions = [self._a_run() for _ in range(self._chance.randint(least, RUNS_MAX))]
-        keys = [key and f"{key}/{index}" for index in range(len(definitions))]
-        return await node.call(node.runtime.operations.one_offs.prepared(definitions, keys))
+    def _some_rows(self, least: int) -> list[RunDefinition]:
+        return [self._a_run() for _ in range(self._chance.randint(least, RUNS_MAX))]
+
+    async def _prepared(self, node: SimulatedNode, rows: list[RunDefinition], key: str | None = None) -> list[Run]:
+        keys = [key and f"{key}/{index}" for index in range(len(rows))]
+        return await node.call(node.runtime.operations.one_offs.prepared(rows, keys))
 
     def _a_run(self) -> RunDefinition:
         chance = self._chance

@@ -84,15 +84,15 @@ async def require_run(store: Store, run: Run) -> None:
 
 
 async def require_holder(store: Store, holder: Run, wanted: Run, field: str = "unique_key") -> None:
-    """Raises Forbidden if who acts may not touch the run that holds the unique key of the wanted one; Conflict if it is
-    of another queue: it would do other work, or bring the payload to others; InvalidRequest if the key is that of a
-    request that asked for something else."""
-    await require_run(store, holder)
-    if is_request_key(wanted.unique_key) and not asks_the_same(holder, wanted):
+    """Raises Conflict if the run that holds the unique key of the wanted one is of another queue (it would do other
+    work, or bring the payload to others), or is nothing that who acts may see: then no more is said of it.
+    InvalidRequest if the key is that of a request that asked for something else."""
+    seen = bool(await within_reach(store, [holder]))
+    if seen and is_request_key(wanted.unique_key) and not asks_the_same(holder, wanted):
         raise key_reused(f"run {holder.id}")
-    if holder.queue != wanted.queue:
-        key = key_as_given(wanted.unique_key)
-        raise Conflict(f"{field}: {key!r} is held by a run in {holder.queue}", field=field)
+    if not seen or holder.queue != wanted.queue:
+        where = f"held by a run in {holder.queue}" if seen else "taken; choose another one"
+        raise Conflict(f"{field}: {key_as_given(wanted.unique_key)!r} is {where}", field=field)
 
 
 def key_reused(made: str) -> InvalidRequest:

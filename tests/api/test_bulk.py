@@ -170,8 +170,20 @@ async def add_failed_job(api: Api, **fields: Any) -> str:
     ],
 )  # fmt: skip
 async def test_the_filter_is_that_of_a_list(api: Api, filter: dict[str, Any], matched: int) -> None:
+    await api.add_job()
     await add_failed(api, 3)
     assert await bulk(api, "retry", dry_run=True, **filter) == {"matched": matched, "done": 0}
+
+
+@pytest.mark.parametrize("what", ["retry", "cancel"])
+async def test_a_job_that_is_not_there_is_not_found(api: Api, what: str) -> None:
+    await add_failed_job(api)
+    for dry_run in (True, False):
+        reply = await api.post(f"/runs/{what}", {"job": "jobb", "dry_run": dry_run})
+        assert (reply.status, reply.json["detail"]) == (404, "there is no job named 'jobb'")
+    assert (await bulk(api, "cancel", job="job"))["matched"] == 0
+    await api.send("DELETE", "/jobs/job")
+    assert await bulk(api, "retry", job="job") == {"matched": 1, "done": 0, "left": {"job_deleted": 1}}
 
 
 async def test_runs_are_named_by_their_ids(api: Api) -> None:

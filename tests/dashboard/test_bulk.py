@@ -136,3 +136,11 @@ async def test_runs_that_were_retried_are_marked_and_not_offered_again(
     reply = await visitor.post("/bulk-runs", action="cancel", which="chosen", chosen=pending[:1], back="/runs?job=job")
     assert reply.headers["location"] == "/runs?job=job"
     assert len((await api.get("/runs?state=pending")).json["items"]) == 2
+
+
+async def test_a_job_that_is_not_there_is_named(api: Api, visitor: Visitor) -> None:
+    for action in ("retry", "cancel"):
+        reply = await visitor.open(f"/bulk-runs?action={action}&job=no%20such")
+        assert (reply.status, "there is no job named 'no such'" in visitor.text) == (404, True)
+        await visitor.open("/holds")
+        assert (await visitor.post("/bulk-runs", action=action, job="no such")).status == 404

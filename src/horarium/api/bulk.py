@@ -126,7 +126,7 @@ class BulkRuns(Handlers):
         "policy does not let them run now), `job_deleted`, `key_missing` (their payload lacks part of a key "
         "of the job).",
         body=BulkRequest, examples=examples.RETRIES,
-        answers={200: (BulkAnswer, "What this request did")}, problems=("invalid_cursor", "conflict"),
+        answers={200: (BulkAnswer, "What this request did")}, problems=("not_found", "invalid_cursor", "conflict"),
     )  # fmt: skip
     async def retry(self, call: Call) -> Answer:
         asked: BulkRequest = call.body
@@ -148,7 +148,7 @@ class BulkRuns(Handlers):
         "and running, unless said otherwise). `per_second`: one request takes what may be cancelled in a "
         "second, and the next one waits for its turn.",
         body=CancelManyRequest, examples=examples.CANCELS,
-        answers={200: (BulkAnswer, "What this request did")}, problems=("invalid_cursor",),
+        answers={200: (BulkAnswer, "What this request did")}, problems=("not_found", "invalid_cursor"),
     )  # fmt: skip
     async def cancel(self, call: Call) -> Answer:
         asked: CancelManyRequest = call.body

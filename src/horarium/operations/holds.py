@@ -19,7 +19,7 @@ from horarium.errors import Conflict, Forbidden, InvalidRequest, InvalidTrigger,
 from horarium.model.holds import Hold, HoldRepeat, HoldScope
 from horarium.model.records import Record, RecordChange
 from horarium.operations.bounds.evaluating import evaluate
-from horarium.operations.bounds.reaching import may_reach_job
+from horarium.operations.bounds.reaching import may_reach_job, require_job
 from horarium.operations.calendars import known_days
 from horarium.operations.settling.holding import PREFIX, Holding, decode_hold
 from horarium.operations.writing.auditing import refusal_of, told
@@ -171,9 +171,10 @@ class HoldOperations:
             definition = replace(definition, scope=replace(definition.scope, labels=dict(caller.marked(labels))))
         definition = replace(definition, scope=checked_scope(definition.scope))
         if definition.scope.job is not None:
-            (job,) = await self._store.get_jobs([definition.scope.job])
-            if job is None or (caller is not None and not may_reach_job(caller, job)):
-                raise InvalidRequest(f"scope.job: there is no job named {definition.scope.job!r}", field="scope.job")
+            try:
+                await require_job(self._store, definition.scope.job)
+            except NotFound as missing:
+                raise InvalidRequest(f"scope.job: {missing.message}", field="scope.job") from None
         await self._require_reach(definition.scope)
         if definition.repeat is None:
             return definition

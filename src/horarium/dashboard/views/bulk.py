@@ -9,7 +9,6 @@ from urllib.parse import urlencode
 from msgspec import Struct
 
 from horarium.access.roles import Scope
-from horarium.api.reading import is_name
 from horarium.api.runs import shown_queue
 from horarium.dashboard.formats import instant_of
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
@@ -101,8 +100,6 @@ class BulkRuns(Pages):
         return Shown("bulk-runs.html", values)
 
     async def _counted(self, action: str, selected: Filter, chosen: tuple[str, ...] | None) -> Batch:
-        if selected.chosen["job"] and not is_name(selected.chosen["job"]):
-            return Batch()
         states = _reach(action, selected)
         selection = _selection(selected, states, chosen)
         if action == "retry":

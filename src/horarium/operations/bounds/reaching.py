@@ -29,6 +29,7 @@ from horarium.operations.bounds.listing import Slices
 from horarium.operations.writing.auditing import refusal_of
 from horarium.operations.writing.context import Entropy
 from horarium.operations.writing.keeping import Secret
+from horarium.operations.writing.named import job_named, no_job
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, QueueStats, RunFilter, Stats, Store
 from horarium.rules.joins import members_in
 from horarium.rules.uniqueness import asks_the_same
@@ -69,6 +70,14 @@ def may_reach_run(caller: Principal, run: Run, job: Job | None) -> bool:
 def may_reach_job(caller: Principal, job: Job) -> bool:
     """Whether this caller may see and touch a job."""
     return caller.may_reach(job.queue, job.labels)
+
+
+async def require_job(store: Store, name: str) -> Job:
+    """The job of that name. Raises NotFound where there is none that who acts may see."""
+    job, caller = await job_named(store, name), bound_caller()
+    if caller is not None and not may_reach_job(caller, job):
+        raise no_job(name)
+    return job
 
 
 def may_reach_definition(caller: Principal, definition: JobDefinition) -> bool:

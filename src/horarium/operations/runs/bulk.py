@@ -23,7 +23,7 @@ from horarium.clock import SECOND, Instant
 from horarium.errors import Forbidden, InvalidRequest, NotFound
 from horarium.model import CLAIMED, RETRY_KEY, Cause, Job, Plan, Run, RunChange, State, retry_key, uuid7s
 from horarium.model import run_id as run_id_of
-from horarium.operations.bounds.reaching import within_reach
+from horarium.operations.bounds.reaching import require_job, within_reach
 from horarium.operations.jobs.changes import Changes, Seen, always
 from horarium.operations.jobs.grouping import Reach
 from horarium.operations.jobs.triggering import Request, Triggered, Triggering
@@ -120,10 +120,11 @@ class Bulk:
     async def _find(
         self, selection: Selection, states: frozenset[State], after: str | None, limit: int
     ) -> tuple[list[Run], str | None]:
-        """The first runs below `after` that fit, and where to go on."""
+        """The first runs below `after` that fit, and where to go on. Raises NotFound for a job that is not there, and
+        of which there are none."""
         if selection.ids is not None:
             return await self._named(selection.ids, states, after, limit)
-        where = selection.where
+        where, is_first = selection.where, after is None
         found: list[Run] = []
         for _ in range(0, LOOKED_MAX, BATCH_MAX):
             page = await self._store.list_runs(where, after, min(BATCH_MAX, limit - len(found)))
@@ -132,6 +133,8 @@ class Bulk:
             after = page.next_after
             if after is None or len(found) >= limit:
                 break
+        if is_first and not found and where.job is not None:
+            await require_job(self._store, where.job)
         return found, after
 
     async def _named(

@@ -107,11 +107,13 @@ ROWS = "horarium_rows"
 
 
 class Row(Struct, frozen=True):
-    """A row of a table of routes, which decorates the method that answers."""
+    """A row of a table of routes, which decorates the method that answers. `handle`: that method, of a row that
+    `rows_of` gives."""
 
     method: str
     path: str
     name: str
+    handle: Any = None
 
     def __call__(self, handle: H) -> H:
         setattr(handle, ROWS, (self, *getattr(handle, ROWS, ())))
@@ -124,11 +126,6 @@ def rows_of(table: object) -> list[Any]:
     return [replace(row, handle=getattr(table, name)) for name, method in methods for row in getattr(method, ROWS, ())]
 
 
-async def _nowhere(call: Call) -> Answer:
-    """The guard of a row that decorates no method: `rows_of` gives each mounted row its own."""
-    raise NotImplementedError(call.request.scope["path"])
-
-
 class Endpoint(Row, frozen=True, kw_only=True):
     """`answers`: status -> (type of the body or None, what it means). `problems`: codes besides those that every
     endpoint has. `read`: from bytes to the body (left out: as JSON of that type, whose texts may hold NUL if `nul`);
@@ -136,7 +133,6 @@ class Endpoint(Row, frozen=True, kw_only=True):
 
     summary: str
     tag: str
-    handle: Callable[[Call], Awaitable[Answer]] = _nowhere
     answers: Mapping[int, tuple[Any, str]]
     description: str = ""
     problems: Sequence[str] = ()
@@ -199,6 +195,7 @@ def route(endpoint: Endpoint, check: Check, refused: Note, prefix: str = "", gua
     """The route of an endpoint. `check`: whether a caller that is bound to queues may ask for this. `refused`: is told
     what it may not."""
     changes = endpoint.method != "GET" and endpoint.scope not in (None, Scope.WORK)
+    answers: Callable[[Call], Awaitable[Answer]] = endpoint.handle
 
     async def handle(request: AnyRequest) -> Response:
         scope = request.scope
@@ -221,9 +218,9 @@ def route(endpoint: Endpoint, check: Check, refused: Note, prefix: str = "", gua
             trace = header(scope, b"traceparent")
             reader = caller if endpoint.method == "GET" and caller is not None and caller.bound else None
             if not changes and reader is None and trace is None:
-                return await endpoint.handle(call)
+                return await answers(call)
             with acting(call.origin) if changes else reading(reader), asked_under(trace):
-                return await endpoint.handle(call)
+                return await answers(call)
         except Forbidden as refusal:
             refused(request, refusal, None)
             raise

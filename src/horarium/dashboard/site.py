@@ -7,7 +7,7 @@ the API hold here too (names of this server, no page of another site).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from hmac import compare_digest
@@ -141,17 +141,11 @@ Answer = Shown | Went | Response
 Counts = dict[str, tuple[str, bool]]
 
 
-async def _nowhere(visit: Visit) -> Answer:
-    """The guard of a page that decorates no method: `rows_of` gives each mounted page its own."""
-    raise NotImplementedError(visit.request.scope["path"])
-
-
 class Page(Row, frozen=True, kw_only=True):
     """One address. `scope`: what the visitor must be allowed, and `also` that; `open`: answered to everyone. `place`:
     which entry of the navigation it belongs to. `tells_all`: it is not for visitors that are bound. `reads`: what is
     posted changes nothing."""
 
-    handle: Callable[[Visit], Awaitable[Answer]] = _nowhere
     scope: Scope | None = Scope.JOBS_READ
     also: Scope | None = None
     place: str = ""
@@ -266,7 +260,7 @@ class Site:
             with reading(visit.principal):
                 await self._require_there(visit)
             with acting(self._origin(visit) if changes else None), reading(None if changes else visit.principal):
-                answer = await page.handle(visit)
+                answer: Answer = await page.handle(visit)
         except (BodyCutOff, BodyTooLarge):
             raise
         except HorariumError as error:

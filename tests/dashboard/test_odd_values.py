@@ -1,4 +1,4 @@
-"""Cookies and addresses that no browser of ours makes: pages are shown all the same."""
+"""Cookies and addresses that no browser of ours makes: pages are shown all the same, or say which value is wrong."""
 
 from __future__ import annotations
 
@@ -32,3 +32,17 @@ async def test_a_day_at_the_end_of_the_calendar_is_no_fault(day: str, zone: str)
             f"///calendar?day={day}{span}", headers={"cookie": f"horarium_zone={quote(zone, safe='')}"}
         )
         assert reply.status in (200, 422), reply.body[:300]
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["runs?state=", "runs?state=failed&state=", "jobs?show=", "jobs?sort=", "batches?state=", "failures?show=",
+     "failures?span=", "calendar?span=", "timeline?span=", "timeline?by=", "approvals?show=", "forecast?count=",
+     "?span=", "bulk-runs?action=retry&state=", "bulk-jobs?action=pause&show="],
+)  # fmt: skip
+async def test_a_filter_that_is_none_is_named(address: str) -> None:
+    """It would show, or do something to, all there is."""
+    api = Api(pages=True)
+    reply = await api.get(f"///{address}bogus")
+    assert (reply.status, "bogus" in reply.body.decode()) == (422, True)
+    assert (await api.get(f"///{address}")).status == 200

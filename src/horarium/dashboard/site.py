@@ -34,7 +34,7 @@ from horarium.clock import Instant
 from horarium.dashboard.attention import Watching, counts_of
 from horarium.dashboard.formats import zone_of
 from horarium.dashboard.frame import banner, page_answer, render, render_in_steps, takes_gzip, when
-from horarium.errors import Conflict, Forbidden, HorariumError, NotFound, Outage
+from horarium.errors import Conflict, Forbidden, HorariumError, InvalidRequest, NotFound, Outage
 from horarium.model import uuid7
 from horarium.model.identity import is_run_id
 from horarium.operations.facade import Operations
@@ -98,6 +98,13 @@ class Visit(Struct, kw_only=True):
         if name in self.form:
             return self.form[name][0]
         return next(iter(self.request.query_params.getlist(name)), "")
+
+    def one_of(self, name: str, known: Collection[str]) -> str:
+        """A field that is one of these; empty, where it is left out. Raises InvalidRequest."""
+        for given in (self.text(name), *self.texts(name)):
+            if given and given not in known:
+                raise InvalidRequest(f"{name}: {given[:50]!r} is none of {', '.join(known)}", field=name)
+        return self.text(name)
 
     def after(self, list_name: str, fits: Callable[[str], bool]) -> str | None:
         """Where the page of a list begins that is asked for. Raises InvalidCursor."""

@@ -58,7 +58,7 @@ class Approvals(Pages):
         names = list(dict.fromkeys(each.job.name for each in page.items))
         known = await self._store.last_runs(names, 0, visit.now + 1, RUNS_SHOWN) if names else {}
         rows = [_row(each, known.get(each.job.name, []), visit) for each in page.items]
-        more, only_decided = page.next_after is not None, visit.text("show") == "decided"
+        more, only_decided = page.next_after is not None, visit.one_of("show", ["decided"]) == "decided"
         values: dict[str, Any] = {"more": more, "heading": _heading(len(rows), more), "sub": _sub(rows, visit)}
         values |= {"waiting": f"{len(rows)}{'+' if more else ''}", "only_decided": only_decided}
         values |= {"asks": [row for row in rows if not row["missed"]], "missed": [row for row in rows if row["missed"]]}

@@ -42,7 +42,8 @@ class BatchPages(Pages):
         text = visit.text("q").strip()[:TEXT_CHARS_MAX]
         if is_run_id(text.lower()):
             return Went(f"/batches/{text.lower()}")
-        state = next((each for each in BatchState if each == visit.text("state")), None)
+        given = visit.one_of("state", [each.value for each in BatchState])
+        state = BatchState(given) if given else None
         found, beyond = await self._found(state, text, visit.after("batches", is_run_id))
         more = write_cursor("batches", beyond)
         return Shown(
@@ -80,7 +81,7 @@ class BatchPages(Pages):
     async def show(self, visit: Visit) -> Answer:
         id = visit.path_id("batch")
         batch = await self._operations.batches.get(id)
-        only = State.FAILED if visit.text("state") == "failed" else None
+        only = State.FAILED if visit.one_of("state", [State.FAILED.value]) else None
         after = visit.after("batch", lambda text: text.isdecimal() and len(text) <= DIGITS_MAX)
         runs, beyond = await self._members(id, only, after)
         more = write_cursor("batch", beyond)

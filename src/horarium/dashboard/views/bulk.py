@@ -63,7 +63,8 @@ class Filter(Struct, frozen=True):
 def read_filter(visit: Visit) -> Filter:
     """The filter of an address or a form. Raises InvalidRequest."""
     chosen = {name: visit.text(name).strip() for name in FIELDS}
-    states = frozenset(state for state in State if state.value in visit.texts("state"))
+    visit.one_of("state", [state.value for state in State])
+    states = frozenset(map(State, filter(None, visit.texts("state"))))
     where = RunFilter(
         job=chosen["job"] or None,
         states=states,

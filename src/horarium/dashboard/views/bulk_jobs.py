@@ -18,7 +18,7 @@ from horarium.dashboard.attention import Watching
 from horarium.dashboard.formats import address
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.views.bulk import CHOSEN_MAX, action_of
-from horarium.dashboard.views.jobs import LOOKED_MAX, NOT_BY_NAME, filter_of, fits, names_of, read_search
+from horarium.dashboard.views.jobs import LOOKED_MAX, NOT_BY_NAME, SHOWS, filter_of, fits, names_of, read_search
 from horarium.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from horarium.model import Job
 from horarium.operations.facade import Operations
@@ -82,7 +82,7 @@ class BulkJobs(Pages):
 
     async def _matched(self, visit: Visit, action: str, chosen: Sequence[str] | None) -> Matched:
         """Those that were chosen, or all that the filter of the address or the form matches, by name."""
-        search, only = visit.text("q").strip(), visit.text("show")
+        search, only = visit.text("q").strip(), visit.one_of("show", SHOWS)
         after = visit.text("after") or None
         if chosen is not None or only in NOT_BY_NAME:
             names = sorted(set(await names_of(self._operations, only, await self._watching.look()) if chosen is None

@@ -128,7 +128,7 @@ class Calendar(Pages):
 
     @Page("GET", "/calendar", "calendar", scope=Scope.RUNS_READ, also=Scope.JOBS_READ, place="calendar")
     async def show(self, visit: Visit) -> Answer:
-        span = visit.text("span") if visit.text("span") in SPANS else "week"
+        span = visit.one_of("span", SPANS) or "week"
         first = first_day(_day(visit), span)
         days = [first + timedelta(days=place) for place in range(_length(first, span))]
         since, until = midnight(days[0], visit.zone), midnight(days[-1] + timedelta(days=1), visit.zone)

@@ -138,7 +138,7 @@ class Failures(Pages):
         length, _, words, step = SPANS[name]
         runs, cut = await self._failed(visit.now - length, visit.now)
         search = visit.text("q").strip()
-        show = visit.text("show") if visit.text("show") in FILTERS else "open"
+        show = visit.one_of("show", FILTERS) or "open"
         every = await self._groups(runs, search)
         groups = [group for group in every if group.fits(show)]
         opened = next((group for group in groups if group.key == visit.text("open")), None)
@@ -266,7 +266,7 @@ def more_of(show: str, every: list[Group]) -> str:
 
 
 def _span(visit: Visit) -> str:
-    return visit.text("span") if visit.text("span") in SPANS else "day"
+    return visit.one_of("span", SPANS) or "day"
 
 
 def _fits(group: Group, search: str) -> bool:

@@ -217,14 +217,14 @@ def _asked(visit: Visit) -> Asked:
     except ValueError:
         raise InvalidRequest("week: give a day, such as 2026-12-24", field="week") from None
     day = day or (today if cell is None else local(cell, visit.zone).date())
-    given, count = visit.text("places").strip(), visit.text("count")
+    given, count = visit.text("places").strip(), visit.one_of("count", ("minutes", "starts"))
     if given and not (given.isdigit() and 0 < int(given) <= PLACES_MAX):
         raise InvalidRequest(f"places: give a number from 1 to {PLACES_MAX:,}", field="places")
     return Asked(
         first=day if FIRST_DAY <= day <= LAST_DAY else today,
         queue=visit.text("queue"),
         places=int(given) if given else None,
-        count=count if count in ("minutes", "starts") else "",
+        count=count,
         cell=None if cell is None else _hour_of(cell, visit.zone),
     )
 

@@ -31,7 +31,8 @@ SORTED_MAX = 950
 LOOKED_MAX = 4_000
 """How many jobs are looked at for a part of a name that is not its beginning."""
 SORTS = ("name", "next")
-NOT_BY_NAME = ("failing", "late", "running")
+SHOWS = ("failing", "late", "running", "paused")
+NOT_BY_NAME = SHOWS[:3]
 """Of these the names are known by a look at the causes, not by a walk over all jobs."""
 
 
@@ -55,7 +56,7 @@ class Jobs(Pages):
 
     @Page("GET", "/jobs", "jobs", also=Scope.RUNS_READ, place="jobs")
     async def show(self, visit: Visit) -> Answer:
-        search, only = visit.text("q").strip(), visit.text("show")
+        search, only = visit.text("q").strip(), visit.one_of("show", SHOWS)
         wanted = search.lower()
         if is_run_id(wanted) and (await self._operations.store.get_runs([wanted]))[0] is not None:
             return Went(f"/runs/{wanted}")
@@ -73,7 +74,7 @@ class Jobs(Pages):
                 "chips": await self._chips(attention, search, only),
                 "stats": attention.stats,
                 "summary": _summary(attention),
-                "sort": visit.text("sort") if visit.text("sort") in SORTS and not search and not only else "",
+                "sort": visit.one_of("sort", SORTS) if not search and not only else "",
                 "more": _link(visit, search, only, found) if found.more else None,
                 "looked": found.looked,
                 "part": read_search(search)[1],

@@ -39,7 +39,7 @@ class Overview(Pages):
     @Page("GET", "/", "overview", also=Scope.RUNS_READ, place="overview")
     async def show(self, visit: Visit) -> Answer:
         attention = await self._watching.look()
-        day = visit.text("span") == "day"
+        day = visit.one_of("span", ["day"]) == "day"
         whole = max((one.stretch for one in attention.held if one.hold.scope.all), key=_ends_at, default=None)
         return Shown(
             "overview.html",

@@ -69,9 +69,9 @@ class Timeline(Pages):
 
     @Page("GET", "/timeline", "timeline", scope=Scope.RUNS_READ, also=Scope.JOBS_READ, place="timeline")
     async def show(self, visit: Visit) -> Answer:
-        name = visit.text("span") if visit.text("span") in SPANS else "1h"
+        name = visit.one_of("span", SPANS) or "1h"
         length = SPANS[name]
-        by = asked if (asked := visit.text("by")) in LANES or asked.startswith("label:") else "queue"
+        by = visit.text("by") if visit.text("by").startswith("label:") else visit.one_of("by", LANES) or "queue"
         given = instant_of(visit.text("at"), "at", "UTC")
         now = visit.now
         since = now - length * 3 // 5 if given is None else given

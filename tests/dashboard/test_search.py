@@ -25,7 +25,7 @@ async def test_what_has_a_page_is_found_and_a_verb_offers_to_do_it(api: Api, vis
     await api.add_job("backup-files")
     run = await a_failed_run(api, "backup-db")
     assert (await visitor.open(f"/search?q=+{run}")).headers["location"] == f"/runs/{run}"
-    for text in ("dump", "team=ops", "BACKUP-d"):
+    for text in ("dump", "team=ops", "label:team=ops", "BACKUP-d"):
         await visitor.open(f"/search?q={text}")
         assert "/jobs/backup-db" in links(visitor), text
         assert "/bulk-jobs?action=pause&chosen=backup-db" in links(visitor), text

@@ -213,11 +213,11 @@ def _row(job: Job, runs: tuple[Run, ...], attention: Attention, holds: Sequence[
 
 
 def read_search(search: str) -> tuple[dict[str, str], str]:
-    """The typed filter: pairs such as `label=prod` are labels, the rest is how a name begins."""
+    """The typed filter: pairs such as `team=prod`, or `label:team=prod`, are labels, the rest is how a name begins."""
     labels: dict[str, str] = {}
     prefix = ""
     for word in search.split():
-        name, sign, value = word.removeprefix("#").partition("=")
+        name, sign, value = word.removeprefix("#").removeprefix("label:").partition("=")
         if sign and name:
             labels[name] = value
         else:

@@ -210,6 +210,21 @@ async def test_a_result_keeps_status_some_headers_and_body() -> None:
 
 
 @pytest.mark.parametrize(
+    ("charset", "sent", "text"),
+    [
+        ("iso-8859-1", b"gr\xfcn", "gr\xfcn"), ('"ISO-8859-15"; x=y', b"\xa4", "\u20ac"),
+        ("windows-1252", b"\x80", "\u20ac"), ("utf-8", b"gr\xc3\xbcn", "gr\xfcn"),
+        ("Shift_JIS", b"\x93\xfa", "\u65e5"), ("utf-16", b"\xff\xfea\0\0\0", "a\ufffd"),
+        ("us-ascii", b"gr\xfcn", "gr\ufffdn"), ("iso-8859-12", b"gr\xfcn", "gr\ufffdn"),
+        ("idna", b"gr\xfcn", "gr\ufffdn"), ("zlib", b"a", "a"), ("", b"a", "a"),
+    ],
+)  # fmt: skip
+async def test_a_body_is_read_in_the_charset_that_it_names(charset: str, sent: bytes, text: str) -> None:
+    async with receiving(answer("200 OK", f"Content-Type: text/html; charset={charset}", body=sent)) as receiver:
+        assert kept(await attempt(receiver))["body"] == text
+
+
+@pytest.mark.parametrize(
     ("status", "expected", "kind"),
     [
         (204, (), Succeeded),

@@ -6,6 +6,7 @@ status that was not expected may be retried, for the owner said how often, excep
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -22,6 +23,12 @@ RETRY_AFTER_SECONDS_MAX = 24 * 3600
 HEADER_KEPT_CHARS_MAX = 256
 _THROTTLING = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_CHARSET = re.compile(
+    r';\s*charset\s*=\s*"?(iso-8859-(?:[1-9]|1[013-6])|latin1|us-ascii|(?:windows-|cp)125[0-8]|utf-16(?:le|be)?|'
+    r'koi8-[ru]|big5|shift_jis|euc-(?:jp|kr)|gb(?:2312|k|18030))"?\s*(?:;|$)',
+    re.IGNORECASE | re.ASCII,
+)
+"""Those in which bodies are read beside UTF-8: their decoders take time in proportion to the text, as not all do."""
 KEPT = ("content-type", "content-encoding", "date", "retry-after", "request-id", "x-request-id")
 
 
@@ -91,8 +98,9 @@ def _result(answer: EndpointResponse) -> bytes:
 def _text(answer: EndpointResponse) -> str | None:
     if answer.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
         return None
-    # NUL can't be kept by every store.
-    return answer.body.decode("utf-8", "replace").replace("\x00", "\ufffd")
+    charset = _CHARSET.search(answer.headers.get("content-type", ""))
+    text = answer.body.decode(charset[1] if charset else "utf-8", "replace")
+    return text.replace("\x00", "\ufffd")  # not every store can keep NUL
 
 
 def _shortened(value: dict[str, Any]) -> bytes:

@@ -305,3 +305,36 @@ async def test_what_a_worker_holds_says_when_it_is_done(api: Api, visitor: Visit
     await visitor.open("/nodes")
     assert "oldest for 1 m 40 s, longer than usual" in visitor.text, visitor.text
     assert re.search(r'aria-label="Drain w: 1 run of it would finish, longer than usual"', visitor.page)
+
+
+@pytest.mark.parametrize(
+    ("page", "form", "field"),
+    [
+        ("/holds", {"scope": "job", "what": "no-such", "length": "1h", "reason": "x", "running": "cancel"}, "what"),
+        ("/holds", {"scope": "host", "what": "a b", "length": "1h", "reason": "x"}, "what"),
+        ("/holds", {"scope": "all", "length": "15m", "reason": "x", "begins": "2020-01-01T00:00"}, "length"),
+        ("/holds", {"scope": "queue", "what": "q", "length": "1h", "reason": ""}, "reason"),
+        ("/rates", {"key": "a", "limit": "often", "burst": "2"}, "limit"),
+        ("/rates", {"key": "a", "limit": "5/1m", "burst": "9"}, "burst"),
+        ("/channels", {"name": "ops", "type": "email", "to": "nobody", "group": "7"}, "to"),
+        ("/channels", {"name": "ops", "type": "webhook", "to": "https://x.org", "group": "soon"}, "group"),
+        ("/access", {"name": "k", "queues": "q", "expires": "2040-01-01T00:00"}, "role"),
+        ("/access", {"name": "local", "role": "viewer"}, "name"),
+        ("/feeds", {"name": "f", "which": "no-such"}, "which"),
+        ("/queue", {"name": "pull/work", "weights": "gold"}, "weights"),
+    ],
+)  # fmt: skip
+async def test_what_is_wrong_in_a_form_is_said_at_its_field(
+    api: Api, visitor: Visitor, page: str, form: dict[str, str], field: str
+) -> None:
+    await api.add_run()
+    await visitor.open("/queue?name=pull%2Fwork" if page == "/queue" else page)
+    reply = await visitor.post(page, **form)
+    assert reply.status == 422, reply.body
+    assert visitor.page.count('role="alert"') == visitor.page.count(f'id="{field}-error" role="alert"') == 1
+    (tag,) = re.findall(f'<[a-z]+[^>]* aria-describedby="{field}-error[^>]*>', visitor.page)
+    assert ("fieldset" if field == "role" else f'name="{field}"') in tag
+    for name, value in form.items():
+        if value and name not in ("role", "name" if page == "/queue" else ""):
+            kept = f'<option value="{value}" selected>' in visitor.page or f'value="{value}"' in visitor.page
+            assert kept or f">{value}</textarea>" in visitor.page, name

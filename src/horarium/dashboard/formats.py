@@ -4,17 +4,20 @@ reads a clock."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
+from types import MappingProxyType
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from markupsafe import Markup, escape
 
 from horarium.clock import DAY, HOUR, INSTANT_MAX, MINUTE, SECOND, Instant, to_datetime, to_instant, to_text
-from horarium.errors import InvalidRequest
+from horarium.errors import HorariumError, InvalidRequest
+from horarium.wire.faults import Fault
 
+NO_PLACES: Mapping[str, str] = MappingProxyType({})
 MILLISECOND = SECOND // 1000
 ISO = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z", re.ASCII)
 _UNITS = ((DAY, "d"), (HOUR, "h"), (MINUTE, "m"), (SECOND, "s"))
@@ -193,6 +196,13 @@ def clock_change(now: Instant, until: Instant, zone: str) -> tuple[Instant, floa
         middle = (low + high) // 2
         low, high = (middle, high) if offset(middle) == offset(now) else (low, middle)
     return high - high % SECOND, offset(high) - offset(now)
+
+
+def fault_in(error: HorariumError, form: Container[str], places: Mapping[str, str] = NO_PLACES) -> Fault:
+    """What is wrong with a form, and at which of its fields ("": at none). `places`: fields of the API that it has
+    under other names."""
+    field = places.get(error.field or "", error.field or "")
+    return Fault(field if field in form else "", error.message)
 
 
 def instant_of(text: str, field: str, zone: str) -> Instant | None:

@@ -7,7 +7,7 @@ from horarium.access.roles import Role, Scope
 from horarium.access.sessions import Sessions, SignInSession
 from horarium.api.access import API_KEY, key_view
 from horarium.api.reading import is_name
-from horarium.dashboard.formats import instant_of
+from horarium.dashboard.formats import fault_in, instant_of
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.views.jobs import read_search
 from horarium.errors import AlreadyExists, InvalidRequest
@@ -15,8 +15,9 @@ from horarium.operations.facade import Operations
 from horarium.operations.writing.auditing import told
 from horarium.operations.writing.context import Entropy
 from horarium.ports import PAGE_MAX
+from horarium.wire.faults import Fault
 
-FIELDS = ("name", "queues", "labels", "expires")
+FIELDS = ("name", "role", "queues", "labels", "expires")
 ID_CHARS_MAX = 100
 
 
@@ -31,7 +32,7 @@ class AccessPages(Pages):
     async def show(self, visit: Visit) -> Answer:
         return await self._page(visit)
 
-    async def _page(self, visit: Visit, problem: str = "", made: str = "") -> Answer:
+    async def _page(self, visit: Visit, problem: Fault | None = None, made: str = "") -> Answer:
         keys, sessions = await self._keys.page(None, PAGE_MAX), await self._sessions.page(None, PAGE_MAX)
         own = digest_of(visit.token)
         values = {
@@ -77,7 +78,7 @@ class AccessPages(Pages):
             )
             await self._keys.add(key, told("key.create", f"key/{key.name}", now, after=key_view(key)))
         except (InvalidRequest, AlreadyExists) as error:
-            return await self._page(visit, error.message)
+            return await self._page(visit, fault_in(error, FIELDS, {"roles": "role", "expires_at": "expires"}))
         return await self._page(visit, made=token)
 
     @Page("POST", "/access/revoke", "key-revoke", scope=Scope.ADMIN)

@@ -8,12 +8,14 @@ from horarium.access.acting import reading
 from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR
 from horarium.dashboard.attention import Watching
+from horarium.dashboard.formats import fault_in
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.troubles import Trouble
 from horarium.errors import InvalidRequest, NotFound
 from horarium.operations.deciding.acknowledging import Acknowledging, Cause
 from horarium.operations.facade import Operations
 from horarium.operations.looking.attending import OF_BOUND
+from horarium.wire.faults import Fault
 
 LENGTHS = {"4h": (4 * HOUR, "for 4 hours"), "1d": (DAY, "until this time tomorrow"), "7d": (7 * DAY, "for 7 days"),
            "30d": (30 * DAY, "until it changes, for 30 days at most")}  # fmt: skip
@@ -39,9 +41,9 @@ class Acknowledge(Pages):
     @Page("GET", "/acknowledge", "acknowledge", scope=Scope.RUNS_WRITE, also=Scope.JOBS_READ, place="overview")
     async def ask(self, visit: Visit) -> Answer:
         trouble, cause = await self._trouble(visit)
-        return self._form(trouble, cause, visit, "")
+        return self._form(trouble, cause, visit)
 
-    def _form(self, trouble: Trouble, cause: Cause, visit: Visit, problem: str) -> Shown:
+    def _form(self, trouble: Trouble, cause: Cause, visit: Visit, problem: Fault | None = None) -> Shown:
         values = {
             "trouble": trouble,
             "cause": cause.key,
@@ -63,7 +65,7 @@ class Acknowledge(Pages):
             for each in trouble.causes:
                 await self._acknowledging.put(each, reason, by, visit.now + length[0])
         except InvalidRequest as error:
-            return self._form(trouble, cause, visit, error.message)
+            return self._form(trouble, cause, visit, fault_in(error, ("reason",)))
         self._watching.forget()
         undo = "/acknowledge/undo?" + urlencode({"cause": cause.key}), "Take it back"
         what = "What fails with one error" if trouble.kind == "alike" else trouble.subject

@@ -10,6 +10,7 @@ import msgspec
 from horarium.access.roles import Scope
 from horarium.api.reading import is_name
 from horarium.dashboard.attention import channel_of
+from horarium.dashboard.formats import fault_in
 from horarium.dashboard.marks import mark_of
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.errors import InvalidRequest
@@ -19,6 +20,7 @@ from horarium.model.targets import NOTIFY_QUEUE
 from horarium.ports import PAGE_MAX, RunFilter
 from horarium.rules.error_lines import error_line
 from horarium.wire.channels import shown_channel
+from horarium.wire.faults import Fault
 
 TYPES = (("webhook", "Webhook, signed"), ("email", "Email"), ("apprise", "A service of the library apprise"))
 NEW = {"was": "", "name": "", "type": "webhook", "to": "", "signing_secret": "", "group": "1", "quiet": "3600",
@@ -32,9 +34,9 @@ class Channels(Pages):
     async def show(self, visit: Visit) -> Answer:
         name = visit.text("edit")
         channel = await self._operations.channels.get(name) if is_name(name) else None
-        return await self._page(visit, NEW if channel is None else _form_of(name, channel), "")
+        return await self._page(visit, NEW if channel is None else _form_of(name, channel))
 
-    async def _page(self, visit: Visit, form: dict[str, str], problem: str) -> Answer:
+    async def _page(self, visit: Visit, form: dict[str, str], problem: Fault | None = None) -> Answer:
         page = await self._operations.channels.page(None, PAGE_MAX)
         lasts = await self._lasts()
         untold = await self._operations.channels.untold(0)
@@ -70,7 +72,7 @@ class Channels(Pages):
                 raise InvalidRequest(f"name: there is a channel {form['name']!r}; edit that one", field="name")
             _, new = await self._operations.channels.put(form["name"], _channel_of(form))
         except InvalidRequest as error:
-            return await self._page(visit, form, error.message)
+            return await self._page(visit, form, fault_in(error, form, {"url": "to"}))
         done = "is made: send a test" if new else "was changed"
         return Went("/channels", f"{form['name']} {done}.")
 

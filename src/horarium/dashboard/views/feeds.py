@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from horarium.access.roles import Scope
 from horarium.api.reading import is_name, own_url, write_cursor
+from horarium.dashboard.formats import fault_in
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.views.jobs import read_search
 from horarium.errors import HorariumError, InvalidRequest, NotFound
 from horarium.operations.facade import Operations
+from horarium.wire.faults import Fault
 
 SHOWN = 100
+FIELDS = ("name", "which")
 
 
 class FeedPages(Pages):
@@ -22,11 +25,11 @@ class FeedPages(Pages):
     async def show(self, visit: Visit) -> Answer:
         return await self._page(visit)
 
-    async def _page(self, visit: Visit, problem: str = "", url: str = "") -> Answer:
+    async def _page(self, visit: Visit, problem: Fault | None = None, url: str = "") -> Answer:
         after = None if visit.form else visit.after("feeds", is_name)
         page = await self._feeds.page(after, SHOWN, visit.principal)
         more = write_cursor("feeds", page.next_after)
-        form = {name: visit.text(name) if problem else "" for name in ("name", "which")}
+        form = {name: visit.text(name) if problem else "" for name in FIELDS}
         values = {
             "rows": page.items,
             "more": f"/feeds?cursor={more}" if more else None,
@@ -48,10 +51,8 @@ class FeedPages(Pages):
             if not all(map(is_name, jobs)):
                 raise InvalidRequest("which: give names of jobs, or labels such as team=billing", field="which")
             _, key = await self._feeds.create(name, labels, jobs)
-        except InvalidRequest as error:
-            return await self._page(visit, error.message)
         except HorariumError as error:
-            return await self._page(visit, str(error))
+            return await self._page(visit, fault_in(error, FIELDS, {"jobs": "which"}))
         return await self._page(visit, url=f"{own_url(self._public_url, visit.request)}/feed/{key}.ics")
 
     @Page("POST", "/feeds/revoke", "feed-revoke", scope=Scope.JOBS_WRITE)

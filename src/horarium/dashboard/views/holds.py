@@ -6,7 +6,7 @@ from typing import Any
 
 from horarium.access.roles import Scope
 from horarium.clock import DAY, HOUR, MINUTE, Instant, to_datetime
-from horarium.dashboard.formats import instant_of
+from horarium.dashboard.formats import fault_in, instant_of
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.views.jobs import read_search
 from horarium.errors import InvalidRequest
@@ -14,12 +14,17 @@ from horarium.model.holds import HeldMissed, HeldRunning, Hold, HoldScope
 from horarium.ports import PAGE_MAX
 from horarium.rules.holds import next_begin, scope_words, stretch_at
 from horarium.triggers.words import counted
+from horarium.wire.faults import Fault
 from horarium.wire.holds import REASON_CHARS_MAX, HoldDefinition
 
 SCOPES = (("queue", "A queue"), ("job", "A job"), ("labels", "Jobs with labels"), ("host", "A host of HTTP targets"),
           ("worker", "A worker or node"), ("all", "Everything"))  # fmt: skip
 LENGTHS = {"15m": (15 * MINUTE, "15 minutes"), "1h": (HOUR, "1 hour"), "4h": (4 * HOUR, "4 hours"),
            "1d": (DAY, "1 day"), "": (0, "until it is lifted")}  # fmt: skip
+
+NEW = {"scope": "queue", "what": "", "length": "1h", "reason": "", "begins": "", "missed": "", "running": ""}
+PLACES = {"scope.job": "what", "scope.host": "what", "until": "length"}
+"""The fields of the API that the form has under other names."""
 
 
 class Holds(Pages):
@@ -29,9 +34,9 @@ class Holds(Pages):
     async def show(self, visit: Visit) -> Answer:
         scope = visit.text("scope")
         until_lifted = {"length": ""} if scope == "worker" else {}
-        return await self._page(visit, {"scope": scope, "what": visit.text("what"), **until_lifted}, "")
+        return await self._page(visit, {"scope": scope, "what": visit.text("what"), **until_lifted})
 
-    async def _page(self, visit: Visit, form: dict[str, str], problem: str) -> Answer:
+    async def _page(self, visit: Visit, form: dict[str, str], problem: Fault | None = None) -> Answer:
         page = await self._operations.holds.page(None, None, PAGE_MAX)
         rows = sorted((_row(hold, visit.now) for hold in page.items), key=lambda row: not row["active"])
         in_force = sum(row["active"] for row in rows)
@@ -41,19 +46,18 @@ class Holds(Pages):
             "heading": f"{counted(in_force, 'hold')} in force" if in_force else "Nothing is held",
             "scopes": SCOPES,
             "lengths": [(key, words) for key, (_, words) in LENGTHS.items()],
-            "form": {"scope": "queue", "what": "", "length": "1h", "reason": "", "begins": "", "missed": "", **form},
+            "form": {**NEW, **form},
             "problem": problem,
         }
         return Shown("holds.html", values, 422 if problem else 200)
 
     @Page("POST", "/holds", "hold-add", scope=Scope.RUNS_WRITE, place="holds")
     async def add(self, visit: Visit) -> Answer:
-        fields = ("scope", "what", "length", "reason", "begins", "missed", "running")
-        form = {name: visit.text(name).strip() for name in fields}
+        form = {name: visit.text(name).strip() for name in NEW}
         try:
             hold = await self._operations.holds.add(_definition(form, visit))
         except InvalidRequest as error:
-            return await self._page(visit, form, error.message)
+            return await self._page(visit, form, fault_in(error, form, PLACES))
         return Went("/holds", f"Held: {scope_words(hold.scope)}.", (f"/holds/{hold.id}/lift", "Lift"))
 
     @Page("POST", "/holds/{id}/lift", "hold-lift", scope=Scope.RUNS_WRITE, place="holds")

@@ -16,7 +16,7 @@ from horarium.dashboard.activity import over_all
 from horarium.dashboard.attention import Watching, some_runs
 from horarium.dashboard.backlog import backlog, bars_of, longest_wait, moments_of
 from horarium.dashboard.charts import bar_chart
-from horarium.dashboard.formats import duration, span
+from horarium.dashboard.formats import duration, fault_in, span
 from horarium.dashboard.shares import shares_of
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.errors import Forbidden, InvalidRequest, NotFound
@@ -29,6 +29,7 @@ from horarium.ports import PAGE_MAX, QueueStats, RunFilter
 from horarium.rules.holds import scope_words, stretch_at
 from horarium.services.polling.claims import Claims
 from horarium.triggers.words import counted
+from horarium.wire.faults import Fault
 
 WAITING = frozenset({State.PENDING})
 ENDED = frozenset({State.COMPLETED, State.FAILED})
@@ -48,9 +49,9 @@ class QueuePage(Pages):
 
     @Page("GET", "/queue", "queue", scope=Scope.RUNS_READ, place="queues")
     async def show(self, visit: Visit) -> Answer:
-        return await self._page(visit, None, "")
+        return await self._page(visit, None)
 
-    async def _page(self, visit: Visit, given: str | None, problem: str) -> Answer:
+    async def _page(self, visit: Visit, given: str | None, problem: Fault | None = None) -> Answer:
         queue = _named(visit)
         stats = (await self._watching.look()).stats
         known = next((one for one in stats.queues if one.queue == queue), QueueStats(queue, 0, 0, 0, None))
@@ -136,7 +137,7 @@ class QueuePage(Pages):
         try:
             weights = _read(text)
         except InvalidRequest as error:
-            return await self._page(visit, text, error.message)
+            return await self._page(visit, text, fault_in(error, ("weights",)))
         queue = _named(visit)
         await self._operations.queues.put(queue, QueueSettings(weights))
         return Went(_address(queue), f"{counted(len(weights), 'weight')} set, for runs that are made from now on.")

@@ -10,7 +10,7 @@ from horarium.access.roles import Scope
 from horarium.api.reading import write_cursor
 from horarium.clock import HOUR, SECOND, to_datetime, to_instant, to_micros
 from horarium.dashboard.attention import some_runs
-from horarium.dashboard.formats import address, duration, instant_of
+from horarium.dashboard.formats import address, duration, fault_in, instant_of
 from horarium.dashboard.shares import Share, shares_of
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.errors import InvalidRequest
@@ -19,6 +19,7 @@ from horarium.policies import KEY_LENGTH_MAX, RATE_MAX, SECONDS_MAX
 from horarium.ports import RunFilter
 from horarium.rules.rates import rates_of, waits_for
 from horarium.triggers.words import counted
+from horarium.wire.faults import Fault
 from horarium.wire.rates import RateView, is_key, override_of, rate_view, read_limit
 
 SHOWN = 100
@@ -32,9 +33,9 @@ class Rates(Pages):
 
     @Page("GET", "/rates", "rates", place="rates", tells_all=True)
     async def show(self, visit: Visit) -> Answer:
-        return await self._page(visit, {name: visit.text(name) for name in FIELDS}, "")
+        return await self._page(visit, {name: visit.text(name) for name in FIELDS})
 
-    async def _page(self, visit: Visit, form: dict[str, str], problem: str) -> Answer:
+    async def _page(self, visit: Visit, form: dict[str, str], problem: Fault | None = None) -> Answer:
         prefix = "" if problem else visit.text("prefix").strip()[:KEY_LENGTH_MAX]
         after = None if problem else visit.after("rates", is_key)
         page = await self._operations.rates.page(prefix, after, SHOWN)
@@ -96,7 +97,7 @@ class Rates(Pages):
             end = None if until is None else to_datetime(until)
             await self._operations.rates.put(key, override_of(limit["max"], limit["per_seconds"], burst, end))
         except InvalidRequest as error:
-            return await self._page(visit, form, error.message)
+            return await self._page(visit, form, fault_in(error, form, {"rate": "limit"}))
         undo = "/rates/reset?" + urlencode({"key": key}), "Go back to what jobs say"
         return Went("/rates", f"{key} allows {form['limit']} from the next claim on.", undo)
 

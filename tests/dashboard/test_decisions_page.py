@@ -55,6 +55,12 @@ async def test_a_question_says_who_asks_until_when_and_what_differs() -> None:
     assert "<del>  &#34;batch&#34;: &#34;2026-11-20&#34;,</del>" in visitor.page
     assert "<ins>  &#34;batch&#34;: &#34;2026-11-23&#34;,</ins>" in visitor.page
     assert f'action="/approvals/{second}/approve"' in visitor.page
+    (view,) = (await api.send("GET", "/approvals", headers=ben)).json["items"]
+    assert f"Job version {view['version']} Who" in visitor.text
+    api.clock.advance(60)
+    await api.send("PATCH", "/jobs/payouts", {"title": "Payouts"}, headers=ADMIN)
+    await visitor.open("/approvals")
+    assert re.search("Job version [0-9]+ , changed after it was asked , ", visitor.text), visitor.text
     mine = await signed_in(api, ann)
     await mine.open("/approvals")
     assert "ann, that is you" in mine.text

@@ -24,6 +24,7 @@ from horarium.rules.asking import OPEN
 from horarium.rules.following import is_behind, message_of
 from horarium.services.alerts.unanswered import CLAIMED_WITHIN, Unanswered
 from horarium.services.planning.planner import Planner
+from horarium.wire.approvals import approval_view
 from horarium.wire.holds import HoldDefinition
 from tests.services.conftest import START, Setting
 
@@ -70,6 +71,23 @@ async def test_no_worker_claims_a_run_before_it_is_approved(setting: Setting) ->
     assert (begun.due_at, begun.history[-1].message) == (setting.now, "approved by ann, because: checked")
     assert (await setting.operations.approving.page(None, None, 10)).items == ()
     assert [each.id for each in await claim(setting)] == [run.id]
+
+
+async def test_a_question_says_which_version_is_decided_about_and_whether_it_is_another_one(setting: Setting) -> None:
+    await asked_run(setting)
+
+    async def seen() -> tuple[int, bool]:
+        (waiting,) = (await setting.operations.approving.page(None, None, 10)).items
+        view = approval_view(waiting)
+        return view.version, view.changed_at is not None
+
+    before, was_changed = await seen()
+    assert not was_changed
+    setting.clock.advance(1)
+    with as_("ann"):
+        after = await setting.operations.jobs.patch_job("job", {"title": "Other"})
+    assert await seen() == (after.version, True)
+    assert after.version > before
 
 
 async def test_a_rejected_run_is_skipped_and_says_by_whom(setting: Setting) -> None:

@@ -16,7 +16,7 @@ COLUMNS = (
     Column("id", whole=True), Column("job", whole=True), Column("fire_at", when=True, whole=True),
     Column("missed", of=lambda each: each.fires if each.about == "catch_up" else None),
     Column("expires_at", when=True, whole=True, title="until"), Column("then", whole=True),
-    Column("asked_by"),
+    Column("asked_by"), Column("version"), Column("changed_at", when=True, title="changed since"),
 )  # fmt: skip
 ID = click.argument("id", metavar="ID")
 REASON = click.option("--reason", metavar="TEXT", help="Why; kept with the run.")

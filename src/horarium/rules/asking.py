@@ -40,13 +40,16 @@ class Question(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True):
-    """A run that waits for a decision: who asked for it, and why the reader may not decide (None: it may). `missed`: it
-    stands for fire times that were missed, and is stored nowhere."""
+    """A run that waits for a decision: who asked for it, and why the reader may not decide (None: it may). `version`:
+    that of the job, and `changed_at`: when it became that. `missed`: it stands for fire times that were missed, and is
+    stored nowhere."""
 
     run: Run
     job: Job
     question: Question
     why_not: str | None = None
+    version: int = 0
+    changed_at: Instant = 0
 
     @property
     def missed(self) -> bool:

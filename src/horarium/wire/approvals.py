@@ -19,7 +19,9 @@ Decision = Literal["approve", "reject", "none", "latest", "all"]
 class ApprovalView(Struct, kw_only=True):
     """A run that waits for a decision, or (`about` is `catch_up`) the `fires` fire times that a job missed, from
     `fire_at` to `last_fire_at`. `id`: that of the run. `then`: what becomes of it at `expires_at` without a decision.
-    `asked_by`: who asked for the run; empty: its rule. `why_not`: why the caller may not decide; null: it may."""
+    `asked_by`: who asked for the run; empty: its rule. `version`: the one of the job that is decided about;
+    `changed_at`: when the job was changed after this was asked; null: it was not. `why_not`: why the caller may not
+    decide; null: it may."""
 
     id: str
     about: Literal["run", "catch_up"]
@@ -34,6 +36,8 @@ class ApprovalView(Struct, kw_only=True):
     roles: tuple[str, ...]
     four_eyes: bool
     asked_by: str
+    version: int
+    changed_at: datetime | None
     payload: Any
     why_not: str | None
 
@@ -56,6 +60,8 @@ def approval_view(waiting: Waiting) -> ApprovalView:
         roles=approval.roles,
         four_eyes=approval.four_eyes,
         asked_by=waiting.question.by_name,
+        version=waiting.version,
+        changed_at=to_datetime(waiting.changed_at) if waiting.changed_at > wanted_at else None,
         payload=payload_of(job.target) if run.payload is None else msgspec.Raw(run.payload),
         why_not=waiting.why_not,
     )

@@ -136,6 +136,7 @@ def _row(waiting: Waiting, runs: Sequence[Run], visit: Visit) -> dict[str, Any]:
         "next": fires[0] if fires else None, "rule": "its rule, " + words_of(job),
         "mine": waiting.question.by == visit.principal.subject != "",
         "asked_at": run.created_at if asked is None else asked.at,
+        "changed_at": None if view.changed_at is None else waiting.changed_at,
     }  # fmt: skip
     if waiting.missed:
         return row | _missed(run, job, view, runs, visit)

@@ -64,12 +64,14 @@ class Approving:
         runs = await self._store.get_runs([each.run_id for each in questions]) if questions else []
         asking = [each.job_id for each in questions if each.job_id]
         jobs = await jobs_by_id(self._store, [*(run.job_id for run in runs if run is not None), *asking])
-        found: list[Waiting] = []
+        found, versions = list[Waiting](), dict[str, Sequence[Version]]()
         for question, stored in zip(questions, runs, strict=True):
             job = jobs.get(question.job_id or (stored and stored.job_id) or "")
             run = _missed_of(job, question) if question.job_id else stored
             if run is not None and job is not None and is_waiting(run) and _may_see(reader, run, job):
-                found.append(Waiting(run, job, question, await self._why_not(reader, job, question)))
+                known = versions[job.id] = versions.get(job.id) or await self._newest(job)
+                why_not = await self._why_not(reader, job, question, known)
+                found.append(Waiting(run, job, question, why_not, known[0].version, known[0].at))
         return Page(tuple(found), page.next_after)
 
     async def count(self, reader: Principal | None) -> int:
@@ -192,7 +194,13 @@ class Approving:
         if record is not None:
             await self._store.put_records([RecordChange(record, record.version, deleted=True)])
 
-    async def _why_not(self, caller: Principal | None, job: Job, question: Question) -> str | None:
+    async def _newest(self, job: Job) -> Sequence[Version]:
+        """The versions of the job by which it is judged who may decide; the newest is the present one."""
+        return (await self._versions.page(job, None, KEPT if approval_of(job).four_eyes else 1)).items
+
+    async def _why_not(
+        self, caller: Principal | None, job: Job, question: Question, versions: Sequence[Version] = ()
+    ) -> str | None:
         """Why this caller may not decide; None: it may."""
         approval, caller = approval_of(job), caller or LOCAL
         if not any(SCOPES[Role(role)] <= caller.scopes for role in approval.roles):
@@ -201,7 +209,7 @@ class Approving:
             return None
         if question.by and question.by == caller.subject:
             return f"{caller.name} asked for this run; another person must decide (four_eyes)"
-        if caller.subject in _definers((await self._versions.page(job, None, KEPT)).items):
+        if caller.subject in _definers(versions or await self._newest(job)):
             return f"{caller.name} defined this job; another person must decide (four_eyes)"
         return None
 

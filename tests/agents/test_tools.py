@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mcp_types import CallToolRequestParams
 
-from horarium.agents.server import CHECKS
-from horarium.agents.tools import TEXT_CHARS_MAX, TOOLS, answer_text
+from horarium.agents.server import CHECKS, agent_server
+from horarium.agents.tools import TEXT_CHARS_MAX, TOOLS, Request, answer_text
+from horarium.errors import StoreUnavailable
 
 NAMES = {tool.name: tool for tool in TOOLS}
 ANY_JSON = st.recursive(
@@ -42,7 +46,46 @@ def test_a_long_answer_is_cut_and_says_so() -> None:
     text = answer_text(200, "x" * TEXT_CHARS_MAX)
     assert text.endswith("characters: ask for less, or go on with a cursor.")
     assert len(text) < TEXT_CHARS_MAX + 300
-    assert "Refused (404)" in answer_text(404, {})
+    assert "Refused (404). The names that there are come from `jobs`, ids from `runs`." in answer_text(404, {})
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "said"),
+    [
+        ("jobs", {"limit": 101}, ["limit must be at most 100: How many; left out: 20"]),
+        ("jobs", {"limit": "x", "name": ""}, ["name must be 1 or more characters: Only this job, with all its fields",
+                                              "limit must be of the type integer: How many; left out: 20"]),
+        ("runs", {"state": "lost"}, ["state must be one of pending, running, cancelling, completed, failed, cancelled, "
+                                     "skipped: Runs in this state"]),
+        ("hold", {"scope": {"all": True}}, ["missing are until, reason"]),
+        ("plan", {"jobs": [{}] * 101}, ["jobs must be at most 100 of them: Jobs, whole, as `jobs` shows them"]),
+        ("plan", {"jobs": [1]}, ["jobs.0 must be of the type object"]),
+    ],
+)  # fmt: skip
+async def test_an_agent_is_told_what_is_expected_of_each_argument(
+    tool: str, arguments: dict[str, object], said: list[str]
+) -> None:
+    refused = await called(tool, arguments)
+    assert refused == f"The arguments are wrong: {'; '.join(said)}. Mend them, and call again."
+
+
+async def test_an_agent_is_told_that_its_server_can_not_be_asked() -> None:
+    assert await called("jobs", {}) == "The server can't be asked: no answer\\u200b"
+
+
+async def called(tool: str, arguments: dict[str, object]) -> str:
+    """What a tool says where no server answers."""
+
+    async def ask(request: Request, caller: object) -> tuple[int, bytes]:
+        raise StoreUnavailable("no answer\u200b")
+
+    call: Any = agent_server(ask).get_request_handler("tools/call")
+    result: Any = await call.handler(
+        SimpleNamespace(request=None), CallToolRequestParams(name=tool, arguments=arguments)
+    )
+    assert result.is_error
+    text: str = result.content[0].text
+    return text
 
 
 @pytest.mark.parametrize("name", ["../../keys", "a/b", "a?limit=1", "a#b", "..", "a%2fb", "a\r\nHost: x", "é"])

@@ -12,12 +12,18 @@ import msgspec
 from jsonschema import Draft202012Validator
 from mcp.server import Server, ServerRequestContext
 
-from horarium.agents.tools import INSTRUCTIONS, TOOLS, Request, Tool, answer_text
+from horarium.agents.tools import INSTRUCTIONS, TOOLS, Request, Tool, answer_text, printable
+from horarium.errors import HorariumError
 from horarium.model.version import release
 
 Ask = Callable[[Request, Any], Awaitable[tuple[int, bytes]]]
 """Asks the API on behalf of the caller of an HTTP request (None where there is none): status, and answer."""
 ARGUMENT_FAULTS_MAX = 5
+EXPECTED = {
+    "enum": "one of {}", "type": "of the type {}", "minimum": "at least {}", "maximum": "at most {}",
+    "minLength": "{} or more characters", "maxLength": "at most {} characters", "maxItems": "at most {} of them",
+}  # fmt: skip
+"""What each check asks for, by its word in JSON Schema."""
 Context: TypeAlias = ServerRequestContext[Any, Any]
 
 _TOOLS = {tool.name: tool for tool in TOOLS}
@@ -34,10 +40,14 @@ def agent_server(ask: Ask) -> Server[Any]:
         arguments = params.arguments or {}
         if params.name not in _TOOLS:
             return _result(f"There is no such tool. There are: {', '.join(_TOOLS)}.", is_error=True)
-        faults = [_fault(error) for error in CHECKS[params.name].iter_errors(arguments)]
+        faults = list(dict.fromkeys(_fault(error) for error in CHECKS[params.name].iter_errors(arguments)))
         if faults:
-            return _result("The arguments are wrong: " + "; ".join(faults[:ARGUMENT_FAULTS_MAX]), is_error=True)
-        status, body = await ask(_TOOLS[params.name].request(arguments), context.request)
+            said = "; ".join(faults[:ARGUMENT_FAULTS_MAX])
+            return _result(f"The arguments are wrong: {said}. Mend them, and call again.", is_error=True)
+        try:
+            status, body = await ask(_TOOLS[params.name].request(arguments), context.request)
+        except HorariumError as error:
+            return _result(f"The server can't be asked: {printable(error.message)}", is_error=True)
         answer = None
         with suppress(msgspec.DecodeError, UnicodeDecodeError):
             answer = msgspec.json.decode(body)
@@ -70,11 +80,12 @@ def _result(text: str, *, is_error: bool) -> types.CallToolResult:
 
 
 def _fault(error: Any) -> str:
-    """Where and what kind, without the value: it may be of any length."""
+    """Where, and what is expected there, without the value: it may be of any length."""
     where = ".".join(str(part) for part in error.absolute_path) or "they"
     if not error.absolute_path and error.validator in ("required", "additionalProperties"):
         missing = [name for name in error.schema["required"] if name not in error.instance]
         names = missing if error.validator == "required" else error.schema["properties"]
         return f"{'missing are' if error.validator == 'required' else 'there are only'} {', '.join(names)}"
-    known = error.validator_value if error.validator in ("enum", "type", "maximum", "minimum", "maxLength") else ""
-    return f"{where}: {error.validator} {known}".strip()
+    known = error.validator_value
+    expected = EXPECTED[error.validator].format(", ".join(known) if isinstance(known, list) else known)
+    return f"{where} must be {expected}: {error.schema.get('description', '')}".rstrip(": .")

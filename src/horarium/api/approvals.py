@@ -11,7 +11,6 @@ from horarium.access.roles import Scope
 from horarium.api.endpoints import Answer, Call, Endpoint, Example, Handlers, answer
 from horarium.api.reading import read_cursor, run_id, write_cursor
 from horarium.api.schemas import Page, PageQuery, Reason
-from horarium.rules.asking import OPEN
 from horarium.wire.approvals import ApprovalView, approval_view
 from horarium.wire.views import RunView, run_view
 
@@ -44,13 +43,9 @@ class Approvals(Handlers):
     async def list_all(self, call: Call) -> Answer:
         query: PageQuery = call.query
         after = read_cursor("approvals", query.cursor, lambda text: _KEY.fullmatch(text) is not None)
-        page = await self._operations.approving.page(
-            call.principal, None if after is None else OPEN + after, query.limit
-        )
-        items = [approval_view(each) for each in page.items]
-        more = None if page.next_after is None else page.next_after.removeprefix(OPEN)
-        hidden = more is not None and call.principal.bound
-        return answer(ApprovalPage(items, None if hidden else write_cursor("approvals", more)))
+        page = await self._operations.approving.page(call.principal, after, query.limit)
+        more = None if call.principal.bound else write_cursor("approvals", page.next_after)
+        return answer(ApprovalPage([approval_view(each) for each in page.items], more))
 
     @Endpoint(
         "POST", "/approvals/{id}", "decide", tag="approvals", scope=Scope.RUNS_WRITE,

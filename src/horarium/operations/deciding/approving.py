@@ -27,6 +27,7 @@ from horarium.operations.jobs.versions import KEPT, Version, Versions
 from horarium.operations.settling.settling import Settling
 from horarium.operations.writing.auditing import told
 from horarium.operations.writing.context import RACES_MAX, Context, contended
+from horarium.operations.writing.keeping import page_under
 from horarium.operations.writing.named import jobs_by_id, jobs_of
 from horarium.policies import CatchUpPolicy
 from horarium.ports import PAGE_MAX, Page
@@ -59,8 +60,8 @@ class Approving:
     async def page(self, reader: Principal | None, after: str | None, limit: int) -> Page[Waiting]:
         """The runs that wait for a decision, the soonest end first. A page may be short."""
         since = instant_key(self._clock.now() + 1)
-        page = await self._store.list_records(RecordFilter(OPEN, since=since), after, min(limit, PAGE_MAX))
-        questions = [question_of(record) for record in page.items]
+        page = await page_under(self._store, RecordFilter(OPEN, since=since), OPEN, after, limit)
+        questions = [question_of(record) for _, record in page.items]
         runs = await self._store.get_runs([each.run_id for each in questions]) if questions else []
         asking = [each.job_id for each in questions if each.job_id]
         jobs = await jobs_by_id(self._store, [*(run.job_id for run in runs if run is not None), *asking])

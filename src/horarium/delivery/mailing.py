@@ -11,7 +11,6 @@ import ssl
 from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
@@ -21,14 +20,12 @@ from horarium.clock import SECOND
 from horarium.delivery.letters import subject_of, text_of
 from horarium.errors import InvalidSetting
 from horarium.model import Failed, Outcome, Succeeded
-from horarium.model.channels import EmailChannel, Letter
-
-if TYPE_CHECKING:
-    import aiosmtplib
+from horarium.model.channels import EmailChannel, Letter, Taken
 
 SEND_SECONDS = 30.0
 _PORTS = {"smtp": 587, "smtps": 465}
 _NEVER_AGAIN = range(500, 600)
+BEYOND_ASCII = "it does not offer SMTPUTF8, without which an address is ASCII alone"
 
 
 class SmtpServer(Struct, frozen=True):
@@ -60,8 +57,10 @@ def parse_smtp_url(url: str) -> SmtpServer:
     if options or tls not in (None, "required", "none") or parts.path not in ("", "/"):
         raise _refused("after ? may stand from=ADDRESS, tls=required, tls=none and ca=FILE")
     implicit, username = parts.scheme == "smtps", unquote(parts.username or "")
-    if tls == "none" and (implicit or parts.password):
-        raise _refused("a password is not sent without TLS")
+    if tls == "none" and implicit:
+        raise _refused("smtps:// is TLS from the first byte: leave out tls=none, or begin with smtp://")
+    if tls == "none" and parts.password:
+        raise _refused("a password is sent over TLS alone: leave out tls=none, or the password")
     return SmtpServer(
         host=parts.hostname,
         port=port or _PORTS[parts.scheme],
@@ -75,7 +74,7 @@ def parse_smtp_url(url: str) -> SmtpServer:
 
 
 def _refused(why: str) -> InvalidSetting:
-    return InvalidSetting(f"smtp_url: {why}; give one such as smtp://USER:PASSWORD@mail.example.org", field="smtp_url")
+    return InvalidSetting(f"smtp_url: {why}; an example is smtp://USER:PASSWORD@mail.example.org", field="smtp_url")
 
 
 class Mailing:
@@ -85,14 +84,14 @@ class Mailing:
         self._server = None if url is None else parse_smtp_url(url)
 
     async def send(self, channel: EmailChannel, letter: Letter) -> Outcome:
-        """Send one message to all recipients. Of those that the server refused beside others that it took the result
-        has the answers, under `refused`."""
+        """Send one message to all recipients that are left. Where some were refused, the result is a `Taken`."""
         import aiosmtplib
 
         if self._server is None:
             return Failed("no mail server is set; start the server with --smtp-url")
+        to = [address for address in channel.to if not letter.to or address in letter.to]
         try:
-            refused, _ = await self._send(self._server, channel, letter)
+            taken = await self._send(self._server, channel, letter, to)
         except aiosmtplib.SMTPResponseException as error:
             text = f"{self._server.host} refused the message: {error.code} {error.message}"
             return Failed(text, retryable=error.code not in _NEVER_AGAIN)
@@ -103,17 +102,15 @@ class Mailing:
                 retryable=any(each.code not in _NEVER_AGAIN for each in error.recipients),
             )
         except (aiosmtplib.SMTPException, OSError, TimeoutError) as error:
-            return Failed(f"{self._server.host}:{self._server.port}: {str(error) or type(error).__name__}")
-        told = {address: f"{answer.code} {answer.message}" for address, answer in refused.items()}
-        return Succeeded(msgspec.json.encode({"refused": told}) if told else None)
+            return Failed(f"{self._server.host}:{self._server.port}: {_words(error, self._server)}")
+        if to and len(taken.refused) == len(to):
+            return Failed(f"{self._server.host}: {BEYOND_ASCII}", retryable=False)
+        return Succeeded(msgspec.json.encode(taken) if taken.refused else None)
 
-    async def _send(
-        self, server: SmtpServer, channel: EmailChannel, letter: Letter
-    ) -> tuple[dict[str, aiosmtplib.SMTPResponse], str]:
+    async def _send(self, server: SmtpServer, channel: EmailChannel, letter: Letter, to: list[str]) -> Taken:
         import aiosmtplib
 
-        return await aiosmtplib.send(
-            mail_of(letter, server.sender, channel),
+        async with aiosmtplib.SMTP(
             hostname=server.host,
             port=server.port,
             username=server.username,
@@ -122,7 +119,26 @@ class Mailing:
             start_tls=None if server.implicit_tls else {"required": True, "none": False}.get(server.tls),
             tls_context=None if server.tls == "none" else ssl.create_default_context(cafile=server.ca),
             timeout=SEND_SECONDS,
-        )
+        ) as client:
+            able = to
+            if not all(map(str.isascii, to)):
+                await client.ehlo()
+                able = [address for address in to if address.isascii() or client.supports_extension("smtputf8")]
+            refused = {address: BEYOND_ASCII for address in to if address not in able}
+            if not able:
+                return Taken(refused)
+            answers, _ = await client.send_message(mail_of(letter, server.sender, channel), recipients=able)
+        told = {address: f"{answer.code} {answer.message}" for address, answer in answers.items()}
+        again = tuple(address for address, answer in answers.items() if answer.code not in _NEVER_AGAIN)
+        return Taken(refused | told, again)
+
+
+def _words(error: Exception, server: SmtpServer) -> str:
+    """The error, and the setting that led to it."""
+    if "STARTTLS" in str(error) and server.tls == "required":
+        asks = "smtp_url has a password, which is sent over TLS alone" if server.password else "smtp_url asks for TLS"
+        return f"it does not offer STARTTLS, and {asks}; where it speaks TLS from the first byte, give smtps://"
+    return str(error) or type(error).__name__
 
 
 def mail_of(letter: Letter, sender: str, channel: EmailChannel) -> EmailMessage:

@@ -108,11 +108,21 @@ class Untold(Struct, frozen=True):
     error: str
 
 
+class Taken(Struct, frozen=True, omit_defaults=True):
+    """The result of a mail that not all recipients were allowed to get. `refused`: the answers of the mail server about
+    the others; `again`: those of them who are to get it later."""
+
+    refused: dict[str, str] = {}
+    again: tuple[str, ...] = ()
+
+
 class Letter(Struct, frozen=True):
-    """One message. `id` is the same however often it is sent; `members`: the other notifications that it tells."""
+    """One message. `id` is the same however often it is sent; `members`: the other notifications that it tells; `to`:
+    the recipients that are left, where a mail server took it for the others."""
 
     id: str
     channel: str
     at: Instant
     events: tuple[Told, ...]
     members: tuple[str, ...] = ()
+    to: tuple[str, ...] = ()

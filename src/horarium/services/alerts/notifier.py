@@ -33,7 +33,7 @@ from horarium.model import (
     Succeeded,
     prune_instant,
 )
-from horarium.model.channels import UNTOLD, AnyChannel, Letter, Note, Told, Untold
+from horarium.model.channels import UNTOLD, AnyChannel, Letter, Note, Taken, Told, Untold
 from horarium.model.records import RecordChange, put_over
 from horarium.model.targets import NOTIFY_QUEUE
 from horarium.operations.channels import LOOKED_AT_MAX, ChannelOperations, decode_letter, decode_note
@@ -60,6 +60,7 @@ class Sends(Protocol):
 
 
 _decode_untold = msgspec.json.Decoder(Untold).decode
+_decode_taken = msgspec.json.Decoder(Taken).decode
 _decode_told = msgspec.json.Decoder(dict[str, Instant]).decode
 
 
@@ -96,15 +97,22 @@ class NotifyDelivery:
                 await self._complain(run, note.channel, outcome.error)
             if not isinstance(outcome, Succeeded):
                 return outcome
+            taken = _decode_taken(outcome.result or b"{}")
+            if taken.again:
+                await control.heartbeat(msgspec.json.encode(replace(letter, to=taken.again)))
             control.done()
-            await self._remember(letter, channel)
+            await self._remember(letter, channel, all_told=not taken.again)
+            for address, answer in taken.refused.items():
+                log.warning("channel %s: the mail server refused %s: %s", note.channel, address, answer)
+            if taken.again:
+                who = ", ".join(f"{address} ({taken.refused[address]})" for address in taken.refused)
+                missed = Failed(f"the mail server took the message, but not for {who}")
+                await self._complain(run, note.channel, missed.error)
+                return missed
         except HorariumError as error:
             return Failed(error.message)
-        refused = _refused(outcome)
-        for address, answer in refused.items():
-            log.warning("channel %s: the mail server refused %s: %s", note.channel, address, answer)
         told = {"events": len(letter.events), "told": 1 + len(letter.members)}
-        return Succeeded(msgspec.json.encode(told | ({"refused": refused} if refused else {})))
+        return Succeeded(msgspec.json.encode(told | ({"refused": taken.refused} if taken.refused else {})))
 
     async def close(self) -> None:
         """There is nothing to close."""
@@ -126,7 +134,7 @@ class NotifyDelivery:
         for holder, letter in letters:
             if run.id in letter.members:
                 return Succeeded(_told_with(holder.id))
-        later = [holder.due_at for holder, _ in letters if holder.due_at > now]
+        later = [holder.due_at for holder, letter in letters if holder.due_at > now and not letter.to]
         if later:
             return Deferred(min(later), "the channel did not take a message; it is tried again then")
         spoken = {member for _, letter in letters for member in letter.members}
@@ -201,12 +209,14 @@ class NotifyDelivery:
         body = msgspec.json.encode(Untold(run.id, since, now, error))
         await self._store.put_records([put_over(record, UNTOLD + channel, body)])
 
-    async def _remember(self, letter: Letter, channel: AnyChannel) -> None:
+    async def _remember(self, letter: Letter, channel: AnyChannel, *, all_told: bool) -> None:
         """Note the message, and drop notes that no longer keep anything quiet."""
         now = self._clock.now()
         record, untold = await self._store.get_records([TOLD + letter.channel, UNTOLD + letter.channel])
-        if untold is not None:
+        if untold is not None and all_told:
             await self._store.put_records([RecordChange(untold, untold.version, deleted=True)])
+        if letter.to:  # it was noted when the others got it
+            return
         told = {} if record is None else _decode_told(record.body)
         since = now - to_micros(channel.quiet_seconds)
         kept = {kind: at for kind, at in told.items() if since < at <= now}
@@ -221,12 +231,6 @@ def _waits_max(channel: AnyChannel) -> Instant:
 
 def _told_with(run_id: str) -> bytes:
     return msgspec.json.encode({"told_with": run_id})
-
-
-def _refused(outcome: Succeeded) -> dict[str, str]:
-    """The answers of a mail server about recipients that it refused beside others."""
-    refused: dict[str, str] = msgspec.json.decode(outcome.result or b"{}").get("refused", {})
-    return refused
 
 
 def _ended(run: Run, holder: str, now: Instant) -> RunChange:

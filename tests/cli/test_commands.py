@@ -183,7 +183,7 @@ def test_a_job_is_paused_resumed_previewed_and_deleted(call: Call) -> None:
 def test_a_backfill_goes_on_until_nothing_is_left(call: Call, url: str) -> None:
     call("job", "add", "past", "--cron", "* * * * * *", "--queue", "past")
     day = ("2026-01-01T00:00:00Z", "2026-01-01T00:41:40Z")
-    assert call("job", "backfill", "past", *day).stdout == "2500 runs made.\n"
+    assert call("job", "backfill", "past", *day).stdout == "2,500 runs made.\n"
     runs = as_json(call("job", "backfill", "past", *day, "--json"))
     assert len({run["fire_at"] for run in runs}) == 2500
 
@@ -192,7 +192,7 @@ def test_a_backfill_keeps_its_pace(call: Call) -> None:
     call("job", "add", "paced", "--cron", "* * * * * *", "--queue", "paced")
     begun = time.monotonic()
     span = ("2026-01-01T00:00:00Z", "2026-01-01T00:20:00Z")
-    assert call("job", "backfill", "paced", *span, "--per-second", "2000").stdout == "1200 runs made.\n"
+    assert call("job", "backfill", "paced", *span, "--per-second", "2000").stdout == "1,200 runs made.\n"
     assert time.monotonic() - begun >= 0.5
 
 
@@ -420,6 +420,12 @@ def test_many_runs_are_counted_cancelled_and_retried(call: Call) -> None:
         "run", "retry", "--queue", "many", "--state", "cancelled", "--since", "1h", "--error-contains", "not n"
     )
     assert again.stdout == "3 runs retried.\n"
+    call("run", "add", "--queue", "one")
+    alone = call("run", "cancel", "--queue", "one")
+    assert (alone.stderr, alone.stdout) == ("1 run matches.\n", "1 run cancelled.\n")
+    call("run", "retry", "--queue", "one", "--state", "cancelled")
+    over = call("run", "retry", "--queue", "one", "--state", "cancelled")
+    assert over.stdout == "0 runs retried. 1 was retried before.\n"
     once = call("run", "retry", "--queue", "many", "--state", "cancelled")
     assert once.stdout == "0 runs retried. 3 were retried before.\n"
     assert as_json(call("run", "cancel", "--queue", "many", "--json")) == {"matched": 3, "done": 3, "left": {}}

@@ -10,6 +10,7 @@ import msgspec
 
 from horarium.cli.output import Column
 from horarium.cli.shell import Lazy, Server, on_server
+from horarium.triggers.words import counted
 
 batch = Lazy(name="batch", help="Runs whose common end brings something about.")
 COLUMNS = (
@@ -142,6 +143,6 @@ def retry(server: Server, id: str) -> None:
 def _tell(server: Server, batch: dict[str, Any]) -> None:
     server.tell(
         batch,
-        f"Batch {batch['id']} is {batch['state']}: of {batch['total']} runs {batch['completed']} completed, "
+        f"Batch {batch['id']} is {batch['state']}: of {counted(batch['total'], 'run')} {batch['completed']} completed, "
         f"{batch['failed']} failed, {batch['cancelled']} cancelled, {batch['unfinished']} unfinished.",
     )

@@ -19,6 +19,7 @@ from horarium.cli.fields import pairs
 from horarium.cli.output import Column, print_json, say
 from horarium.cli.shell import FAILED, Lazy, Server, on_server
 from horarium.errors import CallerError, NotFound
+from horarium.triggers.words import counted
 
 if TYPE_CHECKING:
     from horarium.client import Client
@@ -136,7 +137,8 @@ def _say_imported(counts: Mapping[str, int], errors: Mapping[str, str], as_json:
             say(f"Error: {name}: {why}", err=True)
         said = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if outcome not in RUNS)
         past = f", {counts['history']} of history" if counts["history"] else ""
-        say(f"{said}, {len(errors)} failed; {counts['runs']} runs that were owed{past}.")
+        owed = counted(counts["runs"], "run that was owed", "runs that were owed")
+        say(f"{said}, {len(errors)} failed; {owed}{past}.")
     if errors:
         sys.exit(FAILED)
 

@@ -15,6 +15,7 @@ from horarium.cli.fields import INSTANT
 from horarium.cli.job import NAME
 from horarium.cli.output import moment_text, print_json_list, say
 from horarium.cli.shell import Server, on_server
+from horarium.triggers.words import counted
 
 if TYPE_CHECKING:
     from horarium.client import Client
@@ -43,7 +44,7 @@ def backfill(server: Server, name: str, start: datetime, end: datetime, per_seco
     if server.as_json:
         print_json_list(runs)
     else:
-        say(f"{sum(1 for _ in runs)} runs made.")
+        say(f"{counted(sum(1 for _ in runs), 'run')} made.")
 
 
 def _made(client: Client, name: str, start: datetime, end: datetime, per_second: float | None) -> Iterator[RunView]:
@@ -62,11 +63,11 @@ def _made(client: Client, name: str, start: datetime, end: datetime, per_second:
     except BaseException:
         if next_start not in (None, start):
             again = f"horarium job backfill {name} {moment_text(next_start)} {moment_text(end)}"
-            say(f"{count:,} runs were made; go on with: {again}", err=True)
+            say(f"{counted(count, 'run was', 'runs were')} made; go on with: {again}", err=True)
         raise
 
 
 def _show(count: int, left: int) -> None:
     """How far it is, on a terminal."""
     if left and sys.stderr.isatty():
-        say(f"{count:,} runs made, {left:,} or more fire times left", err=True)
+        say(f"{counted(count, 'run')} made, {left:,} or more fire times left", err=True)

@@ -23,6 +23,7 @@ from horarium.cli.job_overrides import overrides_of, set_overrides, without_over
 from horarium.cli.output import labels_text, print_json, say
 from horarium.cli.shell import FAILED, Server, on_server
 from horarium.errors import Forbidden, InvalidJob, NotFound
+from horarium.triggers.words import counted
 
 if TYPE_CHECKING:
     from horarium.client import Client
@@ -151,8 +152,9 @@ def import_jobs(
         _print_summary(names, gone, errors, found, others, dry_run)
         if gone:
             again = "" if dry_run else "; `horarium job revert NAME` makes one again"
-            said = "would be" if dry_run else "were"
-            say(f"{len(gone)} of {owned_before} jobs with {with_labels} {said} deleted{again}.")
+            said = "would be" if dry_run else "was" if len(gone) == 1 else "were"
+            of = counted(owned_before, "job")
+            say(f"{len(gone):,} of {of} with {with_labels} {said} deleted{again}.")
     if errors:
         sys.exit(FAILED)
 
@@ -335,7 +337,7 @@ def _print_summary(
         else:
             say(f"Error: {error['place']}: {error['error']}", err=True)
     if len(errors) > ERRORS_SHOWN_MAX:
-        say(f"... and {len(errors) - ERRORS_SHOWN_MAX} more errors; --json lists them all", err=True)
+        say(f"... and {counted(len(errors) - ERRORS_SHOWN_MAX, 'more error')}; --json lists them all", err=True)
     for note in notes:
         say(f"Note: {note}", err=True)
     changes = {**names, **({} if gone is None else {"deleted": gone})}

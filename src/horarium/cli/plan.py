@@ -257,7 +257,7 @@ def _say_fires(fires: dict[str, Any], indent: str) -> None:
     for each in moved[:FIRES_SHOWN]:
         say(f"{indent}fires {each['from']} -> {each['to']}")
     if len(moved) > FIRES_SHOWN:
-        say(f"{indent}and {len(moved) - FIRES_SHOWN} more are moved")
+        say(f"{indent}and {counted(len(moved) - FIRES_SHOWN, 'more is', 'more are')} moved")
 
 
 def _text(value: Any) -> str:

@@ -13,16 +13,20 @@ from horarium.cli.fields import AGO, JSON
 from horarium.cli.output import say
 from horarium.cli.run import STATES, find_run
 from horarium.cli.shell import Server, on_server, with_options
+from horarium.triggers.words import counted
 
 LEFT = {
-    "retried_before": "were retried before",
-    "overlap": "are held back by their job's overlap policy",
-    "job_deleted": "belong to a job that was deleted",
-    "forbidden": "belong to a job that this key may not touch",
-    "key_missing": "have no key of their job's limits: part of it is missing in their payload",
-    "state": "were over by then",
+    "retried_before": ("was retried before", "were retried before"),
+    "overlap": ("is held back by its job's overlap policy", "are held back by their job's overlap policy"),
+    "job_deleted": ("belongs to a job that was deleted", "belong to a job that was deleted"),
+    "forbidden": ("belongs to a job that this key may not touch", "belong to a job that this key may not touch"),
+    "key_missing": (
+        "has no key of its job's limits: part of it is missing in its payload",
+        "have no key of their job's limits: part of it is missing in their payload",
+    ),
+    "state": ("was over by then", "were over by then"),
 }
-"""Why a run that matched was left, for people."""
+"""Why a run that matched was left, for people; and for several of them."""
 
 RUN_OR_FILTER = [
     click.argument("run_id", metavar="[ID]", required=False),
@@ -99,21 +103,25 @@ def _many(server: Server, act: Callable[..., Any], flags: dict[str, Any], done: 
     """Count, ask on a terminal, and do it, showing how far it is."""
     dry_run, agreed = flags.pop("dry_run"), flags.pop("yes")
     which = {name: value for name, value in {**flags, **more}.items() if value}
-    counted = act(dry_run=True, **{name: value for name, value in which.items() if name != "reason"})
+    matching = act(dry_run=True, **{name: value for name, value in which.items() if name != "reason"})
     if dry_run:
-        _report(server, counted, f"{counted.matched:,} runs match.{_left(counted)}")
+        _report(server, matching, _matching(matching))
         return
     if not server.as_json:
-        say(f"{counted.matched:,} runs match.{_left(counted)}", err=True)
-    if counted.matched and not agreed and not server.as_json and sys.stdin.isatty():
-        click.confirm(f"Are they to be {done}?", abort=True, err=True)
-    shown = _progress(counted.matched) if sys.stderr.isatty() and not server.as_json else lambda bulk: None
+        say(_matching(matching), err=True)
+    if matching.matched and not agreed and not server.as_json and sys.stdin.isatty():
+        click.confirm(f"{'Is it' if matching.matched == 1 else 'Are they'} to be {done}?", abort=True, err=True)
+    shown = _progress(matching.matched) if sys.stderr.isatty() and not server.as_json else lambda bulk: None
     bulk = act(shown, **which)
-    _report(server, bulk, f"{bulk.done:,} runs {done}.{_left(bulk)}")
+    _report(server, bulk, f"{counted(bulk.done, 'run')} {done}.{_left(bulk)}")
+
+
+def _matching(bulk: Any) -> str:
+    return f"{counted(bulk.matched, 'run matches', 'runs match')}.{_left(bulk)}"
 
 
 def _left(bulk: Any) -> str:
-    left = ", ".join(f"{count:,} {LEFT.get(why, why)}" for why, count in bulk.left.items())
+    left = ", ".join(counted(count, *LEFT.get(why, (why, why))) for why, count in bulk.left.items())
     return f" {left}." if left else ""
 
 

@@ -88,7 +88,7 @@ def test_it_finds_the_variables_of_its_run_and_not_those_of_the_worker(monkeypat
     found = dict(line.split("=", 1) for line in perform(program)["stdout"].splitlines() if "=" in line)
     run = claimed(program)
     assert {name: value for name, value in found.items() if name.startswith("HORARIUM_")} == {
-        "HORARIUM_RUN": run.id, "HORARIUM_JOB": "nightly", "HORARIUM_QUEUE": "pull/shell", "HORARIUM_ATTEMPT": "2",
+        "HORARIUM_RUN": run.id, "HORARIUM_JOB": "nightly", "HORARIUM_QUEUE": "shell", "HORARIUM_ATTEMPT": "2",
         "HORARIUM_FIRE_AT": "2027-01-15T07:00:00Z", "HORARIUM_IDEMPOTENCY_KEY": run.id,
     }  # fmt: skip
     assert (found["PATH"], found["LC_TIME"], found["GIVEN"]) == (os.environ["PATH"], "C", "a=b")

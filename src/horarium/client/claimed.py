@@ -80,6 +80,11 @@ class ClaimedRun:
         return self.view.job
 
     @property
+    def queue(self) -> str:
+        """Its queue, as workers name theirs."""
+        return self.view.queue.removeprefix("pull/")
+
+    @property
     def payload(self) -> Any:
         """The payload of the run, or else of its job."""
         return self.view.payload
@@ -132,7 +137,7 @@ class ClaimedRun:
         self.cancel_requested.set()
 
     def __repr__(self) -> str:
-        return f"<run {self.id} of {self.job or self.view.queue}, attempt {self.attempt}>"
+        return f"<run {self.id} of {self.job or self.queue}, attempt {self.attempt}>"
 
 
 def report_of(run: ClaimedRun, outcome: str, **fields: Any) -> Report:

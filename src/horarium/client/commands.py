@@ -159,7 +159,7 @@ def variables_of(run: ClaimedRun) -> dict[str, str]:
     return {
         "HORARIUM_RUN": run.id,
         "HORARIUM_JOB": run.job or "",
-        "HORARIUM_QUEUE": run.view.queue,
+        "HORARIUM_QUEUE": run.queue,
         "HORARIUM_ATTEMPT": str(run.attempt),
         "HORARIUM_FIRE_AT": to_text(to_instant(run.fire_at)),
         "HORARIUM_IDEMPOTENCY_KEY": run.view.idempotency_key,

@@ -175,7 +175,7 @@ class Worker:
             log.warning(
                 "run %s of %s, attempt %d failed: %s",
                 run.id,
-                run.job or run.view.queue,
+                run.job or run.queue,
                 run.attempt,
                 words_of(error),
                 exc_info=trace,

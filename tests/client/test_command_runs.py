@@ -245,6 +245,19 @@ def test_a_command_does_not_read_the_key_of_its_worker(
     assert "canary" not in done.result["stdout"]
 
 
+@pytest.mark.parametrize("args", [[], ["--json"]])
+def test_a_record_of_the_workers_log_is_one_line(client: Client, url: str, args: list[str]) -> None:
+    name = f"lines{len(args)}"
+    run = triggered(client, name, sh("echo one >&2; echo two >&2; exit 3"), retry={"attempts_max": 1})
+    with process(url, name, "--allow-commands", *args) as worker:
+        finished(client, run)
+        worker.send_signal(signal.SIGTERM)
+        _, log = worker.communicate(timeout=PATIENCE)
+    (line,) = [line for line in log.splitlines() if "two" in line]
+    assert f"run {run.id} of {name}, attempt 1 failed: exit code 3: one" in line
+    assert ("[warning  ]" in line) is not bool(args)
+
+
 def test_a_second_signal_ends_the_worker_and_its_command(client: Client, url: str, pid_file: Path) -> None:
     run = triggered(client, "twice", sh(FOR_LONG.format(pid=pid_file)), timeouts=LEASE)
     with process(url, "twice", "--allow-command", "/bin/*") as worker:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import logging
 import os
 import signal
@@ -24,6 +23,7 @@ from horarium.cli.reload import end_with, run_reloading
 from horarium.cli.shell import connect, server_options
 from horarium.errors import InvalidSetting
 from horarium.interrupts import ignore_signals
+from horarium.server.logs import lines_to_stderr
 
 QUEUES_MAX = 100
 
@@ -194,15 +194,6 @@ def _blocking(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda run: asyncio.run(function(run))
 
 
-class JsonLines(logging.Formatter):
-    """Each record as one line of JSON."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = {"time": self.formatTime(record), "level": record.levelname.lower(), "event": record.getMessage()}
-        return json.dumps(line if record.exc_info is None else {**line, "error": self.formatException(record.exc_info)})
-
-
 def _log(as_json: bool) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    """As a server logs, unless the program has said how."""
+    logging.basicConfig(level=logging.INFO, handlers=[lines_to_stderr(as_json=as_json)])

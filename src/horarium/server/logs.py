@@ -1,5 +1,5 @@
-"""Logging of the server: the library only logs to `horarium`; here the lines get their shape, text or JSON. Lines of
-other libraries get the same one."""
+"""Logging of the server and of `horarium worker`: the library only logs to `horarium`; here the lines get their shape,
+text or JSON. Lines of other libraries get the same one."""
 
 from __future__ import annotations
 
@@ -59,13 +59,18 @@ def _one_line(text: str) -> str:
     return "".join(c if c.isprintable() else " " if c in "\r\n\t" else "\ufffd" for c in text)
 
 
+def lines_to_stderr(*, as_json: bool, node: str = "") -> logging.Handler:
+    """Writes `Lines`, in colors on a terminal."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(Lines(as_json=as_json, colors=not as_json and sys.stderr.isatty(), node=node))
+    return handler
+
+
 def configure_logging(format: str = "text", level: str = "info", node: str = "") -> None:
     """Log to stderr, one line an event: `text` for people, `json` for machines. `node`: which of several processes
     that share one stderr says it."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(Lines(as_json=format == "json", colors=format == "text" and sys.stderr.isatty(), node=node))
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [lines_to_stderr(as_json=format == "json", node=node)]
     root.setLevel(level.upper())
     for name in DUMB:
         logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -54,7 +54,7 @@ Notify = Callable[["Progress"], None]
 def copy(
     source: str, target: str, namespace: str | None, config: str | None, check_only: bool, force: bool, as_json: bool
 ) -> None:
-    _check_urls(source, target)
+    _check_urls(source, target, check_only)
     named = load_settings({"namespace": namespace}, os.environ, config).namespace
     with _progress(as_json) as notify:
         report = asyncio.run(_copy(source, target, named, notify, force=force, check_only=check_only))
@@ -63,12 +63,17 @@ def copy(
         sys.exit(FAILED)
 
 
-def _check_urls(source: str, target: str) -> None:
+def _check_urls(source: str, target: str, check_only: bool) -> None:
+    from horarium.node.backends import missing_file
+
     for place, url in (("FROM", source), ("TO", target)):
         if urlsplit(url).scheme == "memory":
             raise InvalidSetting(f"{place}: a memory:// store lives in one process only; there is nothing to copy")
     if source == target:
         raise InvalidSetting("FROM and TO are the same store; give two")
+    for place, url in (("FROM", source), ("TO", target)):
+        if (place == "FROM" or check_only) and (path := missing_file(url)) is not None:
+            raise InvalidSetting(f"{place}: no such file: {path}")
 
 
 async def _copy(source: str, target: str, namespace: str, notify: Notify, *, force: bool, check_only: bool) -> Copied:

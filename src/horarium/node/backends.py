@@ -6,6 +6,7 @@ lease that is still valid; a store that can notify brings its own signals. A mes
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -147,6 +148,16 @@ def _unknown(scheme: str, url: str) -> InvalidSetting:
 def make_store(url: str, namespace: str = "default") -> Store:
     """Only the store of a URL, not opened yet. Raises InvalidSetting."""
     return make_backend(url, namespace).store
+
+
+def missing_file(url: str) -> str | None:
+    """The file of this store if it has one and that is not there: opening it would make it. Raises InvalidSetting."""
+    if urlsplit(url).scheme != "sqlite":
+        return None
+    from horarium.stores.sqlite import SqliteStore
+
+    path = SqliteStore(url).location.path
+    return None if os.path.exists(path) else path
 
 
 async def read_collection(

@@ -10,7 +10,9 @@ import pytest
 
 from horarium import Retry, RunContext, Scheduler, every
 from horarium.model import State
+from horarium.services.performing.performing import OWN_DOING
 from tests.handlers.conftest import done, ended
+from tests.waiting import until
 
 RAISED = [
     BaseException("base"),
@@ -63,6 +65,56 @@ async def test_whatever_a_handler_raises_is_a_failure_at_once_and_its_worker_goe
     assert run.state is State.FAILED
     assert type(error).__name__ in (run.error or "")
     assert (await done(scheduler, "well")).state is State.COMPLETED
+
+
+@pytest.mark.parametrize("kind", ["waits", "returns", "raises", "returns a coroutine"])
+async def test_a_handler_that_cancels_its_own_task_has_failed_at_once(scheduler: Scheduler, kind: str) -> None:
+    async def cancels() -> None:
+        if kind == "raises":
+            raise asyncio.CancelledError
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        if kind != "returns":
+            await asyncio.sleep(60)
+
+    if kind == "returns a coroutine":
+        scheduler.handler("cancels")(lambda: cancels())
+    else:
+        scheduler.handler("cancels")(cancels)
+
+    @scheduler.handler("well")
+    async def well(run: RunContext) -> int:
+        await asyncio.sleep(0)
+        return 1
+
+    await scheduler.start()
+    waiting = [await scheduler.enqueue(name, retry={"attempts_max": 1}) for name in ("cancels", "well") * 3]
+    for run in waiting:
+        over = await scheduler.wait_for(run, timeout=20)
+        told = (State.FAILED, OWN_DOING) if over.queue == "handler/cancels" else (State.COMPLETED, None)
+        assert (over.state, over.error) == told
+
+
+def test_the_end_of_the_event_loop_is_no_failure_of_what_runs_and_lets_nothing_more_begin() -> None:
+    begun: list[str] = []
+
+    async def program(scheduler: Scheduler) -> None:
+        @scheduler.handler("waits", concurrency=1)
+        async def waits(run: RunContext) -> None:
+            begun.append(run.id)
+            await asyncio.sleep(60)
+
+        await scheduler.open()
+        await scheduler.start()
+        await scheduler.enqueue_many("waits", [{}, {}])
+        await until(lambda: begun)
+
+    scheduler = Scheduler("memory://", handler_concurrency=1)
+    asyncio.run(program(scheduler))
+    (run,) = asyncio.run(scheduler._runtime.store.get_runs(begun))
+    assert run is not None
+    assert run.state is State.RUNNING
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])

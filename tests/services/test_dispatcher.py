@@ -16,6 +16,7 @@ from horarium.model.records import Record, RecordFilter
 from horarium.policies import Rate, Retention
 from horarium.ports import Assignment, Claimed, Control, Page
 from horarium.rules.settling import cancel
+from horarium.services.performing.performing import OWN_DOING
 from horarium.stores.memory import MemoryStore
 from horarium.testing import Fault, FaultyStore, ManualClock, by_script
 from horarium.testing.values import a_run
@@ -79,7 +80,7 @@ async def test_work_that_cancels_itself_has_failed(setting: Setting) -> None:
     node = Node(setting, Work(perform))
     await node.claim()
     await node.settle()
-    assert (await setting.run()).error == "cancelled by its own doing"
+    assert (await setting.run()).error == OWN_DOING
 
 
 async def test_what_goes_on_elsewhere_is_not_settled_here(setting: Setting) -> None:

@@ -42,6 +42,7 @@ FAIR_RUNS = 200
 
 POLL = to_micros(POLL_SECONDS)
 INTERRUPTED = Released("interrupted: the node stopped")
+OWN_DOING = "CancelledError: it cancelled its own task, or what it waited for was cancelled"
 NO_TURN = "released: it is not its turn under its rate limit any more"
 NO_PLACE = "released: every place is taken by work that does not stop"
 
@@ -201,6 +202,8 @@ class Performing:
                 self.release(run, ready.job, "released: a hold began")
                 continue
             await self._attempt(ready, task, steady)
+            if task.cancelling():
+                break  # the run cancelled its own task: another one goes on
             performed += 1
             if performed % FAIR_RUNS == 0:
                 await asyncio.sleep(0)
@@ -219,13 +222,14 @@ class Performing:
         outcome: Outcome | None = None
         try:
             outcome = await self._deliveries[run.queue].deliver(Assignment(run, job), attempt)
+            if attempt.stop is None and task.cancelling():
+                await asyncio.sleep(0)  # it cancelled its own task: that strikes here, and not in the next run
             if attempt.stop is not None:
                 outcome = _ended_early(attempt, outcome)
         except asyncio.CancelledError:
-            if attempt.stop is None and task.cancelling():
-                raise
-            stopped = attempt.stop is not None
-            outcome = _ended_early(attempt, INTERRUPTED) if stopped else Failed("cancelled by its own doing")
+            if attempt.stop is None and task.cancelling() and self._others_are_cancelled():
+                raise  # the event loop ends
+            outcome = Failed(OWN_DOING) if attempt.stop is None else _ended_early(attempt, INTERRUPTED)
         except Exception as error:
             log.exception("run %s of %s: its target failed", run.id, run.job or run.queue)
             outcome = Failed(f"{type(error).__name__}: {error}")
@@ -238,6 +242,10 @@ class Performing:
                 self.room.set()
         if outcome is not None:  # else it is not ours to settle
             self._collector.add(attempt.run, job, outcome)
+
+    def _others_are_cancelled(self) -> bool:
+        others = asyncio.all_tasks() - self._tasks
+        return not others or any(other.cancelling() for other in others)
 
     def _goes_on(self, attempt: Attempt, over: asyncio.Future[object]) -> None:
         """This work goes on, though its attempt is over: it keeps its place until then."""

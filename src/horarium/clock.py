@@ -37,7 +37,7 @@ _TICK = timedelta(microseconds=1)
 def to_instant(moment: datetime) -> Instant:
     """The instant of an aware datetime. Raises ValueError for a naive one, which has none."""
     if not isinstance(moment, datetime):
-        raise ValueError(f"{moment!r} is no datetime; give an aware one, e.g. datetime(2030, 1, 1, tzinfo=UTC)")
+        raise ValueError(f"{moment!r:.80} is no datetime; give an aware one, e.g. datetime(2030, 1, 1, tzinfo=UTC)")
     if moment.tzinfo is None:
         raise ValueError(f"{moment!r} has no time zone; give an aware datetime, e.g. with tzinfo=UTC")
     return (moment - _EPOCH) // _TICK

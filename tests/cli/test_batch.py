@@ -63,7 +63,7 @@ def test_an_open_batch_is_filled_closed_and_cancelled(url: str, tmp_path: Path) 
     rows = tmp_path / "more.jsonl"
     rows.write_text(json.dumps(ROW))
     made = asked(url, "add", "--name", "by and by", "--open", "--on-failed", "handler:mend")
-    assert "is open: of 1 runs" in call(url, "add", str(rows), "--to", made["id"])
+    assert "is open: of 1 run " in call(url, "add", str(rows), "--to", made["id"])
     assert "by and by" in call(url, "list", "--state", "open")
     assert asked(url, "close", made["id"])["state"] == "closed"
     assert asked(url, "cancel", made["id"], "--reason", "enough")["cancelled"] == 1

@@ -288,3 +288,13 @@ async def hello(run):
         assert working.stdout.readline() == "performed\n"
         working.send_signal(signal.SIGTERM)
         assert working.wait(PATIENCE) == 0
+
+
+def test_a_copy_makes_no_file_of_what_it_only_reads(tmp_path: Path) -> None:
+    here, there = f"sqlite:///{tmp_path}/here.db", f"sqlite:///{tmp_path}/there.db"
+    assert horarium("store", "copy", here, there, status=2).stderr == f"Error: FROM: no such file: {tmp_path}/here.db\n"
+    assert list(tmp_path.iterdir()) == []
+    horarium("store", "migrate", "--store", here)
+    done = horarium("store", "copy", here, there, "--check-only", status=2)
+    assert done.stderr == f"Error: TO: no such file: {tmp_path}/there.db\n"
+    assert not (tmp_path / "there.db").exists()

@@ -433,18 +433,6 @@ def test_the_command_refuses_what_it_cannot_copy(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_file_that_is_not_there_is_not_made_by_a_command_that_reads_it(tmp_path: Path) -> None:
-    here, there = f"sqlite:///{tmp_path}/here.db", f"sqlite:///{tmp_path}/there.db"
-    done = horarium("store", "copy", here, there)
-    assert (done.returncode, done.stderr) == (2, f"Error: FROM: no such file: {tmp_path}/here.db\n")
-    assert list(tmp_path.iterdir()) == []
-    within(here, "default", fill)
-    done = horarium("store", "copy", here, there, "--check-only")
-    assert (done.returncode, done.stderr) == (2, f"Error: TO: no such file: {tmp_path}/there.db\n")
-    assert not (tmp_path / "there.db").exists()
-
-
-@pytest.mark.slow
 def test_the_command_names_the_node_at_work_and_the_differences(tmp_path: Path) -> None:
     here, there = f"sqlite:///{tmp_path}/here.db", f"sqlite:///{tmp_path}/there.db"
     within(here, "default", fill)

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from horarium import RunContext, Scheduler, SyncScheduler, WrongArguments, cron, every
-from horarium.errors import InvalidJob, InvalidRequest, InvalidSetting, InvalidTrigger, UnknownArgument
+from horarium.errors import InvalidJob, InvalidRequest, InvalidSetting, InvalidTrigger, NotFound, UnknownArgument
 from horarium.library.fields import JobFields, SchedulerOptions
 from horarium.library.scheduler import LIBRARY_ROLES
 from horarium.node.runtime import ROLES, Options
@@ -242,9 +242,64 @@ async def test_a_reason_that_is_no_text_is_refused_and_the_job_stays_readable(tm
     async with Scheduler(f"sqlite:///{tmp_path}/s.db") as scheduler:
         await scheduler.add_job("j", every("1h"), handler="h", labels={"team": "red"})
         for reason in (4711, {"ticket": 4711}):
-            with pytest.raises(InvalidRequest, match=r"reason: expected a text, not (int|dict)"):
+            with pytest.raises(InvalidRequest, match=r"reason: expected a text, not (4711|a dict)"):
                 await call(scheduler, reason)
         assert (await scheduler.get_job("j")).pause_reason is None
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda s: s.lift_hold(5), "id: expected a text, not 5"),
+        (lambda s: s.get_job(None), "name: expected a text, not None"),
+        (lambda s: s.list_runs(job={"a": 1}), "job: expected a text, not a dict"),
+        (lambda s: s.list_rates(prefix=b"x"), "prefix: expected a text, not a bytes"),
+        (lambda s: s.fair_weights(5), "queue: expected a text, not 5"),
+        (lambda s: s.wait_for_batch(5), "id: expected a text, not 5"),
+        (lambda s: s.plan(5), "documents: expected object, got int"),
+        (lambda s: s.plan({"jobs": 5}), "documents.jobs: expected array, got int"),
+        (lambda s: s.plan({}, horizon_seconds="1d"), "horizon_seconds: expected a whole number, not '1d'"),
+        (lambda s: s.forecast(bucket_seconds="1h"), "bucket_seconds: expected a whole number, not '1h'"),
+        (lambda s: s.set_fair_weights("q", 5), "weights: expected object, got int"),
+        (lambda s: s.create_feed("f", labels=5), "labels: expected object, got int"),
+        (lambda s: s.enqueue(["h"]), "name: a list is no handler's name"),
+        (lambda s: s.decide("x", {"a": 1}), "decision: expected one of approve, "),
+    ],
+)
+async def test_an_argument_of_another_type_is_named(scheduler: Scheduler, call: Any, words: str) -> None:
+    with pytest.raises(InvalidRequest, match=re.escape(words)):
+        await call(scheduler)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda s: s.add_job("k", every("1h"), handler="h", title="\ud800"),
+        lambda s: s.add_job("k", every("1h"), handler="h", labels={"team": "\ud800"}),
+        lambda s: s.add_job("k", every("1h"), handler="h", retry={"\ud800": 1}),
+        lambda s: s.add_job("k", every("1h"), queue="q", payload="\ud800"),
+        lambda s: s.add_job("k", every("1h"), http={"url": "https://example.org", "body": "\ud800"}),
+        lambda s: s.get_job("\ud800"),
+        lambda s: s.enqueue("h", labels={"team": "\ud800"}),
+        lambda s: s.enqueue("h", fair="\ud800"),
+        lambda s: s.add_runs([{"queue": "q", "payload": "\ud800"}]),
+        lambda s: s.trigger_job("j", {"a": "\ud800"}),
+        lambda s: s.trigger_job("j", unique_key="\ud800"),
+        lambda s: s.pause_job("j", "\ud800"),
+        lambda s: s.list_jobs(labels={"team": "\ud800"}),
+        lambda s: s.add_hold({"scope": {"queue": "q"}, "reason": "\ud800"}),
+        lambda s: s.put_channel("c", {"type": "email", "to": ["a@b.c"], "template": "\ud800"}),
+        lambda s: s.set_rate("\ud800", "1/1m"),
+        lambda s: s.delete_job("j", actor="\ud800"),
+    ],
+)
+async def test_half_of_a_surrogate_pair_is_no_text_and_writes_nothing(tmp_path: Path, call: Any) -> None:
+    async with Scheduler(f"sqlite:///{tmp_path}/s.db") as scheduler:
+        before = await scheduler.add_job("j", every("1h"), handler="h")
+        with pytest.raises((InvalidRequest, InvalidJob, NotFound), match=r"surrogate|written as JSON|no job named"):
+            await call(scheduler)
+        assert (await scheduler.list_jobs()).items == (before,)
+        assert (await scheduler.list_runs()).items == ()
 
 
 async def test_a_feed_of_labels_that_are_no_texts_is_refused_and_all_stay_readable(tmp_path: Path) -> None:

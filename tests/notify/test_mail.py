@@ -18,7 +18,7 @@ from tests.servers.certificate import make_certificate
 from tests.servers.process import free_port
 from tests.waiting import until
 
-TO = {"type": "email", "to": ["ann@example.org", "bob@example.org"], **SOON}
+TO: dict[str, Any] = {"type": "email", "to": ["ann@example.org", "bob@example.org"], **SOON}
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,7 @@ async def test_recipients_who_are_refused_for_now_get_it_later_and_hold_up_nothi
             notes = await at_rest(scheduler, "notify", 2)
             assert not await untold(0)
         assert {note.state for note in notes} == {State.COMPLETED}
-        ids = [mail["Message-ID"].partition(".")[0] for mail in mailbox.mails]
+        ids = [str(mail["Message-ID"]).partition(".")[0] for mail in mailbox.mails]
         got = sorted((id, to) for id, all_to in zip(ids, mailbox.recipients, strict=True) for to in all_to)
         assert got == sorted((f"<{note.id}", to) for note in notes for to in TO["to"])
 

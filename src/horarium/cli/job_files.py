@@ -153,8 +153,7 @@ def import_jobs(
         if gone:
             again = "" if dry_run else "; `horarium job revert NAME` makes one again"
             said = "would be" if dry_run else "was" if len(gone) == 1 else "were"
-            of = counted(owned_before, "job")
-            say(f"{len(gone):,} of {of} with {with_labels} {said} deleted{again}.")
+            say(f"{len(gone):,} of {counted(owned_before, 'job')} with {with_labels} {said} deleted{again}.")
     if errors:
         sys.exit(FAILED)
 

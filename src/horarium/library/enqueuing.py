@@ -35,6 +35,7 @@ from horarium.node.options import Options
 from horarium.operations.writing.auditing import told_runs
 from horarium.policies import Debounce, Unique
 from horarium.ports import BATCH_MAX, Placeholders, TransactionalStore
+from horarium.triggers.words import quote
 
 if TYPE_CHECKING:
     from horarium.node.runtime import Runtime
@@ -210,6 +211,8 @@ class Enqueuing(Noded):
         unique_key: str | None = None,
     ) -> list[StoredRun]:
         handler = self._program.handler_name(name, InvalidRequest)
+        if not isinstance(handler, str):
+            raise InvalidRequest(f"name: {quote(handler)} is no handler's name", field="name")
         made = wanted(self._program.with_defaults(handler, how), unique_key)
         if handler in self._program.named:
             args = self._program.all_with_named(handler, args)

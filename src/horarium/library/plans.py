@@ -11,6 +11,7 @@ from horarium.errors import InvalidRequest
 from horarium.library.named import Part, in_name_of_actor
 from horarium.operations.bounds.listing import pages_of
 from horarium.ports import PAGE_MAX
+from horarium.wire.faults import converted
 
 KINDS = frozenset({"jobs", "calendars", "channels"})
 Document = Mapping[str, Any]
@@ -35,9 +36,10 @@ class PlanMethods(Part):
         from horarium.operations.plans.shown import change_shown, plan_shown
         from horarium.wire.definitions import read_definition
 
-        if unknown := sorted(documents.keys() - KINDS):
+        given = converted(documents, dict[str, tuple[dict[str, Any], ...]], "documents")
+        if unknown := sorted(given.keys() - KINDS):
             raise InvalidRequest(f"documents: unknown: {', '.join(unknown)}; known are {', '.join(sorted(KINDS))}")
-        jobs, calendars, channels = (documents.get(kind, ()) for kind in ("jobs", "calendars", "channels"))
+        jobs, calendars, channels = (given.get(kind, ()) for kind in ("jobs", "calendars", "channels"))
         read = await read_documents(jobs, calendars, channels, read_definition)
         making = self._operations.planned_changes.make(read, prune, horizon_seconds, say=change_shown)
         return plan_shown(await making)

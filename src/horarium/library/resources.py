@@ -83,7 +83,7 @@ class QueueMethods(Part):
         InvalidRequest."""
         from horarium.operations.settling.turns import QueueSettings
 
-        settings = QueueSettings(converted(dict(weights), FairWeights, "weights"))
+        settings = QueueSettings(converted(weights, FairWeights, "weights"))
         return (await self._operations.queues.put(_queue(queue), settings)).fair_weights
 
     async def fair_weights(self, queue: str) -> dict[str, int]:
@@ -181,7 +181,7 @@ class FeedMethods(Part):
         """A new feed of jobs with these labels, or of these names. `path`, under the address of a server on the same
         store, is shown this once. Raises AlreadyExists, InvalidRequest."""
         named, wanted = converted(name, Name, "name"), converted(jobs, tuple[Name, ...], "jobs")
-        with_labels = converted(dict(labels or {}), Labels, "labels")
+        with_labels = converted(labels or {}, Labels, "labels")
         feed, key = await self._operations.feeds.create(named, with_labels, wanted)
         return {**_shown_feed(feed, False), "path": f"/feed/{key}.ics"}
 
@@ -322,4 +322,7 @@ class ApprovalMethods(Part):
         """Let a run begin that waits for it, or not; or say how many of the fire times run that a job missed (`none`,
         `latest`, `all`): the first of their rows. Raises NotFound, AlreadyDecided, and Forbidden where who acts
         asked for it and the job wants four eyes."""
-        return Run(await self._operations.approving.decide(id_of(run_id), decision, reason))
+        from horarium.wire.approvals import Decision
+
+        said = converted(decision, Decision, "decision")
+        return Run(await self._operations.approving.decide(id_of(run_id), said, reason))

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from horarium import InvalidJob, RunContext, Scheduler
-from horarium.delivery.pool import Pool
+from horarium.delivery.pool import UNGUARDED, Pool
 from horarium.testing import perform
 from tests.handlers import pooled
 from tests.handlers.conftest import ONCE, done, ended
@@ -61,6 +61,35 @@ async def test_an_error_whose_constructor_wants_more_is_still_that_error(schedul
     run = await done(scheduler, "no_disk", retry={"attempts_max": 3, "backoff_seconds": 0})
     assert run.error == f"NoDisk: 28: it is full (at {line_of(pooled.no_disk)})"
     assert run.attempt == 1
+
+
+PROGRAM = """
+import asyncio
+from horarium import Scheduler
+scheduler = Scheduler("memory://")
+
+@scheduler.handler(pool="process")
+def add(a: int, b: int) -> int:
+    return a + b
+
+async def main() -> None:
+    async with scheduler:
+        await scheduler.start()
+        run = await scheduler.wait_for(await scheduler.enqueue("add", {"a": 1, "b": 2}, retry={"attempts_max": 1}))
+        print(run.result or run.error)
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("begin", "said"), [('if __name__ == "__main__": ', "b'3'"), ("", f"before it began: {UNGUARDED}")]
+)
+def test_a_program_that_is_not_for_import_is_told_so(tmp_path: Path, begin: str, said: str) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(f"{PROGRAM}{begin}asyncio.run(main())\n")
+    done = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert said in done.stdout
+    assert ("Conflict: this Scheduler is not for a process of a pool" in done.stderr) is not bool(begin)
 
 
 def test_a_fork_that_ends_leaves_the_process_to_its_parent() -> None:

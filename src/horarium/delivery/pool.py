@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 Function = Callable[..., Any]
 
 
+BEGUN = b"begun"
+UNGUARDED = 'the file of the program is imported there; what it starts belongs under `if __name__ == "__main__":`'
+
+
 class ProcessEnded(Exception):
     """The process of the handler ended before its call was over."""
 
@@ -48,17 +52,19 @@ class _Process:
         self._process = context.Process(target=_serve, args=(theirs,), name="horarium-pool", daemon=True)
         self._process.start()
         theirs.close()
-        self.killed = False
+        self.killed = self._has_begun = False
         atexit.register(self._end_with, os.getpid())
 
     def call(self, function: Function, given: Mapping[str, Any]) -> Any:
         """Have it called there, and wait. Raises its error, or ProcessEnded."""
         try:
+            self._has_begun = self._has_begun or self._ours.recv_bytes() == BEGUN
             self._ours.send_bytes(pickle.dumps((function, dict(given))))
             done, answer = pickle.loads(self._ours.recv_bytes())
         except (EOFError, OSError):
             self._process.join()
-            raise ProcessEnded(f"its process ended with the status {self._process.exitcode}") from None
+            ended = f"its process ended with the status {self._process.exitcode}"
+            raise ProcessEnded(ended if self._has_begun else f"{ended} before it began: {UNGUARDED}") from None
         if done:
             return answer
         raise answer
@@ -140,6 +146,7 @@ def _serve(connection: Connection) -> None:
     """In the process: perform calls until the other side is gone."""
     for number in (signal.SIGINT, signal.SIGTERM):  # the parent drains first
         signal.signal(number, signal.SIG_IGN)
+    connection.send_bytes(BEGUN)
     while True:
         try:
             asked = connection.recv_bytes()

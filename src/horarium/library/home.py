@@ -9,9 +9,11 @@ import contextlib
 import os
 import selectors
 import signal
+import sys
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
+from horarium.delivery.pool import UNGUARDED
 from horarium.errors import Conflict
 
 _loops: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
@@ -62,7 +64,10 @@ class Home:
         return self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
     def check(self) -> None:
-        """Raises Conflict on another event loop than that on which it is open, and in a fork of its process."""
+        """Raises Conflict on another event loop than that on which it is open, in a fork of its process, and in a
+        process of `multiprocessing` that only imports the program."""
+        if self.loop is None and _only_imports():
+            raise Conflict(f"this Scheduler is not for a process of a pool or of multiprocessing: {UNGUARDED}")
         if self.loop is not None and self._process != os.getpid():
             raise Conflict(
                 f"this Scheduler was opened by process {self._process}, of which this one is a fork; its event loop "
@@ -95,6 +100,11 @@ class Home:
     def started(self) -> None:
         """It was started here."""
         self._started_on = asyncio.get_running_loop()
+
+
+def _only_imports() -> bool:
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and getattr(process.current_process(), "_inheriting", False)
 
 
 def _refuse_other(loop: asyncio.AbstractEventLoop | None, what: str, hint: str = "") -> None:

@@ -1,5 +1,6 @@
 """Calls of the library: their plain arguments are of the types that they are said to be, and what is changed in the
 name of an actor is then in the audit."""
+
 from __future__ import annotations
 
 from abc import abstractmethod

@@ -182,7 +182,14 @@ class Assembly:
             of = shared.operations
             settling, reconciler = of.settling, of.reconciler
             rescuer = Rescuer(
-                shared.store, settling, reconciler, shared.telemetry, shared.clock, shared.scale, self._own
+                shared.store,
+                settling,
+                reconciler,
+                shared.telemetry,
+                shared.clock,
+                shared.scale,
+                self._own,
+                of.logs.end_of,
             )
             services.append(rescuer)
             applier = Applier(shared.store, shared.clock, reconciler, options.name)

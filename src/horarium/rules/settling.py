@@ -225,13 +225,13 @@ def retry_delay_seconds(run: Run, retry: Retry, retry_after_seconds: float | Non
 # ---- rescue -----------------------------------------------------------------------------------------------------
 
 
-def rescue(run: Run, job: Job | None, now: Instant) -> Run:
+def rescue(run: Run, job: Job | None, now: Instant, said: str = "") -> Run:
     """A run whose lease expired, or that was not started in time. A lost attempt counts. The next one begins at once
     (but see `silences`), or after its back-off where the work itself took too long. A deleted job's run gets none."""
-    return _unless_deleted(run, job, _rescued(run, job, now), now)
+    return _unless_deleted(run, job, _rescued(run, job, now, said), now)
 
 
-def _rescued(run: Run, job: Job | None, now: Instant) -> Run:
+def _rescued(run: Run, job: Job | None, now: Instant, said: str) -> Run:
     retention = retention_of(run, job)
     if run.state is State.PENDING:
         return _finished(run, State.FAILED, Disposition.NOT_STARTED, "no worker started it in time", retention, now)
@@ -246,7 +246,8 @@ def _rescued(run: Run, job: Job | None, now: Instant) -> Run:
     if limit is not None and run.deadline is not None and (run.lease_expires_at or 0) >= run.deadline:
         if on_bus:
             return _told_to_stop(run, now, f"not done within {limit:g} s", EventKind.OVERTIME)
-        return _timed_out(run, job, f"timed out: not done within {limit:g} s; its lease was given up", now)
+        end = f": {said}" if said else ""
+        return _timed_out(run, job, f"timed out: not done within {limit:g} s; its lease was given up{end}", now)
     # What claimed a run for a bus is our own node, which is not the one that was lost.
     who = f"a worker on {run.queue}" if on_bus else run.worker or "its worker"
     error = f"lost: no heartbeat from {who} within {run.lease_seconds:g} s"

@@ -5,16 +5,17 @@ and lease as they were read, so a run is rescued once, and never one whose worke
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from horarium.clock import SECOND, Clock, Instant
-from horarium.model import CLAIMED, Job, Run, RunChange, State
+from horarium.model import CLAIMED, CommandTarget, Job, Run, RunChange, State
 from horarium.model.holds import Hold
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.settling.settling import Settling
 from horarium.operations.writing.named import jobs_of
 from horarium.ports import BATCH_MAX, Store
 from horarium.rules.fairness import awaits_turn
+from horarium.rules.following import OUTPUT_CHARS_MAX
 from horarium.rules.holds import in_time_again
 from horarium.rules.settling import rescue
 from horarium.rules.unbegun import unbegun
@@ -92,6 +93,7 @@ class Rescuer(Service):
         clock: Clock,
         scale: SteadyScale,
         own: Callable[[], Own] = lambda: NOTHING,
+        end_of_log: Callable[[str, int], Awaitable[str]] | None = None,
     ) -> None:
         self.wake = Wake()
         self._store = store
@@ -101,6 +103,7 @@ class Rescuer(Service):
         self._clock = clock
         self._scale = scale
         self._own = own
+        self._end_of_log = end_of_log
         self._grace = Grace(clock)
         self._nothing_overdue = False
         self._log = QuietLog("runs rescued")
@@ -127,6 +130,7 @@ class Rescuer(Service):
             return next_at
         runs = [run for run in runs if run.id not in left and not own.keeps(run)]
         jobs = await jobs_of(self._store, runs)
+        said = {run.id: await self._said(run, jobs) for run in runs}
         if self._clock.now() < now:
             # The clock went back while we waited: those that were to start in time may still do so.
             return self._clock.now()
@@ -135,7 +139,7 @@ class Rescuer(Service):
         waiting = {run.id: run for run in runs if awaits_turn(run) and run.id not in held}
         runs = [run for run in runs if run.id not in waiting]
         await self._settling.give_turns(list(waiting.values()), jobs, now)
-        changes = [held.get(run.id) or _change(run, jobs, now, own) for run in runs]
+        changes = [held.get(run.id) or _change(run, jobs, now, own, said[run.id]) for run in runs]
         written = await self._settling.write(changes, jobs, now)
         rescued = [change.run for change, done in zip(changes, written, strict=True) if done]
         self._telemetry.rescued(rescued)
@@ -150,6 +154,14 @@ class Rescuer(Service):
             )
         return now if is_full and (rescued or waiting) else next_at
 
+    async def _said(self, run: Run, jobs: Mapping[str, Job]) -> str:
+        """The end of the output of a program that is over its time: its worker can't report that any more."""
+        job = jobs.get(run.job_id or "")
+        target = job.target if job is not None else run.policy.target if run.policy is not None else None
+        if self._end_of_log is None or run.deadline is None or not isinstance(target, CommandTarget):
+            return ""
+        return await self._end_of_log(run.id, OUTPUT_CHARS_MAX)
+
 
 def _held(run: Run, jobs: dict[str, Job], now: Instant, holds: Sequence[Hold]) -> RunChange | None:
     """A run that was not started in time since a hold lay over it has time for that when it ends."""
@@ -159,8 +171,8 @@ def _held(run: Run, jobs: dict[str, Job], now: Instant, holds: Sequence[Hold]) -
     return None if again is None else RunChange(again, run.token, run.state)
 
 
-def _change(run: Run, jobs: dict[str, Job], now: Instant, own: Own) -> RunChange:
+def _change(run: Run, jobs: dict[str, Job], now: Instant, own: Own, said: str) -> RunChange:
     job = jobs.get(run.job_id or "")
     after = unbegun(run, run.token, job, now) if own.waits(run) else None
-    after = after or rescue(run, job, now)
+    after = after or rescue(run, job, now, said)
     return RunChange(after, run.token, run.state, False if run.state in CLAIMED else None)

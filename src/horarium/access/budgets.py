@@ -15,7 +15,7 @@ from msgspec import Struct
 from horarium.access.roles import Principal
 from horarium.clock import DAY, HOUR, SECOND, Clock, Instant, to_text
 from horarium.errors import OverBudget, StoreUnavailable
-from horarium.model.records import RecordChange, put_over
+from horarium.model.records import put_over
 from horarium.ports import Store
 
 PREFIX = "budget/"
@@ -73,4 +73,4 @@ async def forget(store: Store, key: str) -> None:
     names = [f"{PREFIX}{what}/{key}" for what in WINDOWS]
     for stored in await store.get_records(names):
         if stored is not None:
-            await store.put_records([RecordChange(stored, stored.version, deleted=True)])
+            await store.put_records([stored.removal()])

@@ -107,8 +107,7 @@ class Keys:
             (stored,) = await self._store.get_records([PREFIX + name])
             if stored is None:
                 break
-            change = RecordChange(stored, stored.version, deleted=True, records=tuple(records))
-            if (await self._store.put_records([change])) == [True]:
+            if await self._store.put_records([stored.removal(tuple(records))]) == [True]:
                 key = _decode(stored.body)
                 self._remembered.forget(key.digest)
                 await self._siblings.ask(REVOKED, key.digest.encode())

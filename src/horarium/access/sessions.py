@@ -133,8 +133,7 @@ class Sessions:
     async def _end(self, session: SignInSession, records: Sequence[Record]) -> bool:
         """False: it was ended just then."""
         stored = _record(session)
-        change = RecordChange(stored, stored.version, deleted=True, records=tuple(records))
-        (ended,) = await self._store.put_records([change])
+        (ended,) = await self._store.put_records([stored.removal(tuple(records))])
         self._remembered.forget(session.digest)
         await self._siblings.ask(ENDED, session.digest.encode())
         return ended

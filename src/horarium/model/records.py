@@ -24,6 +24,10 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     labels: Mapping[str, str] = {}
     version: int = 1
 
+    def removal(self, records: tuple[Record, ...] = ()) -> RecordChange:
+        """Its removal, if it still is as it was read."""
+        return RecordChange(self, self.version, deleted=True, records=records)
+
 
 class RecordChange(Struct, frozen=True):
     """Write `record` as it is, version included, if the stored one of that name has the version `expected` (0: there is

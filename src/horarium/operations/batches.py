@@ -293,7 +293,7 @@ class Batches:
             return await self._store.put_records(
                 [RecordChange(owed_record(batch_id, rest, record.version + 1), record.version)]
             ) == [True]
-        gone = RecordChange(record, record.version, deleted=True)
+        gone = record.removal()
         if stored is None or batch is None:
             return await self._store.put_records([gone]) == [True]
         after, now = replace(batch, retrying=False), self._clock.now()
@@ -312,7 +312,7 @@ class Batches:
                 names = [page_name(batch.id, number) for number in range(batch.pages)]
                 names += [] if batch.key is None else [BATCH_KEYS + batch.key]
                 found = [each for each in await self._store.get_records(names) if each is not None] if names else []
-                gone = tuple(RecordChange(each, each.version, deleted=True) for each in (*found, record))
+                gone = tuple(each.removal() for each in (*found, record))
                 await self._store.write_whole(Whole(records=gone), self._clock.steady())
         return page.next_after
 

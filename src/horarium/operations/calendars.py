@@ -123,7 +123,7 @@ class CalendarOperations:
                     f"calendar {name!r} is used by {', '.join(users[:SHOWN_MAX])}{more}", users[:SHOWN_MAX]
                 )
             line = told("calendar.delete", f"calendar/{name}", self._clock.now(), before=decode_calendar(stored.body))
-            return RecordChange(stored, stored.version, deleted=True, records=line)
+            return stored.removal(line)
 
         await self._kept.change(name, wanted)
 

@@ -97,7 +97,7 @@ class ChannelOperations:
                 raise self._kept.missing(name)
             before = shown_channel(name, decode_channel(stored.body))
             line = told("channel.delete", f"channel/{name}", self._clock.now(), before=before)
-            return RecordChange(stored, stored.version, deleted=True, records=line)
+            return stored.removal(line)
 
         await self._kept.change(name, wanted)
 

@@ -19,7 +19,7 @@ from horarium.clock import to_text
 from horarium.errors import AlreadyDecided, Forbidden, InvalidRequest, NotFound
 from horarium.model import EventKind, Job, Plan, Run, RunChange, State
 from horarium.model.overrides import REASON_CHARS_MAX
-from horarium.model.records import RecordChange, RecordFilter, instant_key
+from horarium.model.records import RecordFilter, instant_key
 from horarium.operations.bounds.reaching import may_reach_run, within_reach
 from horarium.operations.jobs.changes import Changes, Seen, always
 from horarium.operations.jobs.grouping import Reach
@@ -193,7 +193,7 @@ class Approving:
         """The record is of no use any more. Where this fails, lists pass over it, until it is pruned."""
         (record,) = await self._store.get_records([Question.name_of(run.due_at, run.id)])
         if record is not None:
-            await self._store.put_records([RecordChange(record, record.version, deleted=True)])
+            await self._store.put_records([record.removal()])
 
     async def _newest(self, job: Job) -> Sequence[Version]:
         """The versions of the job by which it is judged who may decide; the newest is the present one."""

@@ -20,7 +20,7 @@ from horarium.access.acting import bound_caller, who_acts
 from horarium.clock import Instant
 from horarium.errors import InvalidRequest, NotFound
 from horarium.model import Job, Plan
-from horarium.model.records import Record, RecordChange, RecordFilter, instant_key, key_instant
+from horarium.model.records import Record, RecordFilter, instant_key, key_instant
 from horarium.operations.bounds.reaching import may_reach_definition
 from horarium.operations.writing.auditing import told_job
 from horarium.operations.writing.keeping import page_under
@@ -244,7 +244,7 @@ class Versions:
             if pruned < limit:
                 (named,) = await self._store.get_records([record.body.decode()])
                 both = [each for each in (named, record) if each is not None]
-                await self._store.put_records([RecordChange(each, each.version, deleted=True) for each in both])
+                await self._store.put_records([each.removal() for each in both])
                 gone += len(both)
         return gone
 

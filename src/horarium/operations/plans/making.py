@@ -217,7 +217,7 @@ class PlanMaking:
         await self.look(plan_id)
         record, _ = await read_plan(self._store, plan_id, now)
         line = told("plan.discard", record.name, now)
-        await self._store.put_records([RecordChange(record, record.version, deleted=True, records=line)])
+        await self._store.put_records([record.removal(line)])
 
     async def _worked_out(
         self,

@@ -171,8 +171,7 @@ class Logs:
 
     async def _drop(self, book: LogBook, chunks: Sequence[Chunk]) -> None:
         if chunks:
-            gone = [RecordChange(_text(book, chunk, ()), 1, deleted=True) for chunk in chunks]
-            await self._store.put_records(gone)
+            await self._store.put_records([_text(book, chunk, ()).removal() for chunk in chunks])
 
     async def _find(self, run: Run) -> Record | None:
         return (await self._store.get_records([_name(run.created_at, run.id)]))[0]

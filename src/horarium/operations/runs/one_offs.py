@@ -162,7 +162,7 @@ class OneOffs:
         for record in page.items:
             key = generation_key(record.name.removeprefix(GENERATIONS), record.version - 1)
             if await self._store.get_run_by_key(key) is None:
-                await self._store.put_records([RecordChange(record, record.version, deleted=True)])
+                await self._store.put_records([record.removal()])
         return page.next_after
 
     async def _generation(self, key: str) -> Record:

@@ -67,7 +67,7 @@ class Batching:
             records=(
                 RecordChange(batch_record(after, version + 1), version, records=told),
                 *pages,
-                *(RecordChange(record, record.version, deleted=True) for record in ends.items),
+                *(record.removal() for record in ends.items),
             ),
             runs=(*runs, *following),
             along=along or {},
@@ -87,7 +87,7 @@ class Batching:
         if stored is not None:
             return await self.write(decode_batch(stored.body), stored, self._clock.now()) is not None
         ends = await self._store.list_records(RecordFilter(f"{BATCH_ENDS}{batch_id}/"), None, BATCH_MAX)
-        return all(await self._store.put_records([RecordChange(end, end.version, deleted=True) for end in ends.items]))
+        return all(await self._store.put_records([end.removal() for end in ends.items]))
 
     async def again(self, pairs: Sequence[tuple[Run, Run]], asked: Mapping[str, str]) -> list[bool]:
         """Runs of batches that are over, done again: each with the run that takes its place there. False: it was done

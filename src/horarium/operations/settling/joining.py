@@ -76,7 +76,7 @@ class Joining:
                 left |= {end.run_id for end in mine}
         done = [line for line in lines if ends[line.name].run_id not in left]
         if done:
-            await self._store.put_records([RecordChange(line, line.version, deleted=True) for line in done])
+            await self._store.put_records([line.removal() for line in done])
 
     async def _joins_of(self, member: str) -> list[Job]:
         """The jobs that follow from runs of this one. Forgets what says so of jobs that do no longer."""
@@ -96,7 +96,7 @@ class Joining:
             if named_join(record)[1] < newest[named_join(record)[0]] or useless(record, jobs.get(named_join(record)[0]))
         ]
         if old:
-            await self._store.put_records([RecordChange(record, record.version, deleted=True) for record in old])
+            await self._store.put_records([record.removal() for record in old])
         return [job for job in jobs.values() if is_join(job) and job.deleted_at is None]
 
     async def _add(self, job: Job, ends: Iterable[JoinEnd]) -> bool:
@@ -164,8 +164,7 @@ class Joining:
             await self._dropped(record, looks_of(job, look, now))
 
     async def _dropped(self, record: Record, following: Sequence[JoinLook]) -> None:
-        records = tuple(each.record for each in following)
-        await self._store.put_records([RecordChange(record, record.version, deleted=True, records=records)])
+        await self._store.put_records([record.removal(tuple(each.record for each in following))])
 
     async def _seen(self, job: Job, start: Instant) -> bool:
         """Take runs of a window into account that ended before every node knew of the join."""
@@ -192,7 +191,7 @@ class Joining:
         found = await self._store.get_records(list(names.values())) if names else []
         windows = {start: each for start, each in zip(names, found, strict=True) if each is not None}
         changes, planned = missed(job, starts, gap, windows, now)
-        gone = RecordChange(record, record.version, deleted=True, records=tuple(each.record for each in following))
+        gone = record.removal(tuple(each.record for each in following))
         await self._write([gone, *changes], planned)
 
     async def forget(self, now: Instant, limit: int) -> int:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from horarium.clock import Instant
 from horarium.model import Job, Outcome, Run
 from horarium.model.holds import Hold
-from horarium.model.records import Record, RecordChange, RecordFilter, put_over
+from horarium.model.records import Record, RecordFilter, put_over
 from horarium.operations.bounds.listing import pages_of
 from horarium.operations.channels import ChannelOperations
 from horarium.operations.holds import HoldOperations
@@ -158,8 +158,7 @@ class Breaker(Service):
         return change.record
 
     async def _forget(self, records: list[Record]) -> None:
-        newest = {record.name: record for record in records}
-        changes = [RecordChange(record, record.version, deleted=True) for record in newest.values()]
+        changes = [record.removal() for record in {record.name: record for record in records}.values()]
         if changes:
             await self._store.put_records(changes)
 

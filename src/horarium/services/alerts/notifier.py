@@ -34,7 +34,7 @@ from horarium.model import (
     prune_instant,
 )
 from horarium.model.channels import UNTOLD, AnyChannel, Letter, Note, Taken, Told, Untold
-from horarium.model.records import RecordChange, put_over
+from horarium.model.records import put_over
 from horarium.model.targets import NOTIFY_QUEUE
 from horarium.operations.channels import LOOKED_AT_MAX, ChannelOperations, decode_letter, decode_note
 from horarium.operations.runs.logs import Logs
@@ -214,7 +214,7 @@ class NotifyDelivery:
         now = self._clock.now()
         record, untold = await self._store.get_records([TOLD + letter.channel, UNTOLD + letter.channel])
         if untold is not None and all_told:
-            await self._store.put_records([RecordChange(untold, untold.version, deleted=True)])
+            await self._store.put_records([untold.removal()])
         if letter.to:  # it was noted when the others got it
             return
         told = {} if record is None else _decode_told(record.body)

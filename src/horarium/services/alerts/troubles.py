@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from horarium.clock import SECOND, Instant, to_text
 from horarium.model.channels import Told
-from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.model.records import Record, RecordFilter
 from horarium.operations.bounds.listing import pages_of
 from horarium.operations.channels import ChannelOperations
 from horarium.operations.settling.absences import PREFIX, absence_of, put, worker_came
@@ -100,7 +100,7 @@ class Troubles(Paced):
         oldest = None if queue is None else queue.oldest_due_at
         served_at = absence_of(record).served_at
         if oldest is None or oldest > (now - UNSERVED_AFTER if served_at is None else served_at):
-            await self._store.put_records([RecordChange(record, record.version, deleted=True)])
+            await self._store.put_records([record.removal()])
         else:
             await worker_came(self._store, record, now)
 

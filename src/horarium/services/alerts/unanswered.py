@@ -52,7 +52,7 @@ class Unanswered(Service):
         useless: list[RecordChange] = []
         for record, run in zip(records, runs, strict=True):
             if run is None or not is_waiting(run):
-                useless.append(RecordChange(record, record.version, deleted=True))
+                useless.append(record.removal())
             elif run.state is State.PENDING and run.due_at + CLAIMED_WITHIN <= now and run.job_id in jobs:
                 changes.append(RunChange(expired(run, jobs[run.job_id], now), run.token, run.state))
         if changes:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from horarium.clock import SECOND, Instant
 from horarium.model import TIMED, Cause, Job, Run, State
 from horarium.model.holds import HeldMissed
-from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.model.records import Record, RecordFilter
 from horarium.operations.bounds.listing import pages_of
 from horarium.operations.settling.following import Following
 from horarium.operations.settling.holding import Holding
@@ -104,7 +104,7 @@ class Watcher(Service):
 
     async def _remove(self, records: Sequence[Record]) -> None:
         if records:
-            await self._store.put_records([RecordChange(record, record.version, deleted=True) for record in records])
+            await self._store.put_records([record.removal() for record in records])
 
 
 def _looks_back(job: Job) -> int:

@@ -127,7 +127,7 @@ class Applier(Service):
             if self._look_at != INSTANT_MIN:
                 self._look_at = self._clock.now() + LOOK_EVERY
             return
-        await self._store.put_records([RecordChange(work.record, work.record.version, deleted=True)])
+        await self._store.put_records([work.record.removal()])
         self._give_up()
 
     def _give_up(self) -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from horarium.clock import SECOND, Instant
 from horarium.model import UNFINISHED, Job, Plan, Run, State
-from horarium.model.records import Record, RecordChange, RecordFilter, instant_key
+from horarium.model.records import Record, RecordFilter, instant_key
 from horarium.operations.jobs.versions import Versions
 from horarium.ports import PAGE_MAX, RunFilter, Store
 from horarium.rules.compiled import forget_trigger
@@ -106,8 +106,7 @@ class Finisher(Service):
             after = page.next_after
 
     async def _put_off(self, record: Record, later: Look) -> None:
-        change = RecordChange(record, record.version, deleted=True, records=(later.record,))
-        await self._store.put_records([change])
+        await self._store.put_records([record.removal((later.record,))])
 
     async def _drop(self, record: Record) -> None:
-        await self._store.put_records([RecordChange(record, record.version, deleted=True)])
+        await self._store.put_records([record.removal()])

@@ -18,7 +18,6 @@ from horarium.clock import DAY, MINUTE, SECOND, Clock, Instant
 from horarium.errors import CallerError, Conflict
 from horarium.model import UNFINISHED, Job, Plan, RunChange, State
 from horarium.model.holds import HeldRunning, Hold
-from horarium.model.records import RecordChange
 from horarium.operations.bounds.listing import pages_of
 from horarium.operations.holds import CHANGED, HoldOperations
 from horarium.operations.runs.runs import RunOperations
@@ -251,5 +250,5 @@ class HoldCancels(Service):
     async def _forget(self, hold: Hold) -> None:
         (stored,) = await self._store.get_records([PREFIX + hold.id])
         if stored is not None:
-            await self._store.put_records([RecordChange(stored, stored.version, deleted=True)])
+            await self._store.put_records([stored.removal()])
             self._holding.stale()

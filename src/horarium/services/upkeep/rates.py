@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from horarium.clock import MINUTE, SECOND, Clock, Instant
 from horarium.model import RunChange, State
-from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.model.records import Record, RecordFilter
 from horarium.operations.settling.rating import CHANGED, PREFIX, Rating, bucket_of
 from horarium.operations.settling.reconciling import Reconciler
 from horarium.operations.settling.settling import Settling
@@ -81,7 +81,7 @@ class Forgetter(Service):
     async def step(self, now: Instant) -> Instant | None:
         page = await self._store.list_records(RecordFilter(self.prefix), self._after, PAGE_MAX)
         if idle := await self._idle(page.items, now):
-            await self._store.put_records([RecordChange(record, record.version, deleted=True) for record in idle])
+            await self._store.put_records([record.removal() for record in idle])
         self._after = page.next_after
         return now + (MINUTE if self._after is None else 0 if idle else PAUSE)
 

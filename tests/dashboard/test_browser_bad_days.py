@@ -210,6 +210,22 @@ async def test_no_form_with_text_is_sent_where_it_would_be_lost(browser: Browser
         await page.context.close()
 
 
+async def test_a_page_whose_session_has_ended_keeps_what_was_typed_in_it(browser: Browser) -> None:
+    with live_server(["first-key-1234"], pages=True) as server:
+        page = await opened(browser, server.url)
+        await sign_in(page, "/holds")
+        reason = page.get_by_label("Held because")
+        await reason.fill("moving house")
+        await page.context.clear_cookies()
+        await page.evaluate("look()")
+        await expect(page.locator("#live")).to_have_text(re.compile("Stale since .*: your session has ended"))
+        await expect(reason).to_have_value("moving house")
+        await reason.fill("")
+        await page.evaluate("look()")
+        await expect(page.get_by_role("heading", name="Sign in to Horarium")).to_be_visible()
+        await page.context.close()
+
+
 async def test_a_refused_form_stays_with_what_was_typed_and_says_why(browser: Browser) -> None:
     with live_server(pages=True) as server:
         add_job(server, "nightly")

@@ -111,6 +111,19 @@ async def test_a_person_takes_note_of_what_fails(page: Page, server: LiveServer)
     await expect(page.get_by_role("link", name="Acknowledge: noted")).to_be_visible()
 
 
+async def test_the_letters_go_along_the_questions_too(page: Page, server: LiveServer) -> None:
+    add_job(server, "asks", approval={})
+    ids = [call(server, "POST", "/jobs/asks/trigger")["id"] for _ in range(2)]
+    await page.goto("/approvals")
+    for key, at in (("j", 0), ("j", 1), ("k", 0), ("j", 1)):
+        await page.keyboard.press(key)
+        await expect(page.locator("[data-row] [data-open]").nth(at)).to_be_focused()
+    opened = await page.locator(":focus").get_attribute("href") or ""
+    await page.keyboard.press("Enter")
+    await page.wait_for_url(f"**{opened}")
+    assert opened.removeprefix("/runs/") in ids
+
+
 async def test_limits_feeds_and_keys_are_set_by_people(page: Page, server: LiveServer) -> None:
     add_job(server, "gone")
     await page.goto("/rates")

@@ -215,7 +215,10 @@ async function look(asked) {
           prepare(region);
         }
       }
-    } else if (answer.type === "opaqueredirect") reload();
+    } else if (answer.type === "opaqueredirect") {
+      if ([...document.querySelectorAll("main form[method=post] :is(input, textarea)")].some(isTyped)) { stale = true; sayStale("your session has ended"); }
+      else reload();
+    }
     else if (answer.status === 503 && answer.headers.has("retry-after")) {
       stale = true;
       spread = Math.min(4 * spread, 20000);
@@ -657,7 +660,7 @@ const places = { o: "/", a: "/approvals", j: "/jobs", r: "/runs", f: "/failures"
 let going = 0;
 
 function move(step) {
-  const rows = [...document.querySelectorAll("tr[data-row]")];
+  const rows = [...document.querySelectorAll("[data-row]")];
   if (!rows.length) return;
   const at = rows.findIndex((row) => row.contains(document.activeElement));
   const row = rows[Math.min(Math.max(at + step, 0), rows.length - 1)];

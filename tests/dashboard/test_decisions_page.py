@@ -132,3 +132,16 @@ async def test_a_plan_is_approved_for_operators_who_apply_it_and_discarded() -> 
     assert (await admin.open(plans[1])).status == 404
     entries = (await api.send("GET", "/audit?action=plan.discard", headers=ADMIN)).json["items"]
     assert [entry["object"] for entry in entries] == [plans[1].removeprefix("/").replace("plans", "plan")[:41]]
+
+
+async def test_a_payload_shows_the_characters_that_turn_others() -> None:
+    """Between quotes they would show `DE10 to XY` as something else, on the page where a person approves it."""
+    api = Api(pages=True)
+    await api.send("POST", "/jobs", a_definition("payouts", approval={}))
+    made = await api.send("POST", "/jobs/payouts/trigger", {"payload": {"to": "DE\u202e01 YX\u2069"}})
+    run = made.json["id"]
+    visitor = Visitor(api)
+    for page in ("approvals", f"runs/{run}", f"compare?run={run}&with={run}"):
+        await visitor.open(f"/{page}")
+        assert r"DE\u202e01 YX\u2069" in visitor.text, page
+        assert "\u202e" not in visitor.page, page

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from horarium.clock import Instant
+from horarium.dashboard.formats import escaped
 from horarium.operations.jobs.versions import Version
 from horarium.rules.differing import flat
 from horarium.wire.definitions import JobDefinition
@@ -53,7 +54,7 @@ def changes(versions: list[Version]) -> list[Change]:
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
     """Field by field, by name."""
     old, new = (
-        {field: json.dumps(value, ensure_ascii=False) for field, value in flat(each)} for each in (before, after)
+        {field: escaped(json.dumps(value, ensure_ascii=False)) for field, value in flat(each)} for each in (before, after)
     )
     for field in sorted(old.keys() | new.keys()):
         if old.get(field) != new.get(field):

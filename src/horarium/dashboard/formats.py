@@ -11,6 +11,7 @@ from types import MappingProxyType
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
+import msgspec
 from markupsafe import Markup, escape
 
 from horarium.clock import DAY, HOUR, INSTANT_MAX, MINUTE, SECOND, Instant, to_datetime, to_instant, to_text
@@ -19,8 +20,19 @@ from horarium.wire.faults import Fault
 
 NO_PLACES: Mapping[str, str] = MappingProxyType({})
 MILLISECOND = SECOND // 1000
+_TURNING = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 ISO = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z", re.ASCII)
 _UNITS = ((DAY, "d"), (HOUR, "h"), (MINUTE, "m"), (SECOND, "s"))
+
+
+def json_lines(text: bytes) -> str:
+    """JSON, indented, and as `escaped` shows it."""
+    return escaped(msgspec.json.format(text, indent=2).decode("utf-8", "replace"))
+
+
+def escaped(text: str) -> str:
+    """JSON whose control characters and changes of direction are escapes: a person who decides sees what is sent."""
+    return _TURNING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 @lru_cache(maxsize=64)

@@ -12,7 +12,7 @@ from horarium.access import audit
 from horarium.access.roles import Scope
 from horarium.clock import Instant
 from horarium.dashboard.attention import usual_took
-from horarium.dashboard.formats import duration, in_words, localized, span
+from horarium.dashboard.formats import duration, in_words, json_lines, localized, span
 from horarium.dashboard.marks import mark_of
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.strips import ahead_of, small
@@ -176,7 +176,7 @@ def _payload(run: Run, view: ApprovalView) -> list[str]:
     text = msgspec.json.encode(view.payload) if run.payload is None else bytes(run.payload)
     if text == b"null":
         return []
-    lines = msgspec.json.format(text, indent=2).decode("utf-8", "replace").splitlines()
+    lines = json_lines(text).splitlines()
     shown = [line if len(line) <= CHARS_MAX else f"{line[: CHARS_MAX - 1]}…" for line in lines[:LINES_MAX]]
     return [*shown, f"… {counted(len(lines) - LINES_MAX, 'line')} more"] if len(lines) > LINES_MAX else shown
 

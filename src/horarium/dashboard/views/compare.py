@@ -6,7 +6,7 @@ from itertools import zip_longest
 from typing import Any
 
 from horarium.access.roles import Scope
-from horarium.dashboard.formats import duration, second_text
+from horarium.dashboard.formats import duration, escaped, second_text
 from horarium.dashboard.marks import mark_of
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit
 from horarium.errors import NotFound
@@ -52,7 +52,7 @@ def _facts(run: Run, visit: Visit) -> dict[str, str]:
         "Took": duration(None if started is None or ended is None else ended - started),
         "Attempts": str(run.attempt),
         "Worker": run.worker or "\u2013",
-        "Payload": (run.payload or b"the job's own").decode("utf-8", "replace"),
-        "Result": (run.result or b"none").decode("utf-8", "replace"),
+        "Payload": escaped((run.payload or b"the job's own").decode("utf-8", "replace")),
+        "Result": escaped((run.result or b"none").decode("utf-8", "replace")),
         "Error": error_line(run.error) or "none",
     }

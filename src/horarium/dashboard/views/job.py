@@ -17,7 +17,7 @@ from horarium.dashboard.attention import last_runs
 from horarium.dashboard.charts import dot_chart
 from horarium.dashboard.differences import changes
 from horarium.dashboard.fields import as_command
-from horarium.dashboard.formats import day_text, duration, instant_of, span
+from horarium.dashboard.formats import day_text, duration, instant_of, json_lines, span
 from horarium.dashboard.marks import Mark, mark_of, why, worst_first
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.strips import ahead_of, clock_changes, held_words, large
@@ -92,7 +92,7 @@ class JobPages(Pages):
                 "explained": explained,
                 "asked_at": visit.text("at"),
                 "changes": changes(list(versions.items)),
-                "definition": msgspec.json.format(msgspec.json.encode(view), indent=2).decode(),
+                "definition": json_lines(msgspec.json.encode(view)),
                 "command": as_command(json.loads(msgspec.json.encode(definition_of(job)))),
                 "legend": _legend(runs[:STRIP_PAST], visit.now),
             },

@@ -15,7 +15,7 @@ from horarium.api.answers import Ready
 from horarium.api.reading import decode_any
 from horarium.clock import Instant
 from horarium.dashboard.charts import life_of
-from horarium.dashboard.formats import localized, precise
+from horarium.dashboard.formats import json_lines, localized, precise
 from horarium.dashboard.marks import ASKED, FAILED, LOST, Mark, attempts_of, mark_of, why
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.delivery.message import Reporting, build
@@ -260,7 +260,7 @@ def _shown(value: Any) -> str | None:
     if value is None:
         return None
     text = bytes(value) if isinstance(value, msgspec.Raw) else msgspec.json.encode(value)
-    return msgspec.json.format(text, indent=2).decode("utf-8", "replace")
+    return json_lines(text)
 
 
 def _attempts_max(run: Run, job: Job | None) -> int:

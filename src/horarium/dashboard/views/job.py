@@ -98,6 +98,10 @@ class JobPages(Pages):
             },
         )
 
+    async def _zone(self, visit: Visit) -> str:
+        """The zone on whose clocks the page of the job says its times."""
+        return zone_of_job(await self._operations.jobs.get_job(visit.path_name)) or visit.zone
+
     async def _explained(self, visit: Visit, name: str, zone: str) -> Explanation | None:
         """Why it ran or did not at the time that was asked for, on the clocks of its zone."""
         at = instant_of(visit.text("at").strip(), "at", zone)
@@ -129,28 +133,29 @@ class JobPages(Pages):
     @Page("POST", "/jobs/{name}/skip", "job-skip", scope=Scope.RUNS_WRITE)
     async def skip(self, visit: Visit) -> Answer:
         name, fire_at = visit.path_name, _fire_time(visit, "at")
+        at = day_text(to_instant(fire_at), await self._zone(visit))
         await self._operations.overriding.skip(name, fire_at, visit.text("reason").strip() or None)
-        return Went(f"/jobs/{name}", f"{name} does not run at {day_text(to_instant(fire_at), visit.zone)}.")
+        return Went(f"/jobs/{name}", f"{name} does not run at {at}.")
 
     @Page("POST", "/jobs/{name}/move", "job-move", scope=Scope.RUNS_WRITE)
     async def move(self, visit: Visit) -> Answer:
         name, fire_at = visit.path_name, _fire_time(visit, "at")
-        job = await self._operations.jobs.get_job(name)
-        to = _fire_time(visit, "to", zone_of_job(job) or visit.zone)
+        zone = await self._zone(visit)
+        to = _fire_time(visit, "to", zone)
         await self._operations.overriding.move(name, fire_at, to, visit.text("reason").strip() or None)
-        return Went(f"/jobs/{name}", f"{name} runs at {day_text(to_instant(to), visit.zone)} instead.")
+        return Went(f"/jobs/{name}", f"{name} runs at {day_text(to_instant(to), zone)} instead.")
 
     @Page("POST", "/jobs/{name}/unskip", "job-unskip", scope=Scope.RUNS_WRITE)
     async def unskip(self, visit: Visit) -> Answer:
         name, fire_at = visit.path_name, _fire_time(visit, "at")
+        at = day_text(to_instant(fire_at), await self._zone(visit))
         await self._operations.overriding.lift(name, fire_at)
-        return Went(f"/jobs/{name}", f"{name} runs at {day_text(to_instant(fire_at), visit.zone)} again.")
+        return Went(f"/jobs/{name}", f"{name} runs at {at} again.")
 
     @Page("POST", "/jobs/{name}/backfill", "job-backfill", scope=Scope.RUNS_WRITE)
     async def backfill(self, visit: Visit) -> Answer:
         """Runs for the fire times of a span that have none."""
-        name = visit.path_name
-        zone = zone_of_job(await self._operations.jobs.get_job(name)) or visit.zone
+        name, zone = visit.path_name, await self._zone(visit)
         start, end = _fire_time(visit, "from", zone), _fire_time(visit, "to", zone)
         made = await self._operations.jobs.backfill_job(name, start, end)
         said = (
@@ -264,6 +269,13 @@ def policies_in_words(job: Job) -> list[tuple[str, str]]:
         ("Attempts", f"{job.retry.attempts_max}, the second after {_took(job.retry.backoff_seconds)}"),
         ("Lease", _took(job.timeouts.heartbeat_seconds)),
     ]
+    if (ask := job.approval) is not None:
+        eyes = ", four eyes" if ask.four_eyes else ""
+        then = "it runs" if ask.then == "run" else "it is skipped"
+        facts.append(("Approval", f"{' or '.join(ask.roles)}{eyes}, within {_took(ask.within_seconds)}; else {then}"))
+    if job.concurrency is not None:
+        facts.append(("Concurrency", f"at most {job.concurrency.max:,} of key {job.concurrency.key} at one time"))
+    facts += [("Rate", f"{rate.max:,} of key {rate.key} in {_took(rate.per_seconds)}") for rate in job.rate]
     if job.timeouts.execution_seconds is not None:
         facts.append(("Time limit", f"{_took(job.timeouts.execution_seconds)} for an attempt"))
     if job.jitter_seconds:

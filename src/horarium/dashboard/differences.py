@@ -54,7 +54,8 @@ def changes(versions: list[Version]) -> list[Change]:
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
     """Field by field, by name."""
     old, new = (
-        {field: escaped(json.dumps(value, ensure_ascii=False)) for field, value in flat(each)} for each in (before, after)
+        {field: escaped(json.dumps(value, ensure_ascii=False)) for field, value in flat(each)}
+        for each in (before, after)
     )
     for field in sorted(old.keys() | new.keys()):
         if old.get(field) != new.get(field):

@@ -112,8 +112,8 @@ async def test_runs_that_were_retried_are_marked_and_not_offered_again(
     assert "2 runs will run again." in visitor.text
     assert visitor.text.count(" retried ") == 2
     await visitor.open("/bulk-runs?action=retry&state=failed&error=xdr")
-    assert "Retry 3 runs?" in visitor.text, "capitals or not, as the list finds them"
-    assert "2 runs were retried before" in visitor.text
+    assert "Retry 1 run?" in visitor.text, "capitals or not, as the list finds them"
+    assert "2 more runs were retried before" in visitor.text
     await visitor.post("/bulk-runs", action="retry", error="xdr", state="failed")
     await visitor.open("/bulk-runs?action=retry&state=failed")
     assert "Nothing to retry" in visitor.text
@@ -126,6 +126,7 @@ async def test_runs_that_were_retried_are_marked_and_not_offered_again(
     await visitor.open("/runs")
     await visitor.post("/bulk-runs/chosen", action="cancel", which="chosen", chosen=runs)
     assert "Nothing to cancel" in visitor.text
+    assert "No run of those chosen is pending or running." in visitor.text
     pending = [run["id"] for run in (await api.get("/runs?state=pending")).json["items"]]
     await visitor.open("/runs")
     await visitor.post("/bulk-runs/chosen", action="cancel", which="chosen", chosen=pending[:1], back="/runs?job=job")

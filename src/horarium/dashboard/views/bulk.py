@@ -84,13 +84,13 @@ class BulkRuns(Pages):
         """How many there are, and the consequences."""
         action, selected, chosen = action_of(visit, REACH), read_filter(visit), _chosen(visit)
         batch = await self._counted(action, selected, chosen)
-        before = batch.left.get(RETRIED_BEFORE, 0)
+        before, before_least = batch.left.get(RETRIED_BEFORE, 0), batch.matched > RETRIED_KNOWN_MAX
         values: dict[str, Any] = {
             "action": action,
             "verb": VERBS[action],
-            "number": 0 if before == batch.matched else batch.matched,
+            "number": batch.matched if before_least and before < batch.matched else batch.matched - before,
             "before": before,
-            "before_least": batch.matched > RETRIED_KNOWN_MAX,
+            "before_least": before_least,
             "chosen": chosen,
             "at_least": batch.after is not None,
             "selected": selected,

@@ -145,3 +145,21 @@ async def test_a_payload_shows_the_characters_that_turn_others() -> None:
         await visitor.open(f"/{page}")
         assert r"DE\u202e01 YX\u2069" in visitor.text, page
         assert "\u202e" not in visitor.page, page
+
+
+async def test_a_decision_of_a_session_that_has_ended_is_said_not_to_be_made() -> None:
+    api = Api(api_keys=["first-key-1234"], pages=True)
+    ben = await keyed(api, "ben", "operator")
+    await api.send("POST", "/jobs", a_definition("payouts", approval={}), headers=ADMIN)
+    id = (await api.send("POST", "/jobs/payouts/trigger", headers=ADMIN)).json["id"]
+    visitor = await signed_in(api, ben)
+    await visitor.open("/approvals")
+    await api.send("DELETE", "/keys/ben", headers=ADMIN)
+    api.clock.advance(10)
+    reply = await visitor.post(f"/approvals/{id}/approve")
+    await visitor.open(reply.headers["location"])
+    assert "Your session had ended: nothing was done. Sign in, and do it again." in visitor.text
+    assert len((await api.send("GET", "/approvals", headers=ADMIN)).json["items"]) == 1
+    reply = await visitor.post("/sign-out")
+    await visitor.open(reply.headers["location"])
+    assert "Your session had ended" not in visitor.text

@@ -343,6 +343,7 @@ async def test_what_a_worker_holds_says_when_it_is_done(api: Api, visitor: Visit
         ("/holds", {"scope": "job", "what": "no-such", "length": "1h", "reason": "x", "running": "cancel"}, "what"),
         ("/holds", {"scope": "host", "what": "a b", "length": "1h", "reason": "x"}, "what"),
         ("/holds", {"scope": "all", "length": "15m", "reason": "x", "begins": "2020-01-01T00:00"}, "length"),
+        ("/holds", {"scope": "all", "what": "db", "length": "1h", "reason": "x"}, "what"),
         ("/holds", {"scope": "queue", "what": "q", "length": "1h", "reason": ""}, "reason"),
         ("/rates", {"key": "a", "limit": "often", "burst": "2"}, "limit"),
         ("/rates", {"key": "a", "limit": "5/1m", "burst": "9"}, "burst"),

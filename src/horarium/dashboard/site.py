@@ -343,8 +343,9 @@ class Site:
         return Ready(status=status, headers=[(name, went.to), *(("set-cookie", cookie) for cookie in cookies)])
 
     def _to_sign_in(self, request: AnyRequest) -> Response:
-        back = str(request.scope["path"]) + _query(request) if request.method == "GET" else "/"
-        to = f"/sign-in?next={quote(back, safe='')}"
+        back = str(request.scope["path"]) + _query(request)
+        undone = "" if back == "/sign-out" else "?undone=1"
+        to = f"/sign-in?next={quote(back, safe='')}" if request.method == "GET" else f"/sign-in{undone}"
         if "hx-request" in request.headers or BY_SCRIPT in request.headers:
             return Ready(status=401)
         if request.method == "GET" and request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):

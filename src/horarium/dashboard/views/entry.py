@@ -52,7 +52,7 @@ class Entry(Pages):
     async def ask(self, visit: Visit) -> Answer:
         if not self._keys.needed:
             return Went("/")
-        return sign_in_page(visit.text("next"), self._people)
+        return sign_in_page(visit.text("next"), self._people, undone=visit.text("undone") != "")
 
     @Page("POST", "/sign-in", "sign-in-done", scope=None, open=True)
     async def sign_in(self, visit: Visit) -> Answer:
@@ -90,14 +90,21 @@ class Entry(Pages):
 
 
 def sign_in_page(
-    to: str, people: People | None, *, problem: str | None = None, issuer_problem: str | None = None
+    to: str,
+    people: People | None,
+    *,
+    problem: str | None = None,
+    issuer_problem: str | None = None,
+    undone: bool = False,
 ) -> Shown:
-    """Where people sign in. A problem is shown beside what it was met with: the key, or the issuer."""
+    """Where people sign in. A problem is shown beside what it was met with: the key, or the issuer. `undone`: a form or
+    a button led here, whose session had ended."""
     values = {
         "next": inside(to),
         "issuer": None if people is None else people.place,
         "problem": problem,
         "issuer_problem": issuer_problem,
+        "undone": undone,
     }
     return Shown("sign-in.html", values, 401 if problem or issuer_problem else 200)
 

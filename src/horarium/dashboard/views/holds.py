@@ -87,6 +87,8 @@ def _definition(form: dict[str, str], visit: Visit) -> HoldDefinition:
 
 def _scope(kind: str, what: str) -> HoldScope:
     if kind == "all":
+        if what:
+            raise InvalidRequest("what: a hold on everything has no name; leave this empty", field="what")
         return HoldScope(all=True)
     if not what:
         raise InvalidRequest("what: name what is to be held", field="what")

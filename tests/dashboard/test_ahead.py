@@ -307,3 +307,10 @@ async def test_forecasts_are_worked_out_one_after_another(api: Api, monkeypatch:
     replies = await asyncio.gather(*(api.get(f"/forecast?bucket_seconds={3_600 * each}") for each in range(1, 5)))
     assert [reply.status for reply in replies] == [200] * 4
     assert most == 1, "their memory would add up"
+
+
+async def test_days_without_a_fire_time_have_no_worst_hour(api: Api, visitor: Visitor) -> None:
+    await api.add_job("later", trigger={"type": "once", "at": "2027-12-24T18:00:00Z"})
+    await visitor.open("/forecast")
+    assert "Nothing will run on these days No job fires in them." in visitor.text, visitor.text
+    assert "Worst" not in visitor.text

@@ -214,6 +214,7 @@ async def test_a_page_whose_session_has_ended_keeps_what_was_typed_in_it(browser
     with live_server(["first-key-1234"], pages=True) as server:
         page = await opened(browser, server.url)
         await sign_in(page, "/holds")
+        await expect(page.locator("#live")).to_have_text("Live")
         reason = page.get_by_label("Held because")
         await reason.fill("moving house")
         await page.context.clear_cookies()

@@ -243,6 +243,17 @@ async def test_a_fire_time_that_is_skipped_or_moved_is_said_on_the_clocks_of_its
         await visitor.post(f"/jobs/pays/{action}", **fire, to="2027-03-26T10:00")
         await visitor.open("/jobs/pays")
         assert said in visitor.text, (said, visitor.text)
+    await visitor.open("/jobs/pays?at=2027-03-26T10:00")
+    assert "A run Fri 26 Mar, 10:00 Moved from Thu 25 Mar, 08:00" in visitor.text, "it has not run yet"
+
+
+async def test_a_fire_time_that_is_moved_to_another_hides_neither(api: Api, visitor: Visitor) -> None:
+    rule = {"type": "cron", "expression": "0 8 25 * *", "timezone": "UTC"}
+    await api.add_job("pays", trigger=rule)
+    await api.post("/jobs/pays/fires/2027-03-25T08:00:00Z/move", {"to": "2027-04-25T08:00:00Z"})
+    await visitor.open("/jobs/pays")
+    assert "Moved from Thu 25 Mar, 08:00" in visitor.text, visitor.text
+    assert "Instead of Sun 25 Apr, 08:00 , run at (UTC)" in visitor.text, "the one of the rule runs too"
 
 
 async def test_what_is_missing_of_a_span_is_run(api: Api, visitor: Visitor) -> None:

@@ -314,6 +314,8 @@ def _summary(ahead: Sequence[Cell], asked: Asked, worst: Cell | None, estimated:
     quietest = _quietest(ahead)
     if worst is None or quietest is None:
         return "What ran in it is in the calendar."
+    if not worst.value:
+        return "No job fires in them."
     unit, room = "run-minutes" if asked.count == "minutes" else "starts", _room(asked)
     of = "" if room is None else f" of {room:,}"
     guessed = ""

@@ -163,3 +163,16 @@ async def test_a_decision_of_a_session_that_has_ended_is_said_not_to_be_made() -
     reply = await visitor.post("/sign-out")
     await visitor.open(reply.headers["location"])
     assert "Your session had ended" not in visitor.text
+
+
+async def test_who_decides_second_is_told_who_was_first_and_the_way_back() -> None:
+    api = Api(pages=True)
+    await api.send("POST", "/jobs", a_definition("payouts", approval={}))
+    id = (await api.send("POST", "/jobs/payouts/trigger")).json["id"]
+    visitor = Visitor(api)
+    await visitor.open("/approvals")
+    csrf = visitor.csrf
+    assert (await visitor.post(f"/approvals/{id}/reject")).status == 303
+    assert (await visitor.post(f"/approvals/{id}/approve", csrf=csrf)).status == 409
+    for said in ("waits no longer: rejected by local", "Go back with your browser"):
+        assert said in visitor.text, visitor.text

@@ -196,7 +196,7 @@ class Coming(NamedTuple):
 
 def coming(job: Job, fires: Sequence[Instant], zone: str) -> list[Coming]:
     """The next instants at which a job runs, and between them the fire times that are skipped."""
-    found = []
+    found: list[Coming] = []
     for fire, note in zip(fires, clock_changes(fires, zone), strict=True):
         moved = [each for each in job.overrides if each.to == fire and not each.done]
         found += (Coming(fire, each.fire_at, each, note) for each in moved)

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -139,6 +140,24 @@ func TestALostAnswerIsAskedForAgainUnderTheSameKey(t *testing.T) {
 	}
 }
 
+func TestARedirectIsAnErrorAndNotAnotherRequest(t *testing.T) {
+	moved := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			http.Redirect(w, r, "/api/v1/runs", http.StatusMovedPermanently)
+			return
+		}
+		_, _ = w.Write([]byte(`{"items": [], "next_cursor": null}`))
+	}))
+	defer moved.Close()
+	for _, given := range [][]Option{nil, {WithHTTPClient(moved.Client())}} {
+		client := must[*Client](t)(New(moved.URL, "", given...))
+		run, err := client.Enqueue(context.Background(), "q", nil, RunOptions{})
+		if run != nil || !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "/api/v1/runs") {
+			t.Errorf("%v %v", run, err)
+		}
+	}
+}
+
 func TestAWorkerMayHaveMorePlacesThanAClaimTakesRuns(t *testing.T) {
 	ctx, client := server(t)
 	must[*RunView](t)(client.Enqueue(ctx, "go-wide", nil, RunOptions{}))
@@ -193,7 +212,7 @@ func TestWork(t *testing.T) {
 			for _, number := range numbers {
 				total += number
 			}
-			return total, run.Log(ctx, "begun")
+			return total, run.Log(ctx, slices.Repeat([]string{"begun"}, 1_001)...)
 		},
 		"go-bad":   func(context.Context, *Run) (any, error) { defer last(); return nil, Discard(errors.New("as asked")) },
 		"go-panic": func(context.Context, *Run) (any, error) { defer last(); panic("torn") },
@@ -206,8 +225,8 @@ func TestWork(t *testing.T) {
 	if done := must[*RunView](t)(client.Runs.Get(ctx, sum.ID)); string(done.Result) != "6" {
 		t.Errorf("%s %s", done.State, done.Result)
 	}
-	if lines := listed(t, client.Runs.Log(ctx, sum.ID)); len(lines) != 1 || lines[0].Text != "begun" {
-		t.Errorf("%v", lines)
+	if lines := listed(t, client.Runs.Log(ctx, sum.ID)); len(lines) != 1_001 || lines[0].Text != "begun" {
+		t.Errorf("%d lines", len(lines))
 	}
 	for id, text := range map[string]string{
 		bad.ID: "as asked", torn.ID: "panic: torn", gone.ID: "its handler ended its goroutine",

@@ -53,7 +53,9 @@ func newTransport(given, key string, client *http.Client) (*transport, error) {
 		own.IdleConnTimeout = 4 * time.Second
 		client = &http.Client{Transport: own}
 	}
-	return &transport{strings.TrimRight(given, "/"), key, client}, nil
+	followsNone := *client // a redirect followed makes a GET of what was to be sent
+	followsNone.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &transport{strings.TrimRight(given, "/"), key, &followsNone}, nil
 }
 
 // call asks, and reads the answer into answer (a pointer, or nil). It returns the status.
@@ -141,6 +143,9 @@ func errorOf(response *http.Response, content []byte) *Error {
 	failed := &Error{}
 	if json.Unmarshal(content, &failed.Problem) != nil {
 		failed.Problem = Problem{}
+	}
+	if place := response.Header.Get("Location"); place != "" && failed.Detail == "" {
+		failed.Detail = fmt.Sprintf("the server answered %d and names another address: %s", response.StatusCode, place)
 	}
 	failed.Status = response.StatusCode
 	if seconds, err := strconv.ParseUint(strings.TrimSpace(response.Header.Get("Retry-After")), 10, 20); err == nil {

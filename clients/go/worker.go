@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,6 +18,7 @@ const (
 	workerBackoffMax = 30 * time.Second
 	errorBytesMax    = 8_000
 	claimMax         = 1_000 // runs that one claim may ask for
+	linesMax         = 1_000 // lines in one request
 	// pauseMax is the longest pause that a failure may ask for.
 	pauseMax = 24 * time.Hour
 	// abortWait is how long work that outlived the grace of a stop gets to react to its context.
@@ -43,11 +45,16 @@ func (r *Run) Report(ctx context.Context, progress any) error { return r.beat(ct
 
 // Log adds lines to the run's log.
 func (r *Run) Log(ctx context.Context, lines ...string) error {
-	request := LogRequest{Token: r.token, Lines: make([]any, len(lines))}
-	for i, line := range lines {
-		request.Lines[i] = line
+	for part := range slices.Chunk(lines, linesMax) {
+		request := LogRequest{Token: r.token, Lines: make([]any, len(part))}
+		for i, line := range part {
+			request.Lines[i] = line
+		}
+		if err := r.client.AddLines(ctx, r.ID, request); err != nil {
+			return err
+		}
 	}
-	return r.client.AddLines(ctx, r.ID, request)
+	return nil
 }
 
 func (r *Run) beat(ctx context.Context, progress any) error {

@@ -52,7 +52,7 @@ export class Horarium {
   readonly #transport: Transport;
 
   constructor(options: Options = {}) {
-    const url = options.url ?? process.env["HORARIUM_URL"] ?? "http://127.0.0.1:8080";
+    const url = options.url ?? (process.env["HORARIUM_URL"] || "http://127.0.0.1:8080");
     this.#transport = new Transport(url, options.key ?? process.env["HORARIUM_API_KEY"]);
     this.jobs = new Jobs(this.#transport);
     this.runs = new Runs(this.#transport);

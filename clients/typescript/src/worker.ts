@@ -298,8 +298,13 @@ function checkJson(result: unknown): void {
   if (text === undefined) throw new Discard("its result is no JSON");
 }
 
+/** The text of anything that was thrown. */
 function message(error: unknown): string {
-  return error instanceof Error ? error.message || error.name : String(error);
+  try {
+    return error instanceof Error ? String(error.message || error.name) : String(error);
+  } catch {
+    return "an error that has no text";
+  }
 }
 
 /** Without halves of surrogate pairs, which the server refuses: a cut may make one. */

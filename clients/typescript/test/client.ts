@@ -158,6 +158,30 @@ async function oddResult(): Promise<void> {
   assert.deepEqual([ended.state, ended.error?.startsWith("its result is no JSON: ")], ["failed", true]);
 }
 
+/** Anything may be thrown, also what has no text: the failure is told. */
+async function oddErrors(): Promise<void> {
+  const thrown = [Object.create(null) as unknown, Object.assign(new Error(), { message: { a: 1 } })];
+  const asked = await Promise.all(thrown.map((_, n) => client.enqueue("ts-thrown", n, { retry: { attempts_max: 1 } })));
+  const stop = new AbortController();
+  let left = thrown.length;
+  const fail = (run: { payload: number }): void => {
+    if (--left === 0) stop.abort();
+    throw thrown[run.payload];
+  };
+  const worker = new Worker(client, { queues: { "ts-thrown": fail } });
+  await worker.run({ signal: AbortSignal.any([stop.signal, AbortSignal.timeout(20_000)]) });
+  const ended = await Promise.all(asked.map(({ id }) => client.runs.get(id)));
+  assert.deepEqual(ended.map((run) => run.error), ["an error that has no text", "[object Object]"]);
+}
+
+/** An empty variable, as of a compose file, is none. */
+function emptyAddress(): void {
+  const given = process.env["HORARIUM_URL"];
+  process.env["HORARIUM_URL"] = "";
+  assert.equal(new Horarium().url, "http://127.0.0.1:8080");
+  process.env["HORARIUM_URL"] = given;
+}
+
 async function work(): Promise<void> {
   let most = 0;
   let now = 0;
@@ -201,4 +225,6 @@ await refusedEnds();
 await manyPlaces();
 await oddPauses();
 await oddResult();
+await oddErrors();
+emptyAddress();
 await work();

@@ -63,10 +63,19 @@ async def test_nothing_to_do_is_204_after_the_wait(house: House) -> None:
     assert (await house.ask("GET", "/jobs/next")).said == (204, None)
 
 
+@pytest.mark.parametrize("end", ["complete", "error"])
+async def test_null_is_not_known(house: House, end: str) -> None:
+    await add(house)
+    assert (await house.ask("GET", "/jobs/next")).status == 200
+    told = {"scheduled_at": 1.5, "picked_up_at": None, "error": None}
+    assert (await house.ask("POST", f"/jobs/{ID}/{end}", told)).status == 204
+
+
 async def test_reports_that_are_refused(house: House) -> None:
     await add(house)
     assert (await house.ask("POST", f"/jobs/{ID}/complete", b"x" * 4097)).status == 413
     assert (await house.ask("POST", f"/jobs/{ID}/complete", b"nonsense")).status == 400
+    assert (await house.ask("POST", f"/jobs/{ID}/complete", {"picked_up_at": 1e308})).status == 400
     assert (await house.ask("POST", "/jobs/unknown/complete")).status == 404
 
 

@@ -21,11 +21,11 @@ LEASE_SECONDS = 900
 
 
 class Listed(Struct):
-    """A job as a jobs.json has it."""
+    """A job as a jobs.json has it. Go writes `null` for a map that was never filled."""
 
     url: str
     interval_s: float | None = None
-    meta: dict[str, str] = {}
+    meta: dict[str, str] | None = None
 
 
 class Handed(Struct):
@@ -49,7 +49,7 @@ def definition(listed: Listed, default_interval: float, jitter: float, begins: I
     interval = listed.interval_s or default_interval
     id = job_id(listed.url)
     seconds: float = int(interval) if float(interval).is_integer() else interval
-    payload = {"id": id, "url": listed.url, "interval_s": seconds, "meta": listed.meta}
+    payload = {"id": id, "url": listed.url, "interval_s": seconds, "meta": listed.meta or {}}
     return {
         "name": id,
         "title": listed.url[:200],

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from horarium.access.roles import Scope
@@ -39,12 +39,15 @@ WORKER = "scrape-worker"
 log = logging.getLogger("horarium")
 
 
-class Told(Struct):
-    """A report. Unix seconds; 0: not known."""
+UnixSeconds = Annotated[float, Meta(ge=0, le=1e12)]
 
-    scheduled_at: float = 0
-    picked_up_at: float = 0
-    error: str = ""
+
+class Told(Struct):
+    """A report. Unix seconds; 0, or `null` as Go reads it: not known."""
+
+    scheduled_at: UnixSeconds | None = 0
+    picked_up_at: UnixSeconds | None = 0
+    error: str | None = ""
 
 
 class ScrapeScheduler:
@@ -142,11 +145,11 @@ class ScrapeScheduler:
         job = await operations.jobs.get_job(id)
         fire_at = next_after_end(job, (await last_runs(operations.store, [job])).get(job.id))
         duration = round(operations.clock.now() / 1000 - told.picked_up_at * 1000) if told.picked_up_at else 0
-        waited = round((told.picked_up_at - told.scheduled_at) * 1000) if told.scheduled_at else 0
+        waited = round(((told.picked_up_at or 0) - told.scheduled_at) * 1000) if told.scheduled_at else 0
         again = None if fire_at is None else to_text(due_of(job, fire_at))
         fields = {"job_id": id, "duration_ms": duration, "wait_ms": waited}
         if failed:
-            log.warning("job_error", extra={**fields, "error": told.error[:200], "will_retry_at": again})
+            log.warning("job_error", extra={**fields, "error": (told.error or "")[:200], "will_retry_at": again})
         else:
             log.info("job_complete", extra={**fields, "next_run_at": again})
 

@@ -247,6 +247,7 @@ async def test_archived_events_of_a_schedule_are_its_history(house: House, mongo
             {"schedule_id": SCHEDULE_ID, "run_time": hour - timedelta(hours=1), "status": [{**QUEUED, "time": hour}]},
             {"schedule_id": str(gone), "run_time": hour, "status": [{**ends[0], "time": hour}]},
             {"schedule_id": str(over), "run_time": hour, "status": [{**ends[0], "time": hour}]},
+            {"schedule_id": str(over), "run_time": hour, "status": "completed"},
         ]
     )
     before.schedules.insert_one({"_id": over, **call, "rrule": "DTSTART:20200101T000000Z\nRRULE:FREQ=DAILY;COUNT=3"})
@@ -320,6 +321,24 @@ async def test_finished_runs_of_a_bus_are_its_history(house: House, mongo: Mongo
     ]
 
 
+async def test_history_of_one_job_that_can_not_be_keeps_no_other_from_being_taken_over(
+    house: House, mongo: Mongo, before: Any
+) -> None:
+    house.token = house.sign()
+    at = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=3)
+    for name in ("a", "gone", "z"):
+        if name != "gone":
+            before.jobs.insert_one(
+                {"_id": name, "enabled": True, "nextRunAt": at + timedelta(days=9), "interval": 60_000}
+            )
+        ended = at if name == "z" else at + timedelta(days=1)
+        before.runs.insert_one({"jobName": name, "status": "completed", "createdTime": at, "endTime": ended})
+    done = await command(house, "door", "import", "simple-scheduler", url_of(mongo))
+    assert (done["created"], done["history"]) == (2, 1), "a clock that is ahead, there"
+    assert [run["jobName"] for run in (await house.ask("GET", "/api/runs")).json] == ["z"]
+    assert [job["name"] for job in (await house.ask("GET", "/api/jobs")).json] == ["a", "z"]
+
+
 async def test_history_that_can_not_be_is_refused(house: House) -> None:
     house.token = house.sign()
     job = {"name": "j", "trigger": {"type": "interval", "every_seconds": 60}, "target": {"type": "bus"}}
@@ -352,7 +371,7 @@ async def test_scrape_jobs_are_taken_over_from_their_redis(house: House, redis_s
     for name, url in urls.items():
         stored = {"id": ids[name], "url": url, "interval_s": day, "meta": {"k": "v"}}
         client.hset("scraper:jobs", ids[name], json.dumps(stored))
-    client.hset("scraper:jobs", job_id(URL), json.dumps({"id": job_id(URL), "url": URL}))
+    client.hset("scraper:jobs", job_id(URL), json.dumps({"id": job_id(URL), "url": URL, "meta": None}))
     client.hset("scraper:jobs", "broken", "{")
     begins = {"ahead": now + timedelta(hours=2), "overdue": now - timedelta(hours=2), "beyond": now + timedelta(days=9)}
     client.zadd("scraper:schedule", {ids[name]: at.timestamp() for name, at in begins.items()})

@@ -77,10 +77,13 @@ def _import(server: Server, found: Iterable[Found], system: str = "", pasts: Pas
     ended = {job.definition.name: job.definition for job in jobs if job.definition is not None and job.over}
     history = 0
     for name, past in (pasts or {}).items():
-        if name in taken:
-            history += server.client.add_history(name, system, past)["added"]
-        elif name not in refused:
-            history += _remember(server.client, system, name, ended.get(name), past)
+        try:
+            if name in taken:
+                history += server.client.add_history(name, system, past)["added"]
+            elif name not in refused:
+                history += _remember(server.client, system, name, ended.get(name), past)
+        except CallerError as error:
+            say(f"{name}: its history was not taken over: {error}", err=True)
     _say_imported({**counts, "runs": runs, "history": history}, errors, server.as_json)
 
 
@@ -110,14 +113,11 @@ def _remember(client: Client, system: str, name: str, job: JobDefinition | None,
 
     if next(iter(client.list_runs(job=name, limit=1)), None) is not None:
         return 0
+    client.create_job(written(ended_job(system, name, job)))
     try:
-        client.create_job(written(ended_job(system, name, job)))
-        added = client.add_history(name, system, past)["added"]
+        return client.add_history(name, system, past)["added"]
+    finally:
         client.delete_job(name)
-    except CallerError as error:
-        say(f"{name}: its history was not taken over: {error}", err=True)
-        return 0
-    return added
 
 
 def _make_up(client: Client, name: str, owed: Iterable[int]) -> int:

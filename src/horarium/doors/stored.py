@@ -203,7 +203,8 @@ async def rrule_events_of(url: str, count: int) -> Pasts:
 
 
 def _event(event: Mapping[str, Any]) -> PastRun | None:
-    fire_at, steps = _moment(event.get("run_time")), [dict(step) for step in event.get("status") or ()]
+    fire_at, given = _moment(event.get("run_time")), event.get("status")
+    steps = [step for step in given if isinstance(step, Mapping)] if isinstance(given, list) else []
     ends = [step for step in steps if step.get("status") in ("completed", "error")]
     ended_at = _moment(ends[-1].get("time")) if ends else None
     if fire_at is None or ended_at is None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Sequence
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import aio_pika
 import aio_pika.abc
@@ -222,7 +224,7 @@ class NatsWorkers:
 
     async def receive(self, job: str) -> bytes:
         stream = await self.stream()
-        durable = f"worker-{job}".replace(".", "-")
+        durable = "worker-" + re.sub(r"\W", "-", job, flags=re.ASCII)
         config = ConsumerConfig(ack_policy=AckPolicy.EXPLICIT)
 
         async def subscribe() -> Any:
@@ -348,7 +350,7 @@ class RedisWorkers:
 
 
 def _subject(job: str, kind: str) -> str:
-    return f"scheduler.job.{job.replace('.', '%2E')}.{kind}"
+    return f"scheduler.job.{quote(job, safe=':@').replace('.', '%2E')}.{kind}"
 
 
 def _keeping(writers: list[asyncio.StreamWriter]) -> type[Connection]:

@@ -1,4 +1,5 @@
-"""NATS JetStream: subjects `scheduler.job.NAME.action`, `.status` and `.heartbeat`, with each dot in NAME as `%2E`.
+"""NATS JetStream: subjects `scheduler.job.NAME.action`, `.status` and `.heartbeat`, with each dot in NAME as `%2E`,
+and what is no letter, digit or one of `_~:@-` as in URLs.
 
 Two work-queue streams hold them all: `scheduler-actions` and `scheduler-reports`. Workers pull actions of their job
 through a durable consumer of theirs; all nodes share one durable consumer of reports, of every job, so
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
+from urllib.parse import quote, unquote
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -42,8 +44,8 @@ PENDING_BYTES_MAX = 256 * 1024 * 1024
 
 @lru_cache(maxsize=1024)
 def subject(job: str, kind: str) -> str:
-    """The subject of one of a job's queues; a job's name is one token of it."""
-    return queue_name(job.replace(".", "%2E"), kind)
+    """The subject of one of a job's queues; a job's name, which may be any text, is one token of it."""
+    return queue_name(quote(job, safe=":@").replace(".", "%2E"), kind)
 
 
 async def _say(client: Client, receipts: Iterable[str], how: str) -> None:
@@ -147,8 +149,8 @@ class NatsBus(Link):
 
     async def _declare(self, stream: JetStreamContext) -> None:
         """Make the streams. Those that exist with other settings are used as they are."""
-        self._expire = await self._declare_stream(stream, ACTIONS, [subject("*", "action")])
-        await self._declare_stream(stream, REPORTS, [subject("*", kind) for kind in KINDS])
+        self._expire = await self._declare_stream(stream, ACTIONS, [queue_name("*", "action")])
+        await self._declare_stream(stream, REPORTS, [queue_name("*", kind) for kind in KINDS])
 
     async def _declare_stream(self, stream: JetStreamContext, name: str, subjects: list[str]) -> bool:
         """Whether its messages may expire."""
@@ -205,7 +207,7 @@ class NatsBus(Link):
         if self._interest.over or message.reply in self._unanswered:
             return
         self._unanswered.add(message.reply)
-        self._inbox.add(Report(kind, name.replace("%2E", "."), message.data, message.reply))
+        self._inbox.add(Report(kind, unquote(name), message.data, message.reply))
 
     async def _answer(self, reports: Sequence[Report], how: str) -> None:
         client = self._client

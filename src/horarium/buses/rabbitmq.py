@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -36,6 +37,7 @@ from aiormq.exceptions import (
 )
 from pamqp.base import Frame
 from pamqp.commands import Basic, Exchange, Queue
+from pamqp.constants import DOMAIN_REGEX
 from yarl import URL
 
 from horarium.buses.amqp_publisher import Publisher
@@ -65,6 +67,9 @@ LOOK_SECONDS = 0.2
 """How often to look whether the broker takes messages."""
 
 log = logging.getLogger("horarium")
+
+# The names of jobs that came by a door may be any text. The broker takes it; the library alone would not.
+DOMAIN_REGEX.update(dict.fromkeys(("exchange-name", "queue-name"), re.compile(".*", re.DOTALL)))
 
 
 class RabbitBus(Link):

@@ -150,6 +150,13 @@ class BusContract(ABC):
         assert await broker.receive(job) == b"mine"
         assert await broker.waiting(job, "action") == 0
 
+    async def test_a_job_may_have_any_name(self, bus: Listener, broker: Broker, job: str) -> None:
+        bus.job = f"{job} \u00e4.(b) & 'c' * > %2E!"
+        await bus.publish(bus.job, b"mine")
+        assert await broker.receive(bus.job) == b"mine"
+        await broker.send(bus.job, "status", [b"s"])
+        assert [(report.job, report.body) for report in await bus.take()] == [(bus.job, b"s")]
+
     # ---- reports
 
     async def test_reports_come_with_their_kind_and_job(self, bus: Listener, broker: Broker, job: str) -> None:

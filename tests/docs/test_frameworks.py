@@ -29,15 +29,17 @@ FASTAPI, JOBS, VIEWS = re.findall(r"```python\n(.*?)```", (DOCS / "fastapi-djang
 (WORKERS,) = re.findall(r"```python\n(.*?)```", (DOCS / "processes.md").read_text(), re.DOTALL)
 TABLES = (DOCS / "coming-from.md").read_text()
 
-DJANGO_SETTINGS = """
+(HORARIUM,) = re.findall(r"^    (HORARIUM = .*?})", (DOCS / "fastapi-django.md").read_text(), re.MULTILINE)
+
+DJANGO_SETTINGS = f"""
 SECRET_KEY = "x"
 ROOT_URLCONF = "shop.urls"
 ALLOWED_HOSTS = ["testserver"]
-DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "shop.db"}}
+DATABASES = {{"default": {{"ENGINE": "django.db.backends.sqlite3", "NAME": "shop.db"}}}}
 EMAIL_BACKEND = "django.core.mail.backends.filebased.EmailBackend"
 EMAIL_FILE_PATH = "mails"
 INSTALLED_APPS = ["horarium.contrib.django", "shop"]
-HORARIUM = {"STORE": "sqlite:///horarium.db"}
+{HORARIUM}
 """
 DJANGO_URLS = """
 from django.urls import path
@@ -121,10 +123,10 @@ def test_workers_of_a_web_server_share_each_fire_time(tmp_path: Path) -> None:
         assert len(found) == len(set(found)), "each fire time ran once"
 
 
-def django(folder: Path, part: str) -> list[str]:
+def django(folder: Path, *part: str) -> list[str]:
     """What `manage.py horarium` says."""
     done = subprocess.run(
-        [sys.executable, "-m", "django", "horarium", part], cwd=folder, text=True, capture_output=True, check=False,
+        [sys.executable, "-m", "django", "horarium", *part], cwd=folder, text=True, capture_output=True, check=False,
         env=environment({"PYTHONPATH": f"{folder}:{SRC}", "DJANGO_SETTINGS_MODULE": "shop.settings"}),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -148,7 +150,7 @@ def test_the_django_program_sends_its_mail(tmp_path: Path) -> None:
         "handler/send_receipt: 1 due, 0 scheduled, 0 running",
         "the store answers",
     ]
-    assert django(tmp_path, "declare") == ["weekly_report: created"]
+    assert django(tmp_path, "declare", "--prune") == ["weekly_report: created"]
     with started(tmp_path, "django", "horarium", "--settings", "shop.settings", "worker", "--name", "web-1"):
         mails = tmp_path / "mails"
         (mail,) = eventually(lambda: list(mails.glob("*")) if mails.exists() else [])

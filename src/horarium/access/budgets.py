@@ -20,7 +20,7 @@ from horarium.ports import Store
 
 PREFIX = "budget/"
 What = Literal["calls", "runs"]
-WINDOWS: dict[What, tuple[int, str]] = {"calls": (HOUR, "hour"), "runs": (DAY, "day")}
+WINDOWS: dict[What, tuple[int, str]] = {"calls": (HOUR, "an hour"), "runs": (DAY, "a day")}
 TRIES_MAX = 100
 """How often a count is tried that others raise at the same time."""
 
@@ -58,8 +58,8 @@ async def spend(store: Store, clock: Clock, caller: Principal, what: What, count
         if spent.count + count > most:
             ends_at = spent.begins_at + length
             raise OverBudget(
-                f"the key {caller.name} has a budget of {most:,} {what} a {word}, of which {most - spent.count:,} are "
-                f"left until {to_text(ends_at)}; {count:,} were asked for",
+                f"the key {caller.name} has a budget of {most:,} {what} {word}, of which {most - spent.count:,} are "
+                f"left until {to_text(ends_at)}; asked for: {count:,}",
                 retry_after_seconds=max(1.0, (ends_at - now) / SECOND),
             )
         after = msgspec.json.encode(Spent(spent.begins_at, spent.count + count))

@@ -145,3 +145,17 @@ async def test_a_job_that_is_not_there_is_named(api: Api, visitor: Visitor) -> N
         assert (reply.status, "there is no job named 'no such'" in visitor.text) == (404, True)
         await visitor.open("/holds")
         assert (await visitor.post("/bulk-runs", action=action, job="no such")).status == 404
+
+
+async def test_the_times_of_a_filter_mean_the_same_to_a_person_in_another_zone(api: Api, visitor: Visitor) -> None:
+    visitor.cookies["horarium_zone"] = "Asia/Tokyo"
+    found = await visitor.open("/runs?since=2027-01-15T17:00&until=2027-01-15T17:30&state=failed")
+    to = found.headers["location"]
+    assert to == "/runs?since=2027-01-15T08%3A00%3A00Z&until=2027-01-15T08%3A30%3A00Z&state=failed"
+    for zone, since, until in (("Asia/Tokyo", "17:00", "17:30"), ("UTC", "08:00", "08:30")):
+        visitor.cookies["horarium_zone"] = zone
+        await visitor.open(to)
+        assert f'name="since" value="2027-01-15T{since}"' in visitor.page
+        assert f'name="until" value="2027-01-15T{until}"' in visitor.page
+    await visitor.open("/runs?since=2027-01-15T08:00:00Z")
+    assert "No run matches since Fri 15 Jan, 08:00" in visitor.text

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from horarium.access.roles import Scope
 from horarium.api.runs import shown_queue
+from horarium.clock import to_text
 from horarium.dashboard.formats import instant_of
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.errors import InvalidRequest
@@ -28,7 +29,7 @@ BATCHES_MAX = 10
 REACH = {"retry": RETRIED, "cancel": CANCELLED}
 VERBS = {"retry": "Retry", "cancel": "Cancel"}
 DONE = {"retry": "will run again", "cancel": "cancelled"}
-FIELDS = ("job", "queue", "since", "until", "error")
+FIELDS, TIMES = ("job", "queue", "since", "until", "error"), ("since", "until")
 WHY_NOT = {
     "retried_before": "retried before",
     "overlap": "left out by their job's overlap policy",
@@ -61,16 +62,19 @@ class Filter(Struct, frozen=True):
 
 
 def read_filter(visit: Visit) -> Filter:
-    """The filter of an address or a form. Raises InvalidRequest."""
+    """The filter of an address or a form, its times in UTC: a link shows the same runs in every zone. Raises
+    InvalidRequest."""
     chosen = {name: visit.text(name).strip() for name in FIELDS}
+    since, until = (instant_of(chosen[name], name, visit.zone) for name in TIMES)
+    chosen |= {name: to_text(at) for name, at in zip(TIMES, (since, until), strict=True) if at is not None}
     visit.one_of("state", [state.value for state in State])
     states = frozenset(map(State, filter(None, visit.texts("state"))))
     where = RunFilter(
         job=chosen["job"] or None,
         states=states,
         queue=shown_queue(chosen["queue"]) if chosen["queue"] else None,
-        since=instant_of(chosen["since"], "since", visit.zone),
-        until=instant_of(chosen["until"], "until", visit.zone),
+        since=since,
+        until=until,
     )
     return Filter(chosen, states, where)
 

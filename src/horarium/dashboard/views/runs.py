@@ -8,9 +8,11 @@ from urllib.parse import urlencode
 
 from horarium.access.roles import Scope
 from horarium.api.reading import is_name, write_cursor
+from horarium.clock import MINUTE, Instant
+from horarium.dashboard.formats import local
 from horarium.dashboard.marks import CANCELLED, CANCELLING, COMPLETED, FAILED, OVERLAP, PENDING, RUNNING, Mark
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
-from horarium.dashboard.views.bulk import REACH, VERBS, Filter, read_filter
+from horarium.dashboard.views.bulk import REACH, TIMES, VERBS, Filter, read_filter
 from horarium.dashboard.views.job import run_row
 from horarium.model import Run, State, retry_key
 from horarium.model.identity import is_run_id
@@ -46,6 +48,8 @@ class Runs(Pages):
         if is_run_id(wanted) and (await self._operations.store.get_runs([wanted]))[0] is not None:
             return Went(f"/runs/{wanted}")
         selected = read_filter(visit)
+        if any(visit.text(name).strip() != selected.chosen[name] for name in TIMES):
+            return Went("/runs?" + urlencode(selected.pairs))
         states, job, error = selected.states, selected.chosen["job"], selected.chosen["error"]
         after = visit.after("runs", is_run_id)
         nothing = bool(job) and not is_name(job)
@@ -57,6 +61,8 @@ class Runs(Pages):
             {
                 "rows": await self._rows(runs, visit),
                 "chosen": selected.chosen,
+                "since": _wall(selected.where.since, visit.zone),
+                "until": _wall(selected.where.until and selected.where.until + MINUTE - 1, visit.zone),
                 "states": states,
                 "chips": _chips(states, kept),
                 "filtered": bool(kept or states),
@@ -88,6 +94,11 @@ class Runs(Pages):
             if after is None or len(found) >= SHOWN:
                 break
         return found, after
+
+
+def _wall(instant: Instant | None, zone: str) -> str:
+    """As a field of a form holds it, to the minute."""
+    return "" if instant is None else f"{local(instant, zone):%Y-%m-%dT%H:%M}"
 
 
 def _bulk_links(selected: Filter) -> list[tuple[str, str]]:

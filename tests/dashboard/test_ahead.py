@@ -189,6 +189,7 @@ async def test_a_plan_says_what_comes_goes_and_is_deleted(api: Api, visitor: Vis
     assert "trigger." not in visitor.text
     assert "each 30 m later. Next:" in visitor.text
     assert "Apply 3 changes, and delete 1 job?" in visitor.text
+    assert re.search(r"Peak before 2 starts, .* Peak after 1 start, ", visitor.text), visitor.text
     await api.send("PATCH", "/jobs/moves", {"priority": 3})
     await visitor.open(plan)
     assert "This plan is stale" in visitor.text
@@ -314,3 +315,6 @@ async def test_days_without_a_fire_time_have_no_worst_hour(api: Api, visitor: Vi
     await visitor.open("/forecast")
     assert "Nothing will run on these days No job fires in them." in visitor.text, visitor.text
     assert "Worst" not in visitor.text
+    await api.add_job("soon", trigger={"type": "once", "at": "2027-01-16T18:00:00Z"})
+    await visitor.open("/forecast?count=starts")
+    assert "Worst: Sat 16, 18:00, 1 start. Quietest" in visitor.text, visitor.text

@@ -318,6 +318,7 @@ def _summary(ahead: Sequence[Cell], asked: Asked, worst: Cell | None, estimated:
         return "No job fires in them."
     unit, room = "run-minutes" if asked.count == "minutes" else "starts", _room(asked)
     of = "" if room is None else f" of {room:,}"
+    unit = unit.removesuffix("s") if worst.value == 1 and not of else unit
     guessed = ""
     if estimated and asked.count == "minutes":
         jobs, whose = ("1 job is", "its") if len(estimated) == 1 else (f"{len(estimated):,} jobs are", "their")

@@ -36,3 +36,17 @@ async def test_what_was_missed_is_decided_with_a_button() -> None:
     assert "all, decided by" in str(runs[0]["history"])
     entries = (await api.send("GET", "/audit?action=approval.all", headers=ADMIN)).json["items"]
     assert [each["object"] for each in entries] == ["job/files"]
+
+
+async def test_one_missed_fire_time_runs_or_not() -> None:
+    api = Api(pages=True)
+    asks = {"policy": "ask", "then": "all"}
+    job = a_definition("files", trigger={"type": "interval", "every_seconds": 3_600}, catch_up=asks)
+    await api.send("POST", "/jobs", job)
+    api.clock.advance(1.5 * 3_600)
+    await api.send("PATCH", "/jobs/files", {"title": "Files"})
+    visitor = Visitor(api)
+    await visitor.open("/approvals")
+    assert "missed 1: " in visitor.text, visitor.text
+    assert "The latest runs now None it stays missed" in visitor.text
+    assert 'value="latest" checked' in visitor.page

@@ -165,9 +165,10 @@ def _missed(run: Run, job: Job, view: ApprovalView, runs: Sequence[Run], visit: 
         ("none", "None", f"all {run.fires:,} stay missed" if rest else "it stays missed", f"Leave {run.fires:,}"),
     ]
     return {
-        "last": last, "took": took, "strip": small(job, strip[:RUNS_SHOWN], visit.now), "choices": choices,
+        "last": last, "took": took, "strip": small(job, strip[:RUNS_SHOWN], visit.now),
+        "choices": choices if rest else [choices[0], choices[2]],
         "since": sum(each.state is State.COMPLETED for each in after),
-        "chosen": view.then if view.then in MISSED else "none",
+        "chosen": "latest" if view.then == "all" and not rest else view.then if view.then in MISSED else "none",
     }  # fmt: skip
 
 

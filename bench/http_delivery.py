@@ -37,8 +37,8 @@ Send = Callable[[int], Awaitable[None]]
 class Uncancelled:
     cancelled = False
 
-    async def wait_cancelled(self) -> None:
-        await asyncio.get_running_loop().create_future()
+    def when_cancelled(self, call: Callable[[], None]) -> None:
+        """It never is."""
 
     async def heartbeat(self, progress: bytes | None = None) -> None:
         """Nothing is kept."""

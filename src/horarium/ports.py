@@ -346,8 +346,8 @@ class Control(Protocol):
     def cancelled(self) -> bool:
         """Whether a cancel was asked, or the lease was lost."""
 
-    async def wait_cancelled(self) -> None:
-        """Return when `cancelled` becomes true."""
+    def when_cancelled(self, call: Callable[[], None]) -> None:
+        """Call this on the event loop as soon as `cancelled` is true: now, if it is; never after the attempt."""
 
     async def heartbeat(self, progress: bytes | None = None) -> None:
         """Keep `progress` (JSON text) with the run and renew the lease. Raises LeaseLost."""

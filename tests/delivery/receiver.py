@@ -49,16 +49,18 @@ class Asked:
     """A control that is cancelled when told so."""
 
     def __init__(self) -> None:
-        self.event = asyncio.Event()
+        self.cancelled = False
         self.beats = 0
+        self._at_cancel: list[Callable[[], None]] = []
         self.beat_fails: Exception | None = None
 
-    @property
-    def cancelled(self) -> bool:
-        return self.event.is_set()
+    def cancel(self) -> None:
+        self.cancelled = True
+        for call in self._at_cancel:
+            call()
 
-    async def wait_cancelled(self) -> None:
-        await self.event.wait()
+    def when_cancelled(self, call: Callable[[], None]) -> None:
+        self._at_cancel.append(call)
 
     async def heartbeat(self, progress: bytes | None = None) -> None:
         self.beats += 1

@@ -245,7 +245,7 @@ async def test_a_cancelled_request_never_leaves_its_answer_to_another() -> None:
         control = Asked()
         first = asyncio.ensure_future(delivery.deliver(of(HttpTarget(receiver.url())), control))
         await asyncio.wait_for(receiver.arrived.wait(), PATIENCE)
-        control.event.set()
+        control.cancel()
         assert isinstance(await asyncio.wait_for(first, PATIENCE), Cancelled)
         receiver.reply = OK
         assert isinstance(await attempt(receiver, delivery), Succeeded)
@@ -383,7 +383,7 @@ def test_all_of_it_works_on_uvloop_too() -> None:
             control = Asked()
             unanswered = asyncio.ensure_future(delivery.deliver(of(HttpTarget(silent.url())), control))
             await asyncio.wait_for(silent.arrived.wait(), PATIENCE)
-            control.event.set()
+            control.cancel()
             assert isinstance(await asyncio.wait_for(unanswered, PATIENCE), Cancelled)
             await asyncio.wait_for(silent.left.wait(), PATIENCE)
 

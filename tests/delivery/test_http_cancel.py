@@ -20,7 +20,7 @@ async def test_a_cancel_aborts_the_request_and_tells_the_endpoint() -> None:
         target = HttpTarget(receiver.url(), cancel_url=told.url("/stop/{{run.attempt}}"))
         task = asyncio.ensure_future(delivery.deliver(of(target), control))
         await asyncio.wait_for(receiver.arrived.wait(), PATIENCE)
-        control.event.set()
+        control.cancel()
         assert isinstance(await asyncio.wait_for(task, PATIENCE), Cancelled)
         await asyncio.wait_for(receiver.left.wait(), PATIENCE)
     (request,) = told.requests
@@ -37,7 +37,7 @@ async def test_a_cancel_that_can_t_be_told_is_only_logged(caplog: pytest.LogCapt
         target = HttpTarget(receiver.url(), cancel_url="http://169.254.169.254/?canary")
         task = asyncio.ensure_future(delivery.deliver(of(target), control))
         await asyncio.wait_for(receiver.arrived.wait(), PATIENCE)
-        control.event.set()
+        control.cancel()
         assert isinstance(await asyncio.wait_for(task, PATIENCE), Cancelled)
     assert "did not take the cancel" in caplog.text
     assert "canary" not in caplog.text
@@ -57,7 +57,7 @@ async def test_a_cancel_request_is_taken_unless_the_endpoint_asks_for_another(st
 async def test_a_run_cancelled_beforehand_sends_nothing() -> None:
     async with receiving() as receiver, delivering() as delivery:
         control = Asked()
-        control.event.set()
+        control.cancel()
         assert isinstance(await delivery.deliver(of(HttpTarget(receiver.url())), control), Cancelled)
     assert receiver.connections == 0
 

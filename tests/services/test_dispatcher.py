@@ -96,7 +96,7 @@ async def test_what_goes_on_elsewhere_is_not_settled_here(setting: Setting) -> N
 
 async def test_a_cancel_reaches_the_work(setting: Setting) -> None:
     async def perform(assignment: Assignment, control: Control) -> Outcome | None:
-        await control.wait_cancelled()
+        await until(lambda: control.cancelled)
         return Failed("stopped")
 
     await setting.add_run()
@@ -331,7 +331,7 @@ async def test_a_cancel_that_is_asked_while_the_store_answers_reaches_the_work(s
     stopped: list[bool] = []
 
     async def perform(assignment: Assignment, control: Control) -> Outcome | None:
-        await control.wait_cancelled()
+        await until(lambda: control.cancelled)
         stopped.append(True)
         return Succeeded()
 

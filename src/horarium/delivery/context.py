@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -56,12 +57,14 @@ class CancelledEvent:
         return self._wait(timeout) if thread is None else self._context._note(thread.wait_cancelled(timeout))
 
     async def _wait(self, timeout: float | None) -> bool:
-        try:
+        context = self._context
+        if context._at_cancel is None:
+            context._at_cancel = asyncio.Event()
+            context._control.when_cancelled(context._at_cancel.set)
+        with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                await self._context._control.wait_cancelled()
-        except TimeoutError:
-            return False
-        return self._context._note(True)
+                await context._at_cancel.wait()
+        return self.is_set()
 
     def __repr__(self) -> str:
         return f"<cancelled: {self._context._control.cancelled}>"
@@ -70,14 +73,13 @@ class CancelledEvent:
 class InThread:
     """The way from a handler's thread to the event loop."""
 
-    __slots__ = ("_asked", "_closed", "_control", "_loop", "_watch")
+    __slots__ = ("_asked", "_control", "_is_watched", "_loop")
 
     def __init__(self, control: Control, loop: asyncio.AbstractEventLoop) -> None:
         self._control = control
         self._loop = loop
         self._asked = threading.Event()
-        self._watch: asyncio.Task[None] | None = None
-        self._closed = False
+        self._is_watched = False
 
     def call(self, work: Coroutine[Any, Any, None]) -> None:
         """Have it done on the event loop, and wait for it. Raises LeaseLost once there is no event loop any more."""
@@ -92,31 +94,18 @@ class InThread:
         """In the thread: wait for the cancel."""
         if self._control.cancelled:
             return True
-        if self._watch is None:
+        if not self._is_watched:
             try:
-                self._loop.call_soon_threadsafe(self._begin_watch)
+                self._loop.call_soon_threadsafe(self._control.when_cancelled, self.wake)
             except RuntimeError:
                 return True  # there is no event loop any more: it will not be set again
+            self._is_watched = True
         self._asked.wait(timeout)
         return self._control.cancelled
-
-    def _begin_watch(self) -> None:
-        if self._watch is None and not self._closed:
-            self._watch = self._loop.create_task(self._watch_cancelled())
-
-    async def _watch_cancelled(self) -> None:
-        await self._control.wait_cancelled()
-        self.wake()
 
     def wake(self) -> None:
         """On the event loop: the handler is to stop, let it see."""
         self._asked.set()
-
-    def close(self) -> None:
-        """On the event loop: the attempt is over."""
-        self._closed = True
-        if self._watch is not None:
-            self._watch.cancel()
 
 
 class RunContext:
@@ -124,6 +113,7 @@ class RunContext:
 
     __slots__ = (
         "_args",
+        "_at_cancel",
         "_control",
         "_ended",
         "_ends",
@@ -150,6 +140,7 @@ class RunContext:
         self._ended = False
         self._ends: Callable[[], None] | None = None
         self._args: Any = msgspec.UNSET
+        self._at_cancel: asyncio.Event | None = None
 
     @property
     def id(self) -> str:

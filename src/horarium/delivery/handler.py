@@ -269,16 +269,12 @@ class HandlerDelivery:
 
     async def _in_thread(self, handler: Handler, context: RunContext, thread: InThread) -> Outcome:
         call = self._threads.call(lambda: _perform(handler, context))
-        # A function in a process of its own can't ask whether it is cancelled: its process ends.
-        ending = None if handler.pool is None else asyncio.ensure_future(_end_at_cancel(context))
+        if handler.pool is not None:  # a function in a process of its own can't ask whether it is cancelled
+            context._control.when_cancelled(context._end)
         try:
             answer = await call.answer
         except asyncio.CancelledError:
             answer = await self._stop(call, thread, context)
-        finally:
-            if ending is not None:
-                ending.cancel()
-        thread.close()
         return answer if isinstance(answer, Outcome) else _returned(context, await answer)
 
     async def _stop(self, call: Call[Any], thread: InThread, context: RunContext) -> Any:
@@ -303,11 +299,6 @@ class HandlerDelivery:
         self._watch.close()
         if self._captured is not None:
             logging.getLogger().removeHandler(self._captured)
-
-
-async def _end_at_cancel(context: RunContext) -> None:
-    await context._control.wait_cancelled()
-    context._end()
 
 
 def _perform(handler: Handler, context: RunContext) -> Outcome | Awaitable[Any]:

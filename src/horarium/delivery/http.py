@@ -43,7 +43,6 @@ PATIENCE_SECONDS = 2.0
 PUT_OFF_SECONDS = 5
 CANCEL_SECONDS = 5.0
 POST_SECONDS = 15.0
-WATCH_AFTER_SECONDS = 0.02
 
 _log = logging.getLogger(__name__)
 
@@ -90,7 +89,6 @@ class HttpDelivery:
         self._guard = Guard(allow_private=allow_private, lookup=lookup)
         self._places = HostPlaces(total=total_max, per_host=per_host_max)
         self._connections = Connections(self._guard)
-        self._watches = _Watches()
 
     async def deliver(self, assignment: Assignment, control: Control) -> Outcome | None:
         """See `ports.Target`. Deferred if the host is busy with as many requests as one host may have."""
@@ -170,18 +168,16 @@ class HttpDelivery:
         request = build(target, endpoint.path, sent, now=now, secret=secret, reporting=reporting)
         seconds = _seconds_left(target, run, self._clock.steady())
         try:
-            async with asyncio.timeout(None) as scope:
-                watch = self._watches.begin(control, scope, seconds)
+            async with asyncio.timeout(seconds) as scope:
+                control.when_cancelled(lambda: _expire(scope))
                 ended = outcome(target, await self._exchange(endpoint, request), self._clock.now())
         except NoAnswer as none:
             return Failed(none.error, retryable=none.retryable)
         except TimeoutError:
-            if not watch.asked:
+            if not control.cancelled:
                 return Failed(f"timed out after {seconds:g} s: {endpoint.authority} did not finish its answer")
             await self.notify_cancel(target, run)
             return Cancelled()
-        finally:
-            watch.end()
         if ended is None:
             control.done()
             # From now on the endpoint has to send heartbeats: its time begins here. It may have reported already.
@@ -197,66 +193,10 @@ class HttpDelivery:
         return await self._connections.ask(endpoint, request.method, encode(request, endpoint.host_header))
 
 
-class _Watch:
-    """Ends a request's time scope at its limit, or when a cancel is asked."""
-
-    __slots__ = ("_control", "_deadline", "_scope", "_task", "over")
-
-    def __init__(self, control: Control, scope: asyncio.Timeout, deadline: float) -> None:
-        self._control = control
-        self._scope = scope
-        self._deadline = deadline
-        self._task: asyncio.Task[None] | None = None
-        self.over = False
-
-    @property
-    def asked(self) -> bool:
-        return self._task is not None and self._task.done()
-
-    def begin(self) -> None:
-        self._scope.reschedule(self._deadline)
-        self._task = asyncio.ensure_future(self._control.wait_cancelled())
-        self._task.add_done_callback(lambda _: self._stop())
-
-    def end(self) -> None:
-        self.over = True
-        if self._task is not None:
-            self._task.cancel()
-
-    def _stop(self) -> None:
-        # The request may have ended in the same turn of the loop.
-        with suppress(RuntimeError):
-            self._scope.reschedule(0)
-
-
-class _Watches:
-    """The watches of requests under way. Most requests are over before theirs so much as begins, so that they cost
-    neither a task nor a timer: one timer looks after all that were there when it was last due."""
-
-    def __init__(self) -> None:
-        self._new: list[_Watch] = []
-        self._waiting: list[_Watch] = []
-        self._timer: asyncio.TimerHandle | None = None
-
-    def begin(self, control: Control, scope: asyncio.Timeout, seconds: float) -> _Watch:
-        loop = asyncio.get_running_loop()
-        watch = _Watch(control, scope, loop.time() + seconds)
-        if seconds <= 3 * WATCH_AFTER_SECONDS:
-            watch.begin()
-            return watch
-        self._new.append(watch)
-        if self._timer is None:
-            self._timer = loop.call_later(WATCH_AFTER_SECONDS, self._look)
-        return watch
-
-    def _look(self) -> None:
-        for watch in self._waiting:
-            if not watch.over:
-                watch.begin()
-        self._waiting, self._new = self._new, []
-        again = self._waiting or self._new
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(WATCH_AFTER_SECONDS, self._look) if again else None
+def _expire(scope: asyncio.Timeout) -> None:
+    # The request may have ended in the same turn of the loop.
+    with suppress(RuntimeError):
+        scope.reschedule(0)
 
 
 def _target(assignment: Assignment) -> HttpTarget | None:

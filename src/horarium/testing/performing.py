@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any, overload
@@ -35,9 +35,9 @@ class _Control:
     def __init__(self, cancelled: bool) -> None:
         self.cancelled = cancelled
 
-    async def wait_cancelled(self) -> None:
-        if not self.cancelled:
-            await asyncio.Event().wait()
+    def when_cancelled(self, call: Callable[[], None]) -> None:
+        if self.cancelled:
+            call()
 
     async def heartbeat(self, progress: bytes | None = None) -> None:
         """Nothing is kept."""

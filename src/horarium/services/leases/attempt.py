@@ -56,23 +56,19 @@ class Attempt(Struct, eq=False):
     given_back: bool = False
     ended: bool = False
     is_done: bool = False
-    _asked: asyncio.Event | bool = False
+    cancelled: bool = False
+    _at_cancel: tuple[Callable[[], None], ...] = ()
     _cancels: int = 0
 
     @property
     def claim(self) -> tuple[str, int]:
         return self.run.id, self.run.token
 
-    @property
-    def cancelled(self) -> bool:
-        return self._asked if isinstance(self._asked, bool) else self._asked.is_set()
-
-    async def wait_cancelled(self) -> None:
-        if isinstance(self._asked, bool):
-            asked, self._asked = self._asked, asyncio.Event()
-            if asked:
-                self._asked.set()
-        await self._asked.wait()
+    def when_cancelled(self, call: Callable[[], None]) -> None:
+        if self.cancelled:
+            call()
+        else:
+            self._at_cancel += (call,)
 
     async def heartbeat(self, progress: bytes | None = None) -> None:
         if self.stop is None:
@@ -95,10 +91,10 @@ class Attempt(Struct, eq=False):
 
     def ask_to_stop(self) -> None:
         """A cancel was asked: let the target see it."""
-        if isinstance(self._asked, bool):
-            self._asked = True
-        else:
-            self._asked.set()
+        self.cancelled = True
+        calls, self._at_cancel = self._at_cancel, ()
+        for call in calls:
+            call()
 
     def end(self, reason: Stop, steady: Instant) -> None:
         """End it now, for this reason."""
@@ -125,6 +121,7 @@ class Attempt(Struct, eq=False):
     def over(self) -> None:
         """Its work has ended. The task goes on with other runs, for which none of this counts."""
         self.ended = True
+        self._at_cancel = ()
         task, self.task = self.task, None
         while self._cancels and task is not None:
             self._cancels -= 1

@@ -16,7 +16,7 @@ from horarium.operations.settling.settling import Settlement
 from horarium.policies import Retry
 from horarium.ports import Claimed
 from horarium.services.leases.attempt import Stop
-from horarium.services.leases.rescuer import Rescuer
+from horarium.services.leases.rescuer import LEFT_SECONDS_MAX, Rescuer
 from horarium.stores.memory import MemoryStore
 from tests.services.conftest import START, Setting, a_rescuer
 from tests.services.node import Node, Work, answer
@@ -110,6 +110,20 @@ async def test_leases_of_others_are_taken_only_after_a_grace(setting: Setting, h
     await rescuer.step(setting.now)
     assert await setting.state() is State.RUNNING
     setting.clock.advance(10)
+    await rescuer.step(setting.now)
+    assert await setting.state() is State.PENDING
+
+
+async def test_a_lease_in_doubt_is_looked_at_as_soon_as_its_grace_ends(setting: Setting) -> None:
+    run = await claimed_by_a_worker(setting)
+    rescuer = a_rescuer(setting)
+    setting.clock.advance(run.lease_seconds)
+    rescuer._scale._moved_at = setting.clock.monotonic()  # as in the first seconds of a process
+    seen = setting.now
+    again_at = await rescuer.step(seen)
+    assert again_at is not None
+    assert 0 <= again_at - seen - min(run.lease_seconds, LEFT_SECONDS_MAX) * SECOND <= 1
+    setting.clock.advance((again_at - seen) / SECOND)
     await rescuer.step(setting.now)
     assert await setting.state() is State.PENDING
 

@@ -174,7 +174,7 @@ MUTANTS: dict[str, tuple[Patch, int, str]] = {
     "two ends have one name": (all_ends_have_one_name, 1, "and counts"),
     "an open batch finishes": (finishes_open, 1, "finished, and open"),
     "a batch finishes with one run to come": (finishes_with_one_to_come, 1, "of its runs have not ended"),
-    "a batch finishes while it is done again": (finishes_while_it_retries, 74, "finished while its failed runs"),
+    "a batch finishes while it is done again": (finishes_while_it_retries, 99, "finished while its failed runs"),
     "a follow-up keeps the key of the first round": (keeps_the_key_of_the_first_round, 2, "ends were never counted"),
     "a batch that is done again stays finished": (stays_finished, 2, "round 2 after round 1"),
     "a batch that is done again begins no round": (begins_no_round, 2, "finished in round"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from horarium.clock import SECOND, Clock, Instant
+from horarium.clock import SECOND, Clock, Instant, to_micros
 from horarium.model import CLAIMED, CommandTarget, Job, Run, RunChange, State
 from horarium.model.holds import Hold
 from horarium.operations.settling.reconciling import Reconciler
@@ -60,9 +60,9 @@ class Grace:
         """So it will, at the latest."""
         self._due_at = self._clock.steady() + round(seconds * SECOND)
 
-    def among(self, overdue: Sequence[Run], in_doubt: bool) -> set[str]:
-        """The ids of those that are left for now. What was seen to be overdue before there was any doubt waits no
-        longer for it."""
+    def among(self, overdue: Sequence[Run], in_doubt: bool) -> dict[str, float]:
+        """The ids of those that are left for now, and for how many seconds. What was seen to be overdue before there
+        was any doubt waits no longer for it."""
         elapsed = self._clock.monotonic()
         left_until: dict[Key, float] = {}
         for run in overdue:
@@ -70,7 +70,7 @@ class Grace:
             seconds = min(run.lease_seconds, LEFT_SECONDS_MAX) if in_doubt and run.state in CLAIMED else 0.0
             left_until[key] = self._left_until.get(key, elapsed + seconds)
         self._left_until = left_until
-        return {run_id for (run_id, _, _), until in left_until.items() if until > elapsed}
+        return {run_id: until - elapsed for (run_id, _, _), until in left_until.items() if until > elapsed}
 
 
 log = logging.getLogger("horarium")
@@ -128,6 +128,9 @@ class Rescuer(Service):
         self._nothing_overdue = not runs
         if not runs:
             return next_at
+        if left:
+            ends_at = now + to_micros(min(left.values())) + 1
+            next_at = ends_at if next_at is None else min(next_at, ends_at)
         runs = [run for run in runs if run.id not in left and not own.keeps(run)]
         jobs = await jobs_of(self._store, runs)
         said = {run.id: await self._said(run, jobs) for run in runs}

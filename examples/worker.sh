@@ -10,6 +10,7 @@ call() { # PATH CURL-OPTIONS, in a process of its own: the answer, and its statu
     exec curl -s -m 45 -w '\n%{http_code}\n' ${HORARIUM_API_KEY:+-H "Authorization: Bearer $HORARIUM_API_KEY"} \
         -H 'Content-Type: application/json' --retry 4 "$api$@"
 }
+waiting() { "$@" & claim=$!; [ -z "$stop" ] || kill $claim; wait $claim; claim=''; } # the signal may have come before
 perform() { # PROGRAM...: one run, from its start to its report
     id=$(sed -n '1s/^{"runs":\[{"id":"\([^"]*\)".*/\1/p' "$dir/run") && rm -f "$dir/lost" "$dir/code"
     token=$(sed -n '1s/.*"lease":{"token":\([0-9]*\),.*/\1/p' "$dir/run")
@@ -25,11 +26,10 @@ perform() { # PROGRAM...: one run, from its start to its report
     until [ -e "$dir/lost" ] || call "$report" -d "{\"token\":$token,$said}" | grep -Eqx '2..|4[01].|42[^9]'; do sleep 1; done
 }
 while [ -z "$stop" ]; do
-    call /runs/claim -d "$asked" -o "$dir/run" >"$dir/status" & claim=$!
-    wait $claim; claim=''
+    waiting call /runs/claim -d "$asked" -o "$dir/run" >"$dir/status"
     case $(tail -n 1 "$dir/status")$stop in
         200*) delay=1; perform "$@" ;;
         204* | *yes) delay=1 ;;
-        *) sleep $delay & wait $!; delay=$((delay < 30 ? delay * 2 : 30)) ;; # nobody there, or too much to do
+        *) waiting sleep $delay; delay=$((delay < 30 ? delay * 2 : 30)) ;; # nobody there, or too much to do
     esac
 done

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from horarium.doors.scrape_jobs import LEASE_SECONDS, Listed, definition, job_id
-from horarium.model import State, run_id
+from horarium.model import HttpTarget, State, run_id
+from horarium.model.secrets import plain
 from horarium.ports import RunFilter
 from horarium.testing.values import a_run
 from horarium.wire.definitions import read_definition
@@ -28,6 +29,18 @@ ID = job_id(URL)
 
 
 # ---- rrule-scheduler --------------------------------------------------------------------------------------------
+
+
+async def test_a_secret_goes_to_no_other_host(house: House) -> None:
+    here = "http://127.0.0.1:9/?token=t0k3n"
+    id = await create(house, callback_url=here, headers={"Authorization": "Bearer s3cr3t"})
+    for url, status in (("http://127.0.0.1:9/other", 200), (here, 200), ("http://127.0.0.2:9/", 422)):
+        assert (await house.ask("PUT", f"/api/schedules/{id}", {"callback_url": url, "name": "n"})).status == status
+    assert (await house.ask("PUT", f"/api/schedules/{id}", {"name": "kept"})).status == 200
+    assert isinstance(target := (await house.runtime.operations.jobs.get_job(id)).target, HttpTarget)
+    assert (plain(target.url), plain(target.headers["Authorization"])) == (here, "Bearer s3cr3t")
+    moved = {"callback_url": "http://127.0.0.2:9/", "headers": {"Authorization": "Bearer other"}}
+    assert (await house.ask("PUT", f"/api/schedules/{id}", moved)).status == 200
 
 
 async def test_two_schedules_may_have_one_name(house: House) -> None:
@@ -197,3 +210,19 @@ async def test_an_error_is_not_tried_again_before_its_interval(house: House) -> 
     assert (await house.ask("POST", f"/jobs/{ID}/error", {"error": "403"})).said == (204, None)
     runs = (await house.runtime.operations.store.list_runs(RunFilter(job=ID), None, 10)).items
     assert [run.state for run in runs] == [State.FAILED]
+
+
+async def test_changes_of_different_fields_at_one_time_all_count(house: House) -> None:
+    house.token = house.sign()
+    sent = {"name": "n", "rrule": "FREQ=DAILY", "callback_url": "http://127.0.0.1:9/"}
+    id = (await house.ask("POST", "/api/schedules", sent)).json["id"]
+    await define(house, "life", nextRunAt=FAR, interval=1000)
+    schedule = {"name": "x", "body": "b", "method": "PUT"}
+    job = {"interval": 2000, "maxQueueCount": 3, "enabled": False}
+    asked = [house.ask("PUT", f"/api/schedules/{id}", {name: given}) for name, given in schedule.items()]
+    asked += [house.ask("PATCH", "/api/jobs/life", {name: given}) for name, given in job.items()]
+    assert [reply.status for reply in await asyncio.gather(*asked)] == [200] * 3 + [204] * 3
+    shown = (await house.ask("GET", f"/api/schedules/{id}")).json
+    assert {name: shown.get(name) for name in schedule} == schedule
+    shown = (await house.ask("GET", "/api/jobs/life")).json
+    assert {name: shown[name] for name in job} == job

@@ -23,12 +23,12 @@ from horarium.doors.rrule_schedules import (
     definition,
     event_ahead,
     event_of,
-    fields_of,
     is_over,
     over,
     read_fields,
     refused,
     shown,
+    shown_fields,
     start_at,
     start_of,
 )
@@ -96,7 +96,8 @@ class RruleScheduler:
         fields = read_fields(content, UNREADABLE)
         now = self._operations.clock.now()
         id = short_id(uuid7(now, self._entropy(10)))
-        await _write(self._operations.jobs.create_job, definition(id, fields, start_at(now, fields.get("rrule"))))
+        wanted = definition(id, fields, start_at(now, fields.get("rrule")))
+        await _write(lambda taken: self._operations.jobs.create_job(taken(wanted)))
         return value({"id": id}, 201)
 
     async def get(self, asked: AnyRequest) -> Response:
@@ -113,11 +114,14 @@ class RruleScheduler:
                 raise ScheduleRefused(why)
         changes = read_fields(content, UNREADABLE_PATCH)
         if changes:
-            merged = {**fields_of(job), **changes}
-            wanted = definition(job.name, merged, start_of(job, merged["rrule"], self._operations.clock.now()))
-            if is_over(job):
-                wanted = replace(wanted, enabled=True)
-            await _write(self._operations.jobs.put_job, wanted)
+            jobs, now = self._operations.jobs, self._operations.clock.now()
+
+            def merged(stored: Job) -> JobDefinition:
+                fields = {**shown_fields(stored), **changes}
+                wanted = definition(stored.name, fields, start_of(stored, fields["rrule"], now))
+                return replace(wanted, enabled=True) if is_over(stored) else wanted
+
+            await _write(lambda taken: jobs.bring_to(job.name, lambda stored: taken(merged(stored))))
         return value({"message": "Schedule updated successfully."})
 
     async def delete(self, asked: AnyRequest) -> Response:
@@ -167,13 +171,16 @@ class RruleScheduler:
         return found
 
 
-async def _write(write: Callable[[JobDefinition], Awaitable[object]], wanted: JobDefinition) -> None:
-    """A rule that fires no more is taken all the same. Raises ScheduleRefused."""
+async def _write(write: Callable[[Callable[[JobDefinition], JobDefinition]], Awaitable[object]]) -> None:
+    """Write a schedule as the given function takes it: a rule that fires no more is taken all the same. Raises
+    ScheduleRefused."""
     try:
         try:
-            await write(wanted)
+            await write(lambda wanted: wanted)
         except InvalidTrigger:
-            await write(over(wanted))
+            await write(over)
+    except NotFound:
+        raise ScheduleRefused("Schedule not found", 404, "not_found") from None
     except CallerError as error:
         raise refused(error) from None
 

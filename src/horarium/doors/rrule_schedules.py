@@ -221,10 +221,14 @@ def fields_of(job: Job) -> dict[str, Any]:
     }
 
 
+def shown_fields(job: Job) -> dict[str, Any]:
+    """The same with masks for secrets. What is stored takes their place where it goes to the same host."""
+    return fields_of(msgspec.structs.replace(job, target=shown_target(job.target)))
+
+
 def shown(job: Job) -> Schedule:
     """The schedule as anyone may see it."""
-    fields = fields_of(msgspec.structs.replace(job, target=shown_target(job.target)))
-    return Schedule(id=job.name, created_at=go_time(job.created_at // 1000 * 1000), **fields)
+    return Schedule(id=job.name, created_at=go_time(job.created_at // 1000 * 1000), **shown_fields(job))
 
 
 def event_of(run: Run) -> Event:

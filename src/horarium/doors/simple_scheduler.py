@@ -119,7 +119,9 @@ class SimpleScheduler:
         sent = merged(Sent(0), wanted)
         now = self._operations.clock.now()
         try:
-            await self._write(self._operations.jobs.create_job, name, enabled, sent)
+            await self._write(
+                lambda now: self._operations.jobs.create_job(self._definition(name, enabled, sent, now)), sent
+            )
         except AlreadyExists:
             return value({"error": f"job {name!r} exists already"}, 409)
         await self._make_up(name, enabled, sent, now)
@@ -136,20 +138,30 @@ class SimpleScheduler:
         if sent == sent_of(job) and enabled == job.enabled:
             return Response(status_code=204)
         name, now = text_of(job.name), self._operations.clock.now()
-        await self._write(self._operations.jobs.put_job, name, enabled, sent)
+
+        def changed(stored: Job, now: Instant) -> JobDefinition:
+            enabled = stored.enabled if wanted.enabled is None else wanted.enabled
+            return self._definition(name, enabled, merged(sent_of(stored), wanted), now)
+
+        try:
+            await self._write(
+                lambda now: self._operations.jobs.bring_to(job.name, lambda stored: changed(stored, now)), sent
+            )
+        except NotFound:  # it was deleted meanwhile
+            return Response(status_code=404)
         if wanted.next_run_at is not None:
             await self._make_up(name, enabled, sent, now)
         return Response(status_code=204)
 
-    async def _write(
-        self, write: Callable[[JobDefinition], Awaitable[object]], name: str, enabled: bool, sent: Sent
-    ) -> None:
+    def _definition(self, name: str, enabled: bool, sent: Sent, now: Instant) -> JobDefinition:
+        return definition(name, enabled, sent, self._bus, self._enforce, now)
+
+    async def _write(self, write: Callable[[Instant], Awaitable[object]], sent: Sent) -> None:
         """Where a one-off run was to be now, and now has passed before it was written, a little later."""
         check_interval(sent)
         for lead in LEADS:
-            now = self._operations.clock.now() + lead
             try:
-                await write(definition(name, enabled, sent, self._bus, self._enforce, now))
+                await write(self._operations.clock.now() + lead)
                 return
             except InvalidTrigger:
                 if sent.interval > 0 or lead == LEADS[-1]:

@@ -130,14 +130,14 @@ class JobOperations:
                     return created, True
                 continue
             try:
-                return await self._bring_to(definition.name, lambda job: definition), False
+                return await self.bring_to(definition.name, lambda job: definition), False
             except NotFound:
                 continue
         raise contended(definition.name)
 
     async def patch_job(self, name: str, changes: Mapping[str, Any]) -> Job:
         """Apply a JSON merge patch (RFC 7396) to the job's definition."""
-        return await self._bring_to(name, lambda job: patched_definition(job, changes))
+        return await self.bring_to(name, lambda job: patched_definition(job, changes))
 
     async def revert_job(self, name: str, version: int) -> Job:
         """Bring the job back to the content that it had at this version; make one that was deleted again. Raises
@@ -157,9 +157,11 @@ class JobOperations:
                 raise NotFound(f"job {name!r} was deleted and defined again; it has no version {version}")
             return kept
 
-        return await self._bring_to(name, content, "job.revert")
+        return await self.bring_to(name, content, "job.revert")
 
-    async def _bring_to(self, name: str, content: Callable[[Job], JobDefinition], action: str = "job.update") -> Job:
+    async def bring_to(self, name: str, content: Callable[[Job], JobDefinition], action: str = "job.update") -> Job:
+        """Bring the job to the content that follows from the stored one, while others change it. Raises NotFound."""
+
         async def decide(seen: Seen) -> Plan | None:
             wanted = await self.wanted(seen.job, content(seen.job), seen.now)
             require_reach(wanted)

@@ -11,8 +11,8 @@ from tests.servers.live import live_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.proof]
 
-LIVE = "return document.querySelector('#live').textContent === 'Live'"
-STANDS = "return document.body.textContent.includes(arguments[0])"
+LIVE = "return document.querySelector('#live')?.textContent === 'Live'"
+STANDS = "return document.body?.textContent.includes(arguments[0])"  # a page that is loaded again has none for a moment
 DARK, LIGHT = 0, 1
 
 

@@ -76,7 +76,7 @@ async def test_a_handler_that_cancels_its_own_task_has_failed_at_once(scheduler:
         assert task is not None
         task.cancel()
         if kind != "returns":
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
 
     if kind == "returns a coroutine":
         scheduler.handler("cancels")(lambda: cancels())
@@ -103,7 +103,7 @@ def test_the_end_of_the_event_loop_is_no_failure_of_what_runs_and_lets_nothing_m
         @scheduler.handler("waits", concurrency=1)
         async def waits(run: RunContext) -> None:
             begun.append(run.id)
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
 
         await scheduler.open()
         await scheduler.start()

@@ -80,7 +80,7 @@ def _result(text: str, *, is_error: bool) -> types.CallToolResult:
 
 
 def _fault(error: Any) -> str:
-    """Where, and what is expected there, without the value: it may be of any length."""
+    """The place and the expected type, without the value: it may be of any length."""
     where = ".".join(str(part) for part in error.absolute_path) or "they"
     if not error.absolute_path and error.validator in ("required", "additionalProperties"):
         missing = [name for name in error.schema["required"] if name not in error.instance]

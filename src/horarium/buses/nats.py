@@ -1,5 +1,5 @@
 """NATS JetStream: subjects `scheduler.job.NAME.action`, `.status` and `.heartbeat`, with each dot in NAME as `%2E`,
-and what is no letter, digit or one of `_~:@-` as in URLs.
+and characters other than letters, digits and `_~:@-` as in URLs.
 
 Two work-queue streams hold them all: `scheduler-actions` and `scheduler-reports`. Workers pull actions of their job
 through a durable consumer of theirs; all nodes share one durable consumer of reports, of every job, so

@@ -31,7 +31,7 @@ def json_lines(text: bytes) -> str:
 
 
 def escaped(text: str) -> str:
-    """JSON whose control characters and changes of direction are escapes: a person who decides sees what is sent."""
+    """JSON whose control characters and changes of direction are escapes, for a person who decides about it."""
     return _TURNING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -211,7 +211,7 @@ def clock_change(now: Instant, until: Instant, zone: str) -> tuple[Instant, floa
 
 
 def fault_in(error: HorariumError, form: Container[str], places: Mapping[str, str] = NO_PLACES) -> Fault:
-    """What is wrong with a form, and at which of its fields ("": at none). `places`: fields of the API that it has
+    """The faults of a form, by its field ("": at none). `places`: fields of the API that it has
     under other names."""
     field = places.get(error.field or "", error.field or "")
     return Fault(field if field in form else "", error.message)

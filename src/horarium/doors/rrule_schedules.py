@@ -222,7 +222,7 @@ def fields_of(job: Job) -> dict[str, Any]:
 
 
 def shown_fields(job: Job) -> dict[str, Any]:
-    """The same with masks for secrets. What is stored takes their place where it goes to the same host."""
+    """The same with masks for secrets. Stored secrets take their place where it goes to the same host."""
     return fields_of(msgspec.structs.replace(job, target=shown_target(job.target)))
 
 

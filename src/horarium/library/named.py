@@ -99,7 +99,7 @@ def _plain_of(method: Callable[..., Any]) -> list[Plain]:
 
 
 KINDS = {"str": (str, "a text"), "int": (int, "a whole number")}
-"""Annotations that are checked here; what has other ones is converted, or read, by the method."""
+"""Annotations that are checked here; arguments with others are converted, or read, by the method."""
 
 
 def _check(plain: list[Plain], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:

@@ -190,7 +190,7 @@ class HoldApplier(Applier):
 
 
 class HoldCancels(Service):
-    """Cancels what is running under a hold that asks for it; lifts holds without a job, and forgets old ones."""
+    """Cancels runs under way under a hold that asks for it; lifts holds without a job, and deletes old ones."""
 
     name = "hold-cancels"
     topics = (HOLDS,)

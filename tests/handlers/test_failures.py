@@ -88,12 +88,24 @@ async def test_a_handler_that_cancels_its_own_task_has_failed_at_once(scheduler:
         await asyncio.sleep(0)
         return 1
 
+    async def cleans_up() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await over.wait()
+
+    over = asyncio.Event()
+    another = asyncio.create_task(cleans_up())
+    await asyncio.sleep(0)
+    another.cancel()  # a task of the program that is cancelled says nothing of the event loop
     await scheduler.start()
     waiting = [await scheduler.enqueue(name, retry={"attempts_max": 1}) for name in ("cancels", "well") * 3]
     for run in waiting:
-        over = await scheduler.wait_for(run, timeout=20)
-        told = (State.FAILED, OWN_DOING) if over.queue == "handler/cancels" else (State.COMPLETED, None)
-        assert (over.state, over.error) == told
+        ended = await scheduler.wait_for(run, timeout=20)
+        told = (State.FAILED, OWN_DOING) if ended.queue == "handler/cancels" else (State.COMPLETED, None)
+        assert (ended.state, ended.error) == told
+    over.set()
+    await another
 
 
 def test_the_end_of_the_event_loop_is_no_failure_of_what_runs_and_lets_nothing_more_begin() -> None:

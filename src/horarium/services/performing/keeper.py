@@ -38,7 +38,7 @@ class Keeper(Service):
                 one.room.set()
 
     def looks(self) -> bool:
-        return self._asked or any(one.attempts or one.quiet.waits for one in self._performing)
+        return self._asked or any(one.attempts or one.unstoppable.log.waits for one in self._performing)
 
     async def step(self, now: Instant) -> Instant | None:
         if self._asked:
@@ -56,7 +56,7 @@ class Keeper(Service):
         await self._leases.beat([attempt for attempt in self._lively() if attempt.wants_beat(steady)])
         wakes = [min(a.renew_at, a.deadline or a.renew_at) for a in self._lively()]
         for one in self._performing:
-            one.quiet.tell_rest(now)
+            one.unstoppable.log.tell_rest(now)
             wakes += self._cancel_again(one, now)
         return to_wall(self._clock, min(wakes)) if wakes else None
 
@@ -69,7 +69,7 @@ class Keeper(Service):
         steady = self._clock.steady()
         for attempt in told:
             if attempt.cancel_again_at <= steady:
-                performing.quiet.write(
+                performing.unstoppable.log.write(
                     now, "run %s of %s: it was cancelled %d s ago (%s), its lease is given up, and it goes on; "
                     "it is cancelled again, and keeps its place until it ends",
                     attempt.run.id, attempt.run.queue, CANCEL_AGAIN_SECONDS, attempt.stop and attempt.stop.value,

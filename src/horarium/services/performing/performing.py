@@ -22,7 +22,6 @@ from horarium.operations.settling.holding import Holding
 from horarium.ports import BATCH_MAX, Assignment, Delivery
 from horarium.services.leases.attempt import Attempt, Stop, begun
 from horarium.services.leases.leases import Leases
-from horarium.services.loop.quiet import QuietLog
 from horarium.services.loop.service import POLL_SECONDS, Wake
 from horarium.services.performing.collector import Collector
 from horarium.services.performing.unstoppable import Unstoppable
@@ -104,8 +103,7 @@ class Performing:
         self.places = min(places, PLACES_MAX)
         self.waiting = Waiting(holding)
         self.pace = Pace(clock)
-        self.quiet = QuietLog("work that did not stop in time")
-        self.unstoppable = Unstoppable(self.places, clock, self.quiet, self._has_room)
+        self.unstoppable = Unstoppable(self.places, clock, self._has_room)
         self.attempts: dict[Claim, Attempt] = {}
         self._clock = clock
         self._leases = leases
@@ -114,6 +112,7 @@ class Performing:
         collector.waitings.append(self.waiting)
         self._deliveries = deliveries
         self._tasks: set[asyncio.Task[None]] = set()
+        self._feeder: asyncio.Task[object] | None = None
         self._opening = False
         self._more = 1
         self._leased = leased
@@ -154,6 +153,7 @@ class Performing:
     def begin(self) -> None:
         """Let ready runs begin, as far as there are free slots: one more, if there is a run for it; twice as many each
         time for as long as there still is."""
+        self._feeder = asyncio.current_task() or self._feeder
         self._opening = False
         free = self.places - len(self.unstoppable.work) - len(self._tasks)
         more = min(self._more, free, len(self.waiting.line))
@@ -227,8 +227,8 @@ class Performing:
             if attempt.stop is not None:
                 outcome = _ended_early(attempt, outcome)
         except asyncio.CancelledError:
-            if attempt.stop is None and task.cancelling() and self._others_are_cancelled():
-                raise  # the event loop ends
+            if attempt.stop is None and task.cancelling() and self._feeder is not None and self._feeder.cancelling():
+                raise  # the event loop ends: that of the dispatcher is cancelled too
             outcome = Failed(OWN_DOING) if attempt.stop is None else _ended_early(attempt, INTERRUPTED)
         except Exception as error:
             log.exception("run %s of %s: its target failed", run.id, run.job or run.queue)
@@ -242,10 +242,6 @@ class Performing:
                 self.room.set()
         if outcome is not None:  # else it is not ours to settle
             self._collector.add(attempt.run, job, outcome)
-
-    def _others_are_cancelled(self) -> bool:
-        others = asyncio.all_tasks() - self._tasks
-        return not others or any(other.cancelling() for other in others)
 
     def _goes_on(self, attempt: Attempt, over: asyncio.Future[object]) -> None:
         """This work goes on, though its attempt is over: it keeps its place until then."""

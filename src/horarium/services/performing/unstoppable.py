@@ -19,10 +19,10 @@ from horarium.services.loop.quiet import QuietLog
 class Unstoppable:
     """Stuck work in one set of slots. `ended` is called when some of it has ended."""
 
-    def __init__(self, places: int, clock: Clock, log: QuietLog, ended: Callable[[], None]) -> None:
+    def __init__(self, places: int, clock: Clock, ended: Callable[[], None]) -> None:
         self._places = places
         self._clock = clock
-        self._log = log
+        self.log = QuietLog("work that did not stop in time")
         self._ended = ended
         self.work: dict[Attempt, asyncio.Future[Any]] = {}
 
@@ -41,7 +41,7 @@ class Unstoppable:
         """This work goes on until `over` is done."""
         self.work[attempt] = over
         over.add_done_callback(lambda over: self._forget(attempt, over))
-        self._log.write(
+        self.log.write(
             self._clock.now(), "run %s of %s: it does not stop (%s); its lease is given up, its outcome is void, "
             "and it keeps its place until it ends (%d of %d are so taken)",
             attempt.run.id, attempt.run.queue, attempt.stop and attempt.stop.value, len(self.work), self._places,
@@ -52,7 +52,7 @@ class Unstoppable:
         if not over.cancelled():
             over.exception()
         message = "run %s of %s: it has ended; its outcome is void"
-        self._log.write(self._clock.now(), message, attempt.run.id, attempt.run.queue)
+        self.log.write(self._clock.now(), message, attempt.run.id, attempt.run.queue)
         self._ended()
 
     def names(self) -> str:

@@ -296,10 +296,10 @@ async def test_runs_and_batches_are_forgotten_in_any_order() -> None:
     done = await world.operations.batches.get(batch.id)
     assert (done.state, told(done)) == ("finished", (2, 2, 0, 0)), "the counts outlive the runs"
     assert (await world.operations.batches.create(None, ON, key="request"))[0].id == batch.id
-    assert await world.operations.batches.forget(world.clock.now(), None) is None
+    assert await world.operations.batches.prune(world.clock.now(), None) is None
     assert await world.operations.batches.get(batch.id)
     world.clock.advance(8 * DAY // SECOND)
-    await world.operations.batches.forget(world.clock.now(), None)
+    await world.operations.batches.prune(world.clock.now(), None)
     for prefix in (BATCH, BATCH_RUNS, BATCH_ENDS, "batch-key/"):
         assert not (await world.store.list_records(RecordFilter(prefix), None, 9)).items
 
@@ -324,7 +324,7 @@ async def test_a_batch_that_is_done_again_while_it_is_forgotten_stays_whole(monk
         return found
 
     monkeypatch.setattr(world.store, "get_records", read)
-    await world.operations.batches.forget(world.clock.now(), None)
+    await world.operations.batches.prune(world.clock.now(), None)
     assert raced
     assert len((await world.operations.batches.runs(batch.id, None, 9)).items) == 2
 

@@ -293,7 +293,7 @@ async def test_a_job_that_is_edited_or_deleted_follows_no_longer() -> None:
     await world.join()
     assert (await world.records(JOINS), await world.records(JOIN_LOOKS)) == (0, 0)
     world.clock.advance((KEPT + 2 * DAY) // SECOND)
-    assert await world.operations.reconciler.joining.forget(world.clock.now(), 100) == 1
+    assert await world.operations.reconciler.joining.prune(world.clock.now(), 100) == 1
     assert await world.records(JOINED) == 0
 
 

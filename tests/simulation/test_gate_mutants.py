@@ -51,7 +51,7 @@ def hears_late(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(Holding, "look", look)
     patch.setattr(Holding, "stale", lambda self: None)
-    patch.setattr("horarium.operations.settling.holding.OBEYED_SECONDS", 8.0)
+    patch.setattr("horarium.operations.settling.holding.OBEYED", 8_000_000)
 
 
 def brings_nothing_back(patch: pytest.MonkeyPatch) -> None:

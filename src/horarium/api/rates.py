@@ -45,7 +45,7 @@ class RatesApi(Handlers):
         "GET", "/rates", "listRates", tag="rates", scope=Scope.JOBS_READ, query=RatesQuery,
         summary="Keys of rate limits",
         description="Keys that are in use or have a limit of their own: what they allow, and when they open. "
-        "A key is forgotten ten minutes after it last held anything back.",
+        "A key is deleted ten minutes after it last held anything back.",
         answers={200: (RatePage, "One page")}, problems=("invalid_cursor",),
     )  # fmt: skip
     async def list_all(self, call: Call) -> Answer:

@@ -39,7 +39,7 @@ SECTIONS = {
             "Run only the dispatcher, which delivers runs to HTTP targets.",
         ),
         "rescuer": ("horarium.cli.serve:rescuer", "Run only the rescuer, which takes runs back from silent workers."),
-        "pruner": ("horarium.cli.serve:pruner", "Run only the pruner, which forgets old runs."),
+        "pruner": ("horarium.cli.serve:pruner", "Run only the pruner, which deletes old runs."),
         "store": ("horarium.cli.store:store", "Prepare, check or copy a store."),
         "door": ("horarium.cli.door:door", "Take over from another scheduler."),
     },

@@ -8,7 +8,7 @@ from horarium.clock import DAY, HOUR, Instant
 
 BEAT_AHEAD_MAX = HOUR
 NODES_KEPT = 7 * DAY
-"""A node that was silent for this long is forgotten when another one beats."""
+"""A node that was silent for this long is deleted when another one beats."""
 
 
 class Node(Struct, frozen=True, kw_only=True):

@@ -299,7 +299,7 @@ class Batches:
         after, now = replace(batch, retrying=False), self._clock.now()
         return await self._batching.write(after, stored, now, pages=[gone]) is not None
 
-    async def forget(self, now: Instant, after: str | None) -> str | None:
+    async def prune(self, now: Instant, after: str | None) -> str | None:
         """Of a page of batches, delete those that finished long before `now`, each with what leads to its runs. Where
         to go on."""
         until = now - to_micros(RETENTION_SECONDS_DEFAULT)

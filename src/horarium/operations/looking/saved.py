@@ -64,7 +64,7 @@ class SavedViews:
         await self._kept(prefix).change(name, wanted)
 
     async def remove(self, person: Principal, name: str, *, shared: bool = False) -> SavedView:
-        """Forget it. Raises NotFound."""
+        """Delete it. Raises NotFound."""
 
         async def wanted(stored: Record | None) -> RecordChange:
             if stored is None:

@@ -90,7 +90,7 @@ class PlanApplying:
         self._calendars, self._channels = calendars, channels
 
     async def apply(self, plan_id: str) -> Applied:
-        """Make the changes of a plan: all of them, or the next 1,000. Once all are made, its definitions are forgotten.
+        """Make the changes of a plan: all of them, or the next 1,000. Once all are made, its definitions are deleted.
         A caller that may not write jobs applies one that was approved. Raises NotFound, PlanStale, Conflict,
         Forbidden."""
         caller = _caller_without_scope()

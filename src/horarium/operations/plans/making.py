@@ -212,7 +212,7 @@ class PlanMaking:
         return Looked(replace(plan, expires_at=stored.expires_at), stale, stored.by, stored.approved_by)
 
     async def discard(self, plan_id: str) -> None:
-        """Forget a plan. Raises NotFound."""
+        """Delete a plan. Raises NotFound."""
         now = self._clock.now()
         await self.look(plan_id)
         record, _ = await read_plan(self._store, plan_id, now)
@@ -260,7 +260,7 @@ class PlanMaking:
         )
 
     async def _keep(self, plan: Plan[Any], beside: Beside, now: Instant) -> None:
-        """Store it, and forget the oldest ones. One with an error can't be applied, so its steps are not kept."""
+        """Store it, and delete the oldest ones. One with an error can't be applied, so its steps are not kept."""
         counts = beside.counts
         wrong = counts.get("invalid", 0)
         name, _, key = plan.id.rpartition("-")

@@ -139,7 +139,7 @@ class OneOffs:
                 (wanted,) = await self._runs.lined_up([wanted])
                 if not (await self._runs.add_runs([wanted]))[0]:
                     continue
-                if record.version > 1:  # it may have been forgotten meanwhile
+                if record.version > 1:  # it may have been deleted meanwhile
                     await self._store.put_records([RecordChange(record, 0)])
                 return Added(wanted, "created")
             await require_holder(self._store, holder, wanted, field_of(rule))
@@ -156,7 +156,7 @@ class OneOffs:
         raise contended(f"the unique key {rule.key!r}")
 
     async def forget_keys(self, after: str | None) -> str | None:
-        """Of a page of keys that went on to another generation, forget those of which no run is kept. Where to go
+        """Of a page of keys that went on to another generation, delete those of which no run is kept. Where to go
         on."""
         page = await self._store.list_records(RecordFilter(GENERATIONS), after, PAGE_MAX)
         for record in page.items:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from horarium.clock import Instant
+from horarium.clock import SECOND, Instant, to_micros
 from horarium.model import Job, Run
 from horarium.model.holds import Hold
 from horarium.model.records import Record, RecordChange, RecordFilter
@@ -26,7 +26,7 @@ FRESH_SECONDS = 1.5
 """How old the list may be where a run is about to begin. A service reads it every second: nothing waits for that."""
 READ_SECONDS = 0.5
 """How old it is at most where that service looks."""
-OBEYED_SECONDS = 2.0
+OBEYED = 2 * SECOND
 """Within this of its commit a hold is in force on every node: by an older list nothing begins. Where the store takes
 long for each answer, so much later."""
 PLANNED_SECONDS = 10.0
@@ -41,8 +41,11 @@ class Holding:
     def __init__(self, context: Context) -> None:
         self._store, self._clock = context.store, context.clock
         self._reading = asyncio.Lock()
-        self._read_at: float | None = None
-        self._took = (0.0, 0.0)
+        self._read_at: Instant | None = None
+        self._took = (0, 0)
+        self.obeyed_until: Instant = 0
+        """Of the steady scale: until then every hold that has to be obeyed is known. Later, this process or its store
+        has stood still. A store that is slow takes long twice in a row, and work goes on beside it."""
         self._changes = self._seen = 0
         self.known: tuple[Hold, ...] = ()
         """As they were read last."""
@@ -58,17 +61,12 @@ class Holding:
         if not self._is_fresh(seconds):
             async with self._reading:
                 if not self._is_fresh(seconds):
-                    asked_at, changes = self._clock.monotonic(), self._changes
+                    asked_at, changes = self._clock.steady(), self._changes
                     self.known = await self._read()
                     self._read_at, self._seen = asked_at, changes
-                    self._took = (self._took[1], self._clock.monotonic() - asked_at)
+                    self._took = (self._took[1], self._clock.steady() - asked_at)
+                    self.obeyed_until = asked_at + OBEYED + min(self._took)
         return self.known
-
-    @property
-    def is_obeyed(self) -> bool:
-        """Whether every hold that has to be obeyed is known: this process, or its store, may have stood still. A store
-        that is slow takes long twice in a row, and work goes on beside it."""
-        return self._is_younger(OBEYED_SECONDS + min(self._took))
 
     def holds(self, run: Run, job: Job | None, at: Instant) -> bool:
         """Whether a known hold keeps this run from its begin."""
@@ -109,10 +107,9 @@ class Holding:
         return [await self.said(run, job) for run in runs]
 
     def _is_fresh(self, seconds: float) -> bool:
-        return self._seen == self._changes and self._is_younger(seconds)
-
-    def _is_younger(self, seconds: float) -> bool:
-        return self._read_at is not None and 0 <= self._clock.monotonic() - self._read_at < seconds
+        if self._read_at is None or self._seen != self._changes:
+            return False
+        return self._clock.steady() - self._read_at < to_micros(seconds)
 
     async def _read(self) -> tuple[Hold, ...]:
         pages = pages_of(lambda after: self._store.list_records(RecordFilter(PREFIX), after, PAGE_MAX))

@@ -194,6 +194,6 @@ class Joining:
         gone = record.removal(tuple(each.record for each in following))
         await self._write([gone, *changes], planned)
 
-    async def forget(self, now: Instant, limit: int) -> int:
-        """Forget windows that were over long ago. How many."""
+    async def prune(self, now: Instant, limit: int) -> int:
+        """Delete windows that were over long ago. How many."""
         return await self._store.prune_records(JOINED, instant_key(now), limit)

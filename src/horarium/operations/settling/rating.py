@@ -36,7 +36,7 @@ def bucket_of(record: Record | None) -> Bucket:
 
 def bucket_change(key: str, stored: Record | None, bucket: Bucket, steady: Instant) -> RecordChange:
     """The write of a key's state. Versions go on from the steady time, so that none comes twice, though idle keys are
-    forgotten."""
+    deleted."""
     before = 0 if stored is None else stored.version
     record = Record(name=PREFIX + key, body=msgspec.json.encode(bucket), version=max(before + 1, steady))
     return RecordChange(record, before)

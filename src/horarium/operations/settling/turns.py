@@ -109,7 +109,7 @@ class Turns:
 
 def _end_change(key: Key, stored: Record | None, end: int, now: Instant) -> RecordChange:
     """The write of a key's last turn. Versions go on from the time, so that none comes twice though records of keys
-    that wait for nothing are forgotten."""
+    that wait for nothing are deleted."""
     before = 0 if stored is None else stored.version
     record = Record(name=end_name(key), body=msgspec.json.encode(end), version=max(before + 1, now))
     return RecordChange(record, before)

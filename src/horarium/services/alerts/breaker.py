@@ -121,7 +121,7 @@ class Breaker(Service):
                 await self._holds.write(stored, sooner, "hold.update")
             return
         await self._tell("breaker_open", host, made.reason, made.begins_at)
-        await self._forget([*shared.values(), mine])
+        await self._delete([*shared.values(), mine])
         del self._opened[host]
         if self._streaks.get(host) == streak:
             del self._streaks[host]
@@ -130,7 +130,7 @@ class Breaker(Service):
         if any(other.failures for other in self._others(shared)):
             await self._share(host, streak, shared)
         else:
-            await self._forget(list(shared.values()))
+            await self._delete(list(shared.values()))
         _, hold = await self._stored(host)
         if hold is not None and end_of(hold) > now:
             await self._tell("breaker_closed", host, f"{host} answers again", hold.begins_at)
@@ -157,7 +157,7 @@ class Breaker(Service):
         await self._store.put_records([change])
         return change.record
 
-    async def _forget(self, records: list[Record]) -> None:
+    async def _delete(self, records: list[Record]) -> None:
         changes = [record.removal() for record in {record.name: record for record in records}.values()]
         if changes:
             await self._store.put_records(changes)

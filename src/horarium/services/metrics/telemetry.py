@@ -50,7 +50,7 @@ class Telemetry:
             "horarium_runs_rescued_total", "Runs whose lease expired, by what came of it.", "state"
         )
         self._lost = self._counter("horarium_leases_lost_total", "Outcomes that came too late to count.")
-        self._pruned = self._counter("horarium_runs_pruned_total", "Finished runs forgotten by retention.")
+        self._pruned = self._counter("horarium_runs_pruned_total", "Finished runs deleted by retention.")
         self._reported = self._counters(
             "horarium_bus_reports_total", "Messages from workers on a bus, by what came of them.", "outcome"
         )

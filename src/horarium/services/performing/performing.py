@@ -194,7 +194,7 @@ class Performing:
             if ready.turn is not None and not ready.turn[0] <= steady <= ready.turn[1]:
                 self.release(run, ready.job, NO_TURN)
                 continue
-            if not _may_begin(run, now, steady) or not (holding is None or holding.is_obeyed):
+            if not _may_begin(run, now, steady) or not (holding is None or steady < holding.obeyed_until):
                 self.waiting.hold(ready)
                 self.room.set()
                 continue

@@ -65,7 +65,7 @@ class Finisher(Service):
         if job is None or job.deleted_at is not None or job.next_fire_at is not None:
             await self._drop(record)
         elif job.finished_at is not None:
-            await self._forget(record, note, job, now)
+            await self._delete(record, note, job, now)
         elif not is_finished(job):
             await self._drop(record)
         elif await self._newest(job, UNFINISHED) is not None:
@@ -80,7 +80,7 @@ class Finisher(Service):
         if (await self._store.commit_plans([Plan(finished, records=records)], now))[0]:
             await self._drop(record)
 
-    async def _forget(self, record: Record, note: Look, job: Job, now: Instant) -> None:
+    async def _delete(self, record: Record, note: Look, job: Job, now: Instant) -> None:
         at = forgotten_at(job)
         if at is None:
             await self._drop(record)

@@ -4,7 +4,7 @@
 change of a hold to what it covers, page by page, once it is written: runs planned ahead into it are withdrawn, jobs and
 runs that wait for its former end are looked at again. It does so once more some seconds later, since a node that had
 not yet heard of the change may have put back a run until the former end. `HoldCancels` ends what is running where a
-hold asks for it, lifts holds whose job was deleted, and forgets those that ended long ago.
+hold asks for it, lifts holds whose job was deleted, and deletes those that ended long ago.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class HoldCancels(Service):
         wakes = await self._lift_of_gone(holds, now)
         for hold in holds:
             if end_of(hold) + KEPT < now:
-                await self._forget(hold)
+                await self._delete(hold)
             elif hold.running is HeldRunning.CANCEL:
                 wakes += await self._cancel(hold, now)
         return min(wakes, default=None)
@@ -247,7 +247,7 @@ class HoldCancels(Service):
             return later
         return [now + SECOND]
 
-    async def _forget(self, hold: Hold) -> None:
+    async def _delete(self, hold: Hold) -> None:
         (stored,) = await self._store.get_records([PREFIX + hold.id])
         if stored is not None:
             await self._store.put_records([stored.removal()])

@@ -37,7 +37,7 @@ class LogPruner(Service):
         gone = await self._operations.logs.prune(now, self._keep_seconds, self._bytes_max)
         self._keys_after = await self._operations.one_offs.forget_keys(self._keys_after)
         await self._operations.planned_changes.forget_expired(now)
-        await self._operations.reconciler.joining.forget(now, BATCH_MAX)
-        self._batches_after = await self._operations.batches.forget(now, self._batches_after)
+        await self._operations.reconciler.joining.prune(now, BATCH_MAX)
+        self._batches_after = await self._operations.batches.prune(now, self._batches_after)
         self._look_at = now + (PAUSE if gone >= BATCH_MAX else LOOK)
         return self._look_at

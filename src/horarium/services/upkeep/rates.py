@@ -1,4 +1,4 @@
-"""Rate limits: runs that wait get new places when the limit of their key is changed, and idle keys are forgotten;
+"""Rate limits: runs that wait get new places when the limit of their key is changed, and idle keys are deleted;
 those of fairness keys too.
 
 The work of a change is in a marker record, as that of the applier is; a node that goes on with it begins again.

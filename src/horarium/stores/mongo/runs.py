@@ -337,13 +337,13 @@ async def prune_runs(session: Session, now: Instant, limit: int) -> int:
         return 0
     query = queries.prune_runs(session, now)
     found = await session.find(query, limit, fresh=True)
-    forgotten = await _forget(session, found, query.where)
+    pruned = await _delete(session, found, query.where)
     orphans = await session.group(queries.orphaned_jobs(session, limit))
     if orphans:
         keys = [by_key(document) for document in orphans]
         await session.jobs.delete_many({"_id": {"$in": keys}, "deleted": True})
         await forget_health(session, keys)
-    return forgotten
+    return pruned
 
 
 async def trim_runs(session: Session, job_id: str, keep: int, limit: int) -> int:
@@ -356,10 +356,10 @@ async def trim_runs(session: Session, job_id: str, keep: int, limit: int) -> int
     query = queries.trim_runs(session, job_id, newest_first=False)
     found = await session.find(query, limit, fresh=True)
     surplus = [document for document in found if by_key(document) <= by_key(newest[0])]
-    return await _forget(session, surplus, query.where)
+    return await _delete(session, surplus, query.where)
 
 
-async def _forget(session: Session, documents: Sequence[Document], where: Document) -> int:
+async def _delete(session: Session, documents: Sequence[Document], where: Document) -> int:
     """Delete those that are still as they were found."""
     if not documents:
         return 0

@@ -44,7 +44,7 @@ async def _put_part(session: Session, changes: Sequence[RecordChange]) -> list[b
     rows = await session.rows("record_versions", session.namespace_id, _blobs(change.record.name for change in changes))
     versions = {row[0].decode(): row[1] for row in rows}
     hopeful = [change for change in changes if versions.get(change.record.name, 0) == change.expected]
-    await _forget(session, _blobs(change.record.name for change in hopeful if change.expected))
+    await _delete(session, _blobs(change.record.name for change in hopeful if change.expected))
     added = await _insert(session, [change.record for change in hopeful if not change.deleted])
     won = [change for change in hopeful if change.deleted or change.record.name in added]
     await add_records(session, [record for change in won for record in change.records])
@@ -67,7 +67,7 @@ async def add_along(session: Session, items: Sequence[T], added: Sequence[bool],
 async def prune_records(session: Session, prefix: str, until: str, limit: int) -> int:
     bounds = record_bounds(RecordFilter(prefix, until=until), None)
     names = [row[0] for row in await session.rows("old_records", session.namespace_id, *bounds, max(limit, 0))]
-    await _forget(session, names)
+    await _delete(session, names)
     return len(names)
 
 
@@ -90,7 +90,7 @@ async def _insert(session: Session, records: Sequence[Record]) -> set[str]:
     return added
 
 
-async def _forget(session: Session, names: Sequence[bytes]) -> None:
+async def _delete(session: Session, names: Sequence[bytes]) -> None:
     if names:
         await session.change("forget_record_labels", session.namespace_id, names)
         await session.change("forget_records", session.namespace_id, names)

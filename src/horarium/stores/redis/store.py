@@ -83,7 +83,7 @@ RUN_STRETCH = 500
 LOOKS_MAX = 2_000
 """How many runs a list looks at for a page, and a stretch more."""
 PRUNED_AT_ONCE = 125
-"""How many runs one call forgets: each is in some ten indexes."""
+"""How many runs one call deletes: each is in some ten indexes."""
 QUEUES_AT_ONCE = 200
 """Of how many queues the runs are counted in one call."""
 NAMES_AT_ONCE = 100
@@ -341,13 +341,13 @@ class RedisStore:
         return await self._in_steps(min(limit, BATCH_MAX), "trim_runs", job_id, keep)
 
     async def _in_steps(self, limit: int, name: str, *arguments: Any) -> int:
-        """How many runs this script forgot in all, asked again until it finds no more, or `limit` are gone."""
-        forgotten = step = found = 0
-        while forgotten < limit and found == step:
-            step = min(PRUNED_AT_ONCE, limit - forgotten)
+        """How many runs this script deleted in all, asked again until it finds no more, or `limit` are gone."""
+        pruned = step = found = 0
+        while pruned < limit and found == step:
+            step = min(PRUNED_AT_ONCE, limit - pruned)
             found = int(await self._write(name, *arguments, step))
-            forgotten += found
-        return forgotten
+            pruned += found
+        return pruned
 
     # -- records
 

@@ -42,7 +42,7 @@ def _put_part(session: Session, changes: Sequence[RecordChange]) -> list[bool]:
     versions = _versions(session, [change.record.name for change in changes])
     answers = [versions.get(change.record.name, 0) == change.expected for change in changes]
     won = [change for change, wins in zip(changes, answers, strict=True) if wins]
-    _forget(session, [change.record.name for change in won if change.expected])
+    _delete(session, [change.record.name for change in won if change.expected])
     _insert(session, [change.record for change in won if not change.deleted])
     add_records(session, [record for change in won for record in change.records])
     return answers
@@ -64,7 +64,7 @@ def add_along(session: Session, items: Sequence[T], added: Sequence[bool], along
 def prune_records(session: Session, prefix: str, until: str, limit: int) -> int:
     bounds = record_bounds(RecordFilter(prefix, until=until), None)
     names = [row[0].decode() for row in session.rows("old_records", session.namespace_id, *bounds, max(limit, 0))]
-    _forget(session, names)
+    _delete(session, names)
     return len(names)
 
 
@@ -89,7 +89,7 @@ def _insert(session: Session, records: Sequence[Record]) -> None:
     session.change_rows("add_record_labels", labels, session.namespace_id)
 
 
-def _forget(session: Session, names: Sequence[str]) -> None:
+def _delete(session: Session, names: Sequence[str]) -> None:
     if names:
         session.change("forget_records", session.namespace_id, _blobs(names))
         session.change("forget_record_labels", session.namespace_id, _blobs(names))

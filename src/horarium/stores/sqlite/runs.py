@@ -175,12 +175,12 @@ def overdue_runs(session: Session, now: Instant, limit: int, steady: Instant) ->
 
 
 def prune_runs(session: Session, now: Instant, limit: int) -> int:
-    forgotten = session.change("prune_runs", session.namespace_id, now, limit)
+    pruned = session.change("prune_runs", session.namespace_id, now, limit)
     if orphans := session.array("orphaned_jobs", session.namespace_id, limit):
         session.change("forget_jobs", carray(orphans))
         session.change("forget_health", carray(orphans))
         session.change("forget_owners", carray(orphans))
-    return forgotten
+    return pruned
 
 
 def trim_runs(session: Session, job_id: str, keep: int, limit: int) -> int:

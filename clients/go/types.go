@@ -322,7 +322,7 @@ type (
 		FailingSince     *string             `json:"failing_since,omitempty"`
 		PingURL          *string             `json:"ping_url,omitempty"`
 	}
-	// LastRunView: The run of a job that came to its end last.
+	// LastRunView: The run of a job that completed or failed last.
 	LastRunView struct {
 		ID         string    `json:"id"`
 		State      State     `json:"state"`

@@ -308,6 +308,6 @@ def by_error(ill: Mapping[str, Health], acks: Mapping[str, Acknowledged]) -> lis
     groups: dict[object, list[str]] = {}
     for name, health in ill.items():
         cause, last = of_failing(name, health), health.last_run
-        ack, alone = acks.get(cause.key), not cause.sort or last is None or not last.error
+        ack, alone = acks.get(cause.key), last is None or not last.error
         groups.setdefault(name if alone else (cause.sort, ack and (ack.by, ack.reason)), []).append(name)
     return sorted(groups.values(), key=lambda names: -len(names))

@@ -16,7 +16,6 @@ from horarium.model import Health, Node, Run, State
 from horarium.model.channels import Untold
 from horarium.operations.deciding.acknowledging import Cause
 from horarium.operations.looking.attending import (
-    failure_of,
     of_ending,
     of_failing,
     of_held,
@@ -75,8 +74,8 @@ def failing_one(name: str, health: Health, runs: Sequence[Run], now: Instant) ->
         kind="failing",
         subject=name,
         what=f"failed {streak:,} in a row{since}" if streak > 1 else "failed once",
-        why=f"Last {span(now - (last.finished_at if failed is None else failed.finished_at or now))} ago",
-        error=failure_of(last) if failed is None else error_line(failed.error),
+        why=f"Last {span(now - last.finished_at)} ago",
+        error=error_line(last.error),
         mark=FAILED if failed is None else mark_of(failed, now),
         link=f"/jobs/{name}",
         button="Open job",

@@ -14,11 +14,11 @@ from msgspec import Struct
 from horarium.clock import Instant
 from horarium.model.changes import RunChange
 from horarium.model.runs import Run
-from horarium.model.states import UNFINISHED, Disposition, State
+from horarium.model.states import UNFINISHED, State
 
 
 class LastRun(Struct, frozen=True):
-    """The run of a job that came to its end last."""
+    """The run of a job that completed or failed last."""
 
     id: str
     state: State
@@ -27,8 +27,7 @@ class LastRun(Struct, frozen=True):
 
 
 class Health(Struct, frozen=True):
-    """`failing_since`: when the first of the failures in a row ended. A cancelled run neither adds to them nor ends
-    them."""
+    """`failing_since`: when the first of the failures in a row ended. A cancelled run changes nothing."""
 
     last_run: LastRun | None = None
     last_success_at: Instant | None = None
@@ -37,15 +36,13 @@ class Health(Struct, frozen=True):
 
 
 NO_HEALTH = Health()
-_COMPLETED, _FAILED, _WITHDRAWN = State.COMPLETED, State.FAILED, Disposition.WITHDRAWN
-ENDS = frozenset({_COMPLETED, _FAILED, State.CANCELLED})
+_COMPLETED, _FAILED = State.COMPLETED, State.FAILED
 
 
 def counts(change: RunChange) -> bool:
-    """Whether this change, of a run of a job, ends it. One that was withdrawn never was to run."""
+    """Whether this change, of a run of a job, completes it or lets it fail."""
     run = change.run
-    ended = run.state in ENDS and run.finished_at is not None and change.state in UNFINISHED
-    return ended and run.disposition is not _WITHDRAWN
+    return run.state in (_COMPLETED, _FAILED) and run.finished_at is not None and change.state in UNFINISHED
 
 
 def health_after(changes: Iterable[RunChange]) -> dict[str, Health]:

@@ -69,7 +69,7 @@ S = TypeVar("S", bound=Struct)
 
 
 class LastRunView(Struct):
-    """The run of a job that came to its end last."""
+    """The run of a job that completed or failed last."""
 
     id: str
     state: State

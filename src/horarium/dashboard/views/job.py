@@ -24,7 +24,6 @@ from horarium.dashboard.strips import ahead_of, clock_changes, held_words, large
 from horarium.errors import InvalidRequest
 from horarium.model import Health, Job, Run, State, encode_payload
 from horarium.model.overrides import Override
-from horarium.operations.looking.attending import failure_of
 from horarium.policies import CatchUpPolicy, Overlap
 from horarium.rules.batches import batch_behind
 from horarium.rules.compiled import words_of
@@ -77,7 +76,7 @@ class JobPages(Pages):
             {
                 "job": job,
                 "words": words_of(job),
-                "failing": _failing(health, runs, visit.now),
+                "failing": _failing(health, visit.now),
                 "job_zone": zone,
                 "strip": large(job, runs[:STRIP_PAST], visit.now, zone, holds),
                 "held": held_words(holds, job, fires[0], zone, visit.now) if fires and job.enabled else "",
@@ -235,22 +234,16 @@ def zone_of_job(job: Job) -> str | None:
     return None
 
 
-def _failing(health: Health, runs: Sequence[Run], now: Instant) -> tuple[str, str, str] | None:
+def _failing(health: Health, now: Instant) -> tuple[str, str, str] | None:
     """The last run that failed, how often in a row runs failed, and the line of its error; None: the job does not
-    fail. `runs`: its last ones, newest first."""
+    fail."""
     last = health.last_run
     if not health.failures_in_a_row or last is None:
         return None
-    failed = next((run for run in runs if run.state is State.FAILED), None)
-    run_id, ended, error = (
-        (last.id, last.finished_at, failure_of(last))
-        if failed is None
-        else (failed.id, failed.finished_at or now, error_line(failed.error))
-    )
     streak = health.failures_in_a_row
     since = "" if health.failing_since is None else f", the first {span(now - health.failing_since)} ago"
-    often = f"Failed {streak:,} times in a row{since}" if streak > 1 else f"Failed {span(now - ended)} ago"
-    return run_id, often, error
+    often = f"Failed {streak:,} times in a row{since}" if streak > 1 else f"Failed {span(now - last.finished_at)} ago"
+    return last.id, often, error_line(last.error)
 
 
 def run_row(run: Run, now: Instant) -> dict[str, Any]:

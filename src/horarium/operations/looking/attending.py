@@ -17,7 +17,7 @@ from msgspec import Struct
 from horarium.access.acting import bound_caller, reading, who_acts, who_reads
 from horarium.clock import DAY, MINUTE, SECOND, Instant
 from horarium.errors import NotFound
-from horarium.model import Health, Job, LastRun, Node, Run, State
+from horarium.model import Health, Job, Node, Run, State
 from horarium.model.channels import Untold
 from horarium.model.holds import Hold
 from horarium.model.records import RecordFilter
@@ -194,7 +194,7 @@ def _told(found: Faults, now: Instant) -> Iterator[tuple[Cause, str]]:
     for name, untold in found.undelivered.items():
         yield of_untold(name, untold), f"channel {name} could not be told: {error_line(untold.error)}"
     for name, health in found.failing.items():
-        error = "" if health.last_run is None else failure_of(health.last_run)
+        error = "" if health.last_run is None else error_line(health.last_run.error)
         yield of_failing(name, health), f"job {name} failed, {health.failures_in_a_row:,} in a row: {error}"
     for node in found.gone:
         yield of_lost(node), f"node {node.name} gives no sign of life"
@@ -214,17 +214,11 @@ def _words_of_hold(held: InForce) -> str:
     return f"{scope_words(held.hold.scope)} is on hold until {end_words(held.stretch)}: {held.hold.reason}"
 
 
-def failure_of(last: LastRun) -> str:
-    """The error of a job that fails, in a line. A cancelled run ends no failures, and its reason is none of theirs."""
-    return error_line(last.error) if last.state is State.FAILED else "its last run was cancelled"
-
-
 def of_failing(name: str, health: Health) -> Cause:
     """A job that fails, since its first failure in a row, with this error."""
     last = health.last_run
     assert last is not None
-    sort = error_sort(last.error) if last.state is State.FAILED else ""
-    return Cause(f"failing/{name}", health.failing_since or last.finished_at, sort)
+    return Cause(f"failing/{name}", health.failing_since or last.finished_at, error_sort(last.error))
 
 
 def of_late(name: str, run: Run) -> Cause:

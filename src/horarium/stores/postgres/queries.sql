@@ -131,7 +131,7 @@ counted AS (
         FROM (
             SELECT *, max(CASE WHEN state = 3 THEN finished_at END) OVER (PARTITION BY owner_id) AS success_at
             FROM kept
-            WHERE owner_id IS NOT NULL AND state < 6 AND finished_at IS NOT NULL AND disposition IS DISTINCT FROM 7
+            WHERE owner_id IS NOT NULL AND state < 5 AND finished_at IS NOT NULL
         ) AS ended
     ) AS ended
     WINDOW of_job AS (PARTITION BY owner_id)
@@ -919,7 +919,7 @@ kept AS (
     SELECT {as_kept}, state, nullif(due_at, fire_at),
         nullif(attempt, 1), worker, lease_expires_at, started_at, finished_at, progress,
         error, result, disposition, prune_at, history, start_by, nullif(token, attempt), deadline
-    FROM gone RETURNING namespace_id, owner_id, id, state, finished_at, error, disposition
+    FROM gone RETURNING namespace_id, owner_id, id, state, finished_at, error
 ),
 {ends};
 
@@ -967,7 +967,7 @@ counted AS (
     {count}
     SELECT owner_id, $1, (array_agg(id ORDER BY id DESC))[1], $12, $15, $17, CASE $12 WHEN 3 THEN $15 END,
         CASE $12 WHEN 4 THEN count(*) ELSE 0 END, CASE $12 WHEN 4 THEN $15 END
-    FROM kept WHERE owner_id IS NOT NULL AND $12 < 6 AND $15 IS NOT NULL AND $18 IS DISTINCT FROM 7
+    FROM kept WHERE owner_id IS NOT NULL AND $12 < 5 AND $15 IS NOT NULL
     GROUP BY owner_id ORDER BY owner_id
     {merge}
 )

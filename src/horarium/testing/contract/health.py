@@ -97,13 +97,19 @@ class HealthContract(StoreUnderTest):
             success_at, since = (None, NOW) if failures else (NOW, None)
             assert health == Health(last, success_at, failures, since)
 
-    async def test_a_cancelled_run_neither_fails_nor_succeeds(self, store: Store) -> None:
-        job = a_job()
-        await store.add_jobs([job])
-        runs = await claimed_of(store, job, 2)
+    async def test_a_cancelled_run_hides_no_failure(self, store: Store) -> None:
+        job, other = a_job(), a_job("other")
+        await store.add_jobs([job, other])
+        runs, others = await claimed_of(store, job, 4), await claimed_of(store, other, 1)
         await store.settle_runs([an_end(runs[0], State.FAILED)], NOW)
-        await store.settle_runs([an_end(runs[1], State.CANCELLED, NOW + 1)], NOW)
-        assert await health_of(store, job) == Health(LastRun(runs[1].id, State.CANCELLED, NOW + 1), None, 1, NOW)
+        cancelled = [an_end(run, State.CANCELLED, NOW + 1, error="by mistake") for run in (runs[1], *others)]
+        await store.settle_runs(cancelled, NOW)
+        failing = Health(LastRun(runs[0].id, State.FAILED, NOW, "it broke"), None, 1, NOW)
+        assert await store.job_health([job.id, other.id]) == {job.id: failing, other.id: NO_HEALTH}
+        mixed = [an_end(runs[2], State.FAILED, NOW + 2), an_end(runs[3], State.CANCELLED, NOW + 3)]
+        await store.settle_runs(mixed, NOW)
+        last = LastRun(runs[2].id, State.FAILED, NOW + 2, "it broke")
+        assert await health_of(store, job) == Health(last, None, 2, NOW)
 
     async def test_what_is_no_end_of_a_run_is_not_counted(self, store: Store) -> None:
         job = a_job()

@@ -504,14 +504,14 @@ end
 
 -- ---- the health of jobs
 
-local FAILED, CANCELLED, WITHDRAWN = 4, 5, 7
+local FAILED = 4
 -- What this call ends, by job: the last run, the last success, and how many failed at which instants.
 local ends = {}
 
 -- This number of runs of a job ended alike; `id` is the greatest of theirs.
 local function count_end(job_id, id, m, outcome, count)
   local state, at = m[STATE], m[FINISHED_AT]
-  if not job_id or state > CANCELLED or not at or m[DISPOSITION] == WITHDRAWN then return end
+  if not job_id or state > FAILED or not at then return end
   local of_job, done = ends[job_id], state == COMPLETED
   if not of_job then of_job = {at = -NEVER, success = -NEVER, failed = {}}; ends[job_id] = of_job end
   if done then of_job.success = math.max(of_job.success, at) end

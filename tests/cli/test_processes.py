@@ -290,8 +290,10 @@ async def hello(run):
         assert working.wait(PATIENCE) == 0
 
 
-def test_a_copy_makes_no_file_of_what_it_only_reads(tmp_path: Path) -> None:
+def test_no_file_is_made_by_what_only_looks(tmp_path: Path) -> None:
     here, there = f"sqlite:///{tmp_path}/here.db", f"sqlite:///{tmp_path}/there.db"
+    done = horarium("store", "check", "--store", here, status=1)
+    assert done.stderr == f"Error: store: no such file: {tmp_path}/here.db\n"
     assert horarium("store", "copy", here, there, status=2).stderr == f"Error: FROM: no such file: {tmp_path}/here.db\n"
     assert list(tmp_path.iterdir()) == []
     horarium("store", "migrate", "--store", here)

@@ -11,6 +11,7 @@ import click
 
 from horarium.cli.output import print_json
 from horarium.cli.shell import Lazy, json_option
+from horarium.errors import StoreRefused
 from horarium.server.config import mask_url, table
 from horarium.server.sources import load_settings
 
@@ -42,7 +43,7 @@ def _store_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @_store_options
 def migrate(config: str | None, as_json: bool, **flags: Any) -> None:
-    _with_store(config, flags, as_json, "is up to date")
+    _with_store(config, flags, as_json, "is up to date", makes_file=True)
 
 
 @click.command(
@@ -51,11 +52,15 @@ def migrate(config: str | None, as_json: bool, **flags: Any) -> None:
 )
 @_store_options
 def check(config: str | None, as_json: bool, **flags: Any) -> None:
-    _with_store(config, flags, as_json, "can be read and written")
+    _with_store(config, flags, as_json, "can be read and written", makes_file=False)
 
 
-def _with_store(config: str | None, flags: dict[str, Any], as_json: bool, done: str) -> None:
+def _with_store(config: str | None, flags: dict[str, Any], as_json: bool, done: str, *, makes_file: bool) -> None:
+    from horarium.node.backends import missing_file
+
     settings = load_settings(flags, os.environ, config)
+    if not makes_file and (path := missing_file(settings.store)) is not None:
+        raise StoreRefused(f"store: no such file: {path}")
     asyncio.run(_open(settings.store, settings.namespace))
     url = mask_url(settings.store)
     if as_json:

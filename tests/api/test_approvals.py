@@ -37,7 +37,8 @@ async def test_a_run_is_approved_by_another_person_and_once() -> None:
     refused = await api.send("POST", path, yes, headers=ann)
     assert (refused.status, "four_eyes" in refused.json["detail"]) == (403, True)
     done = await api.send("POST", path, yes, headers=ben)
-    assert (done.status, done.json["history"][-1]["message"]) == (200, "approved by ben, because: checked")
+    said = f"version {asked['version']} approved by ben, because: checked"
+    assert (done.status, done.json["history"][-1]["message"]) == (200, said)
     again = await api.send("POST", path, {"decision": "reject"}, headers=ADMIN)
     assert (again.status, again.code) == (409, "already_decided")
     assert "approved by ben" in again.json["detail"]

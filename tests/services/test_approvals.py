@@ -68,7 +68,8 @@ async def test_no_worker_claims_a_run_before_it_is_approved(setting: Setting) ->
     assert (waiting.run.id, waiting.why_not) == (run.id, None)
     with as_("ann"):
         begun = await setting.operations.approving.decide(run.id, "approve", "checked")
-    assert (begun.due_at, begun.history[-1].message) == (setting.now, "approved by ann, because: checked")
+    said = f"version {waiting.version} approved by ann, because: checked"
+    assert (begun.due_at, begun.history[-1].message) == (setting.now, said)
     assert (await setting.operations.approving.page(None, None, 10)).items == ()
     assert [each.id for each in await claim(setting)] == [run.id]
 
@@ -107,9 +108,9 @@ async def test_of_two_decisions_about_one_reading_one_is_written(setting: Settin
     job = (await setting.store.get_jobs(["job"]))[0]
     assert job is not None
     both = [
-        RunChange(approved(run, job, setting.now, "ann", None), run.token, run.state),
+        RunChange(approved(run, job, 1, setting.now, "ann", None), run.token, run.state),
         RunChange(rejected(run, job, setting.now, "ben", None), run.token, run.state),
-        RunChange(approved(run, job, setting.now, "cleo", None), run.token, run.state),
+        RunChange(approved(run, job, 1, setting.now, "cleo", None), run.token, run.state),
     ]
     assert await setting.store.settle_runs(both, setting.steady) == [True, False, False]
 

@@ -52,13 +52,16 @@ def asked(job: Job, run: Run) -> Run:
     return replace(due_then(run, due_at), history=(*run.history, event))
 
 
-def approved(run: Run, job: Job, now: Instant, by: str, reason: str | None, asker: tuple[str, str] = ("", "")) -> Run:
+def approved(
+    run: Run, job: Job, version: int, now: Instant, by: str, reason: str | None, asker: tuple[str, str] = ("", "")
+) -> Run:
     """The run, due at its own time again, or now. Its token grows, so that of two decisions about a run that stays
-    pending one is written. `asker`: who asked for the run, if anybody did: subject and name."""
+    pending one is written. `version`: that of the job; `asker`: who asked for the run, if anybody did: subject and
+    name."""
     asked = last_word(run)
     due_at = now if asked is None else max(now, asked.at)
     released = replace(due_then(run, due_at), token=run.token + 1)
-    *before, word = noted(released, now, said("approved", by, reason), EventKind.DECIDED).history
+    *before, word = noted(released, now, said(f"version {version} approved", by, reason), EventKind.DECIDED).history
     return replace(released, history=(*before, replace(word, detail=_approved_work(job, asker))))
 
 

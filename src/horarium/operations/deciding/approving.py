@@ -99,13 +99,13 @@ class Approving:
             if decision not in ("approve", "reject"):
                 raise InvalidRequest("decision: a run waits for approve or reject", field="decision")
             now = self._clock.now()
-            question = await self._question(run)
-            why_not = await self._why_not(None if origin is None else origin.principal, job, question)
+            question, versions = await self._question(run), await self._newest(job)
+            why_not = await self._why_not(None if origin is None else origin.principal, job, question, versions)
             if why_not is not None:
                 raise Forbidden(why_not)
             asker = question.by, question.by_name
             after = (
-                approved(run, job, now, by, reason, asker)
+                approved(run, job, versions[0].version, now, by, reason, asker)
                 if decision == "approve"
                 else rejected(run, job, now, by, reason)
             )

@@ -128,6 +128,24 @@ async def test_a_key_of_another_request_is_refused_and_that_of_the_same_is_not(a
     assert (await api.post("/runs", {**asked, **other})).status == 201
 
 
+@pytest.mark.parametrize("overlap", ["allow", "skip"])
+async def test_a_key_of_another_trigger_or_retry_is_refused(api: Api, overlap: str) -> None:
+    await api.add_job(overlap=overlap)
+    run = (await api.post("/jobs/job/trigger", {"payload": {"a": 1, "b": 2}}, **TRIGGERED)).json["id"]
+    await api.post(f"/runs/{run}/cancel")
+    retried = (await api.post(f"/runs/{run}/retry", **TRIGGERED)).json["id"]
+    made = {"/jobs/job/trigger": run, f"/runs/{run}/retry": retried}
+    for path, id in made.items():
+        again = await api.post(path, {"payload": {"b": 2, "a": 1}}, **TRIGGERED)
+        assert (again.status, again.json["id"]) == (201, id)
+        reply = await api.post(path, {"payload": 3}, **TRIGGERED)
+        assert (reply.status, reply.json["field"]) == (422, "Idempotency-Key"), reply.body
+        assert id in reply.json["detail"]
+    assert (await api.post("/jobs/job/trigger", **TRIGGERED)).status == 422
+    assert (await api.post(f"/runs/{run}/retry", **TRIGGERED)).json["id"] == retried
+    assert len((await api.get("/runs")).json["items"]) == 2
+
+
 @pytest.mark.parametrize("key", ["Kim Müller", "日本 \n", "a%20b", "%", "=", " ", "a 2", "ä" * 100])
 async def test_a_key_is_any_text(api: Api, key: str) -> None:
     first = await api.post("/runs", {"target": QUEUE, "unique_key": key})

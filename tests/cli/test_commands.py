@@ -236,8 +236,9 @@ def test_jobs_are_paused_resumed_and_deleted_by_label(call: Call) -> None:
 
 def test_runs_are_made_shown_cancelled_and_retried(call: Call) -> None:
     call("job", "add", "runs", "--every", "1h", "--queue", "runs")
-    run = as_json(call("job", "trigger", "runs", "--payload", '{"a": 1}', "--key", "k1", "--json"))
-    assert as_json(call("job", "trigger", "runs", "--key", "k1", "--json"))["id"] == run["id"]
+    once = ("job", "trigger", "runs", "--payload", '{"a": 1}', "--key", "k1", "--json")
+    run = as_json(call(*once))
+    assert as_json(call(*once))["id"] == run["id"]
     shown = call("run", "show", run["id"]).stdout
     assert '{"a":1}' in shown
     assert "planned (manual)" in shown

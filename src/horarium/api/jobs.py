@@ -47,6 +47,7 @@ from horarium.model import Job, encode_payload
 from horarium.model.overrides import OVERRIDES_MAX
 from horarium.operations.bounds.evaluating import evaluate
 from horarium.operations.bounds.listing import Slices
+from horarium.operations.bounds.reaching import require_asked
 from horarium.operations.facade import Operations
 from horarium.operations.jobs.importing import Put
 from horarium.operations.looking.forecasting import FORECAST_STEPS
@@ -257,6 +258,8 @@ class Jobs(Handlers):
             call.principal.require(Scope.RUNS_DEFINE)
         key = idempotency_key(call.request)
         run = await self._operations.jobs.trigger_job(name, payload, key)
+        if key is not None:
+            require_asked(run, payload)
         return answer(run_view(run), 201, [("location", f"/api/v1/runs/{run.id}")])
 
     @Endpoint(

@@ -18,6 +18,7 @@ from horarium.clock import INSTANT_MAX, INSTANT_MIN, Instant, to_datetime, to_in
 from horarium.model import encode_payload
 from horarium.model.identity import is_run_id
 from horarium.model.targets import PLAIN_QUEUES
+from horarium.operations.bounds.reaching import require_asked
 from horarium.ports import RunFilter
 from horarium.wire.faults import Fault
 from horarium.wire.views import RunView, run_view
@@ -128,6 +129,8 @@ class Runs(Handlers):
         payload = encode_payload(call.body.payload) if call.body else None
         if payload is not None:
             call.principal.require(Scope.RUNS_DEFINE)
-        key = idempotency_key(call.request)
-        run = await self._operations.runs.retry_run(run_id(call.request), payload, key)
+        key, id = idempotency_key(call.request), run_id(call.request)
+        run = await self._operations.runs.retry_run(id, payload, key)
+        if key is not None:
+            require_asked(run, payload or (await self._operations.runs.get_run(id)).payload)
         return answer(run_view(run), 201, [("location", f"/api/v1/runs/{run.id}")])

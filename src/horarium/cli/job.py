@@ -251,7 +251,7 @@ def _when(job: JobView) -> str:
 @NAME
 @click.option("--payload", type=JSON, metavar="JSON", help="Replaces the payload, args or body of the target.")
 @click.option("--body-file", metavar="FILE", help="The payload from a file; - is the standard input.")
-@click.option("--key", metavar="TEXT", help="Asking again with the same key gives the same run.")
+@click.option("--key", metavar="TEXT", help="Asking again with the same key and payload gives the same run.")
 @on_server
 def trigger(server: Server, name: str, payload: Any, body_file: str | None, key: str | None) -> None:
     from msgspec import UNSET

@@ -180,8 +180,8 @@ class Client(Watching, ManyRuns):
         return self._transport.call("POST", f"/jobs/{segment(name)}/resume", JobView, body={})
 
     def trigger_job(self, name: str, payload: Any = UNSET, *, unique_key: str | None = None) -> RunView:
-        """A run now, under the job's overlap policy. With a `unique_key`, asking again gives the same run; without
-        one, only what this very call repeats does."""
+        """A run now, under the job's overlap policy. With a `unique_key`, asking again with the same payload gives
+        the same run; without one, only what this very call repeats does."""
         body = {} if payload is UNSET else {"payload": payload}
         headers = {"Idempotency-Key": unique_key or self._transport.new_key()}
         path = f"/jobs/{segment(name)}/trigger"

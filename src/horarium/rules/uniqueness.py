@@ -64,10 +64,18 @@ def asks_the_same(made: Run, wanted: Run) -> bool:
     return _asked(made) == _asked(wanted)
 
 
+def same_payload(one: bytes | None, other: bytes | None) -> bool:
+    """Whether two payloads say the same."""
+    return _decoded(one) == _decoded(other)
+
+
 def _asked(run: Run) -> tuple[object, ...]:
-    payload = None if run.payload is None else msgspec.json.decode(run.payload)
-    policy = replace(run.policy or DEFAULT_RUN_POLICY, batch=None)
+    policy, payload = replace(run.policy or DEFAULT_RUN_POLICY, batch=None), _decoded(run.payload)
     return run.queue, payload, policy, run.priority, run.rates, run.concurrency_key, run.concurrency_max, run.fair
+
+
+def _decoded(payload: bytes | None) -> object:
+    return None if payload is None else msgspec.json.decode(payload)
 
 
 def debounced(run: Run, rule: Debounce, first_at: Instant, now: Instant) -> Run:

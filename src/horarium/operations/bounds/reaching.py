@@ -32,7 +32,7 @@ from horarium.operations.writing.keeping import Secret
 from horarium.operations.writing.named import job_named, no_job
 from horarium.ports import BATCH_MAX, PAGE_MAX, JobFilter, Page, QueueStats, RunFilter, Stats, Store
 from horarium.rules.joins import members_in
-from horarium.rules.uniqueness import asks_the_same
+from horarium.rules.uniqueness import asks_the_same, same_payload
 from horarium.wire.definitions import JobDefinition
 
 PULLED = "pull/"
@@ -102,6 +102,12 @@ async def require_holder(store: Store, holder: Run, wanted: Run, field: str = "u
     if not seen or holder.queue != wanted.queue:
         where = f"held by a run in {holder.queue}" if seen else "taken; choose another one"
         raise Conflict(f"{field}: {key_as_given(wanted.unique_key)!r} is {where}", field=field)
+
+
+def require_asked(made: Run, payload: bytes | None) -> None:
+    """Raises InvalidRequest if the request whose Idempotency-Key made this run had another payload."""
+    if not same_payload(made.payload, payload):
+        raise key_reused(f"run {made.id}")
 
 
 def key_reused(made: str) -> InvalidRequest:

@@ -54,7 +54,9 @@ async def test_a_question_says_who_asks_until_when_and_what_differs() -> None:
         assert said in visitor.text, (said, visitor.text)
     assert "<del>  &#34;batch&#34;: &#34;2026-11-20&#34;,</del>" in visitor.page
     assert "<ins>  &#34;batch&#34;: &#34;2026-11-23&#34;,</ins>" in visitor.page
-    assert f'action="/approvals/{second}/approve"' in visitor.page
+    for action in ("approve", "reject"):
+        assert f'form="asked-{second}" formaction="/approvals/{second}/{action}"' in visitor.page
+    assert visitor.page.count('<textarea class="mt" name="reason"') == 1
     (view,) = (await api.send("GET", "/approvals", headers=ben)).json["items"]
     assert f"Job version {view['version']} Who" in visitor.text
     api.clock.advance(60)
@@ -65,7 +67,8 @@ async def test_a_question_says_who_asks_until_when_and_what_differs() -> None:
     await mine.open("/approvals")
     assert "ann, that is you" in mine.text
     assert "You may decide none" in mine.text
-    assert f'action="/approvals/{second}/approve"' not in mine.page, "four eyes"
+    assert f"/approvals/{second}/approve" not in mine.page, "four eyes"
+    assert 'name="reason"' not in mine.page
     for page in ("/jobs/payouts", "/runs", f"/runs/{second}"):
         await mine.open(page)
         assert "for a decision until" in mine.text

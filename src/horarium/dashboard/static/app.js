@@ -116,7 +116,7 @@ function busy(region) {
   if (document.querySelector(":popover-open:not(#nav)")) return true;
   if (region.contains(focused) && focused !== document.body) return true;
   const chosen = [...region.querySelectorAll("input:checked")].some((one) => !one.defaultChecked);
-  return chosen || region.querySelector("tr:hover, .strip:hover, .chart-box:hover, a:hover") !== null;
+  return chosen || typedIn(region) || region.querySelector("tr:hover, .strip:hover, .chart-box:hover, a:hover") !== null;
 }
 
 // A list whose reader is at work in it, or has scrolled down, is left as it is: how many rows are new is said above it.
@@ -216,7 +216,7 @@ async function look(asked) {
         }
       }
     } else if (answer.type === "opaqueredirect") {
-      if ([...document.querySelectorAll("main form[method=post] :is(input, textarea)")].some(isTyped)) { stale = true; sayStale("your session has ended"); }
+      if (typedIn(document.getElementById("main"))) { stale = true; sayStale("your session has ended"); }
       else reload();
     }
     else if (answer.status === 503 && answer.headers.has("retry-after")) {
@@ -545,6 +545,7 @@ function sayRule() {
 // ---- every other form with text: it goes only where it arrives, so that no error page takes the place of what was typed
 
 const isTyped = (field) => field.matches("textarea, input:not([type=hidden], [type=radio], [type=checkbox])") && field.value !== "" && field.value !== field.defaultValue;
+const typedIn = (place) => [...place.querySelectorAll("form[method=post] :is(input, textarea)")].some(isTyped);
 
 function stays(one, text, link) {
   const line = one.querySelector("[data-stays]") || one.appendChild(document.createElement("p"));
@@ -629,7 +630,7 @@ function openPalette() {
 }
 
 if (palette) {
-  document.getElementById("find").addEventListener("click", (event) => { if (!event.ctrlKey && !event.metaKey) { event.preventDefault(); openPalette(); } });
+  document.getElementById("find")?.addEventListener("click", (event) => { if (!event.ctrlKey && !event.metaKey) { event.preventDefault(); openPalette(); } });
   paletteText.addEventListener("input", () => { clearTimeout(fillPalette.later); fillPalette.later = setTimeout(fillPalette, 120); });
   palette.addEventListener("submit", (event) => {
     const first = document.querySelector("#palette-list a");

@@ -44,7 +44,7 @@ def test_hidden_characters_are_shown() -> None:
 
 def test_a_long_answer_is_cut_and_says_so() -> None:
     text = answer_text(200, "x" * TEXT_CHARS_MAX)
-    assert text.endswith("characters: ask for less, or go on with a cursor.")
+    assert text.endswith("characters: ask for less.")
     assert len(text) < TEXT_CHARS_MAX + 300
     assert "Refused (404). The names that there are come from `jobs`, ids from `runs`." in answer_text(404, {})
 
@@ -73,17 +73,38 @@ async def test_an_agent_is_told_that_its_server_can_not_be_asked() -> None:
     assert await called("jobs", {}) == "The server can't be asked: no answer\\u200b"
 
 
-async def called(tool: str, arguments: dict[str, object]) -> str:
-    """What a tool says where no server answers."""
+@pytest.mark.parametrize(("tool", "items"), [("runs", "items"), ("run_log", "lines")])
+@pytest.mark.parametrize("size", [10, 1_000, 2_500, TEXT_CHARS_MAX])
+async def test_a_page_that_is_too_long_has_fewer_items_and_loses_none(tool: str, items: str, size: int) -> None:
+    everything = [f"{number:02}" + "x" * size * (number % 3) for number in range(40)]
 
     async def ask(request: Request, caller: object) -> tuple[int, bytes]:
-        raise StoreUnavailable("no answer\u200b")
+        query = parse_qs(urlsplit(request.target).query)
+        first, limit = int(query.get("cursor", query.get("after", ["0"]))[0]), int(query["limit"][0])
+        after = str(first + limit) if first + limit < len(everything) else None
+        return 200, json.dumps({items: everything[first : first + limit], "next_cursor": after}).encode()
 
+    cursor, read = "0", ""
+    while cursor:
+        text = await called(tool, {"id": "x", "after": cursor} if tool == "run_log" else {"cursor": cursor}, ask)
+        body = text.split("\n")[2]
+        read += body.partition(f'"{items}": [')[2]
+        assert len(body) <= TEXT_CHARS_MAX
+        cursor = re.findall(r'"next_cursor": (?:"(\d+)"|null)', body)[0]
+    assert re.findall(r'"(\d\d)', read) == [each[:2] for each in everything]
+
+
+async def no_answer(request: Request, caller: object) -> tuple[int, bytes]:
+    raise StoreUnavailable("no answer\u200b")
+
+
+async def called(tool: str, arguments: dict[str, object], ask: Any = no_answer) -> str:
+    """What a tool says; left out: where no server answers."""
     call: Any = agent_server(ask).get_request_handler("tools/call")
     result: Any = await call.handler(
         SimpleNamespace(request=None), CallToolRequestParams(name=tool, arguments=arguments)
     )
-    assert result.is_error
+    assert result.is_error is (ask is no_answer)
     text: str = result.content[0].text
     return text
 

@@ -12,7 +12,7 @@ import msgspec
 from jsonschema import Draft202012Validator
 from mcp.server import Server, ServerRequestContext
 
-from horarium.agents.tools import INSTRUCTIONS, TOOLS, Request, Tool, answer_text, printable
+from horarium.agents.tools import INSTRUCTIONS, TOOLS, Request, Tool, answer_text, fewer, printable
 from horarium.errors import HorariumError
 from horarium.model.version import release
 
@@ -44,13 +44,18 @@ def agent_server(ask: Ask) -> Server[Any]:
         if faults:
             said = "; ".join(faults[:ARGUMENT_FAULTS_MAX])
             return _result(f"The arguments are wrong: {said}. Mend them, and call again.", is_error=True)
-        try:
-            status, body = await ask(_TOOLS[params.name].request(arguments), context.request)
-        except HorariumError as error:
-            return _result(f"The server can't be asked: {printable(error.message)}", is_error=True)
-        answer = None
-        with suppress(msgspec.DecodeError, UnicodeDecodeError):
-            answer = msgspec.json.decode(body)
+        tool, asked = _TOOLS[params.name], arguments
+        while True:
+            try:
+                status, body = await ask(tool.request(asked), context.request)
+            except HorariumError as error:
+                return _result(f"The server can't be asked: {printable(error.message)}", is_error=True)
+            answer = None
+            with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                answer = msgspec.json.decode(body)
+            if "limit" not in tool.properties or (limit := fewer(answer)) is None:
+                break
+            asked = {**arguments, "limit": limit}
         return _result(answer_text(status, answer), is_error=status >= 300)
 
     return Server(

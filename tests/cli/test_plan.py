@@ -153,10 +153,11 @@ def test_an_export_holds_calendars_and_channels_that_jobs_use(call: Call, url: s
     with Client(url) as client:
         client.calendars.put("export", {"holidays": ["2027-01-01"]})
         client.channels.put("export", {"type": "webhook", "url": "https://example.com/hook", "signing_secret": secret})
+        client.channels.put("hook", {"type": "webhook", "url": "https://example.com/hook?token=abc"})
         job = {"name": "export", "trigger": trigger, "target": {"type": "queue", "queue": "q"}}
-        client.put_job({**job, "on": {"failed": [{"notify": "export"}]}})
+        client.put_job({**job, "on": {"failed": [{"notify": "export"}, {"notify": "hook"}]}})
     call("job", "export", "export", "--output", str(file))
-    assert "Nothing to change; 3 unchanged." in call("plan", str(file)).output
+    assert "Nothing to change; 4 unchanged." in call("plan", str(file)).output
     assert (
         "1 run of 1 job begins" in call("simulate", str(file), "--since", "2027-03-01T00:00Z", "--until", "1d").output
     )
@@ -166,7 +167,8 @@ def test_an_export_holds_calendars_and_channels_that_jobs_use(call: Call, url: s
         assert "calendars: export would be written." in shown.output
         assert "It would be: 1 created" in shown.output
         shown = call("job", "import", str(file), "--url", other.url)
-        assert "channel export is left out: its secret is masked" in shown.stderr
+        for channel in ("export", "hook"):
+            assert f"channel {channel} is left out: its secret is masked" in shown.stderr
         assert "1 created, 0 updated, 0 unchanged, 0 failed." in shown.output
         with Client(other.url) as client:
             assert client.calendars.get("export")["holidays"] == ["2027-01-01"]

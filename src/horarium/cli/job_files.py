@@ -174,7 +174,7 @@ def put_beside(client: Client, beside: Beside, dry_run: bool) -> dict[str, list[
     plan = client.plans.make(beside)
     wrong = [change for change in plan["changes"] if change["action"] == "invalid"]
     refused = {change["name"] for change in wrong if change["kind"] == "channel"}
-    if masked := [each for each in beside["channels"] if each.get("name") in refused and SECRET_SHOWN in each.values()]:
+    if masked := [each for each in beside["channels"] if each.get("name") in refused and SECRET_SHOWN in str(each)]:
         for each in masked:
             say(
                 f"Warning: channel {each['name']} is left out: its secret is masked, and none is stored for it",

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, HTTPException
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.responses import JSONResponse
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -182,6 +183,14 @@ Session = Annotated[AsyncSession, Depends(new_session, scope="function")]
 Jobs = Annotated[Scheduler, Depends(scheduler_of)]
 
 
+@app.exception_handler(NotFound)
+@app.exception_handler(StateConflict)
+@app.exception_handler(TimeoutError)
+async def refuse(request: Request, error: Exception) -> JSONResponse:
+    """What is not there, has failed, or takes too long."""
+    return JSONResponse({"detail": str(error)}, 404 if isinstance(error, NotFound) else 409)
+
+
 @app.post("/orders", status_code=201)
 async def buy(customer: str, cents: int, day: date, session: Session) -> dict[str, int | str]:
     """Take an order. It exists if and only if its confirmation is enqueued."""
@@ -255,10 +264,5 @@ async def ask_for_report(day: date) -> Run:
 @app.get("/reports/{run}")
 async def show_report(run: str, jobs: Jobs) -> Report:
     """A report that was asked for; it is waited for a little."""
-    try:
-        await jobs.wait_for(run, timeout=10)
-        return await jobs.result(run, as_=Report)
-    except NotFound as error:
-        raise HTTPException(404, error.message) from None
-    except (StateConflict, TimeoutError) as error:
-        raise HTTPException(409, str(error)) from None
+    await jobs.wait_for(run, timeout=10)
+    return await jobs.result(run, as_=Report)

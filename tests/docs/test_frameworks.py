@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -104,6 +105,9 @@ def test_the_fastapi_program_adds_performs_and_shows_work(tmp_path: Path) -> Non
         assert ask(shown)["result"] == {"picture": "cat", "size": 128}
         assert [item["id"] for item in ask(f"http://127.0.0.1:{port}/runs")["items"]] == [run["id"]]
         assert ask(f"http://127.0.0.1:{port}/pictures/cat", "POST")["id"] == run["id"], "one run under one key"
+        for path, status in (("runs?after=no%20place", 422), ("runs/none", 404)):
+            with pytest.raises(HTTPError, match=str(status)):
+                urlopen(f"http://127.0.0.1:{port}/{path}", timeout=PATIENCE)
 
 
 @pytest.mark.slow

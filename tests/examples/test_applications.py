@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
@@ -79,6 +80,9 @@ def test_an_application_of_fastapi_and_sqlalchemy(postgres_server: Postgres, tmp
         batch = ask(f"{url}/letters?letter=urgent", method="POST")["batch"]
         shown = ask(f"{url}/letters/{batch}")
         assert (shown["state"], shown["total"], shown["completed"]) == ("finished", 1, 1)
+        for path in ("letters", "reports"):
+            with pytest.raises(HTTPError, match="404"):
+                ask(f"{url}/{path}/none")
     plugins = ("-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-W", "ignore")
     assert "4 passed" in application.run("-m", "pytest", "-q", *plugins)
 

@@ -116,6 +116,6 @@ async def test_an_end_is_answered_though_the_health_of_its_job_could_not_be_writ
         assert await store.settle_runs(ends[:1], NOW) == [True]
     finally:
         await database.command("collMod", HEALTH, validator={})
-    assert "not counted in their health" in caplog.text
+    assert "not counted in the health of 1 job" in caplog.text
     assert await store.settle_runs(ends[1:], NOW) == [True]
     assert (await store.job_health([job.id]))[job.id].failures_in_a_row == 1

@@ -83,7 +83,7 @@ async def test_what_was_enqueued_is_seen_at_once() -> None:
             AssertionError, match=r"(?s)expected a run of 'report' with .'month': 5.*report .'month': 3"
         ):
             assert_enqueued(scheduler, report, {"month": 5})
-        with pytest.raises(AssertionError, match="expected 1 runs, not 2"):
+        with pytest.raises(AssertionError, match="expected 1 run, not 2"):
             assert_enqueued(scheduler, "report", count=1)
         with pytest.raises(AssertionError, match="expected no such run; enqueued: report"):
             assert_not_enqueued(scheduler, "report", {"month": 3})

@@ -21,6 +21,7 @@ from horarium.api.answers import Ready
 from horarium.api.limits import RETRY_AFTER_SECONDS
 from horarium.clock import Clock
 from horarium.errors import Forbidden, HorariumError, InvalidRequest, Outage
+from horarium.triggers.words import counted
 from horarium.wire.faults import Fault
 
 PROBLEM_TYPE = "urn:horarium:problem:"
@@ -300,7 +301,8 @@ class Refusals:
             self._more += 1
             return
         if self._more:
-            log.warning("%d more requests were refused in the outage before", self._more)
+            more = counted(self._more, "more request was", "more requests were")
+            log.warning("%s refused in the outage before", more)
             self._more = 0
         log.warning("%s: %s; further requests are refused without a line here", asked, error.message)
 

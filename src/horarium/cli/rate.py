@@ -9,6 +9,7 @@ import click
 from horarium.cli.fields import INSTANT
 from horarium.cli.output import Column
 from horarium.cli.shell import Lazy, Server, on_server
+from horarium.triggers.words import counted
 
 rate = Lazy(name="rate", help="How many attempts may begin in a time, by key.")
 COLUMNS = (
@@ -50,7 +51,7 @@ def set_rate(server: Server, key: str, limit: str, burst: int | None, until: dat
     except InvalidRequest as error:
         raise click.UsageError(error.message) from None
     one = server.client.rates.set(key, asked["max"], asked["per_seconds"], burst, until)
-    server.tell(one, f"Under {key}, {one['max']} attempts may begin in {one['per_seconds']:g} s.")
+    server.tell(one, f"Under {key}, {counted(one['max'], 'attempt')} may begin in {one['per_seconds']:g} s.")
 
 
 @rate.command(help="Have what jobs say hold again for a key.\n\n\b\nExample:\n  horarium rate reset api:acme")

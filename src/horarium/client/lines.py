@@ -25,6 +25,7 @@ from horarium.errors import HorariumError, Outage
 from horarium.model.logs import LOG_BYTES_MAX
 from horarium.rules.backlog import FIRST_BYTES, Backlog
 from horarium.rules.logbook import LINE_BYTES
+from horarium.triggers.words import counted
 
 GATHER_SECONDS = 0.25
 """How long lines wait for more of them."""
@@ -194,7 +195,7 @@ class Lines:
         """A line, or one that says how many were left out."""
         if isinstance(entry, Line):
             return entry
-        return Line(f"[{entry:,} lines left out]", "horarium", to_datetime(self._clock.now()))
+        return Line(f"[{counted(entry, 'line')} left out]", "horarium", to_datetime(self._clock.now()))
 
     def _put_back(self, key: tuple[str, int], run: Claim, entries: Sequence[Line | int]) -> None:
         with self._changed:

@@ -27,6 +27,7 @@ from horarium.client.transport import Cut
 from horarium.clock import Clock, SystemClock
 from horarium.errors import InvalidRequest, Outage
 from horarium.interrupts import on_signals
+from horarium.triggers.words import counted
 
 SLOTS_MAX = 256
 PREFETCH_MAX = 1_000
@@ -131,12 +132,13 @@ class Worker:
         held.stop()
         held.release_todo()
         if left := held.wait_idle(self._grace_seconds):
-            log.warning("%d runs outlived the grace of %g s; they are asked to stop", left, self._grace_seconds)
+            runs = counted(left, "run")
+            log.warning("%s outlived the grace of %g s; now asked to stop", runs, self._grace_seconds)
             held.cancel_running()
             held.wait_idle(self._cancel_grace_seconds)
         held.abandon_running()
         if left := held.finish(SETTLE_GRACE_SECONDS):
-            log.error("%d outcomes could not be reported; the runs will be tried again", left)
+            log.error("%s could not be reported; the work will be tried again", counted(left, "outcome"))
 
     # ---- claim
 

@@ -11,6 +11,7 @@ from horarium.clock import DAY, HOUR, MINUTE, SECOND, Instant
 from horarium.dashboard.activity import Bar
 from horarium.dashboard.formats import MILLISECOND, day_text, duration, local, span
 from horarium.model import Run, State
+from horarium.triggers.words import counted
 
 BARS_HEIGHT = 86.0
 BARS_TOP = 21.0
@@ -208,7 +209,7 @@ def dot_chart(runs: Sequence[Run], zone: str) -> DotChart | None:
         )
         for place, (run, micros) in enumerate(zip(ended, took, strict=True))
     )
-    words = f"last {len(ended)} runs, half within {duration(middle)}, longest {duration(most)}"
+    words = f"last {counted(len(ended), 'run')}, half within {duration(middle)}, longest {duration(most)}"
     spoken = Spoken(
         " ".join(f"{dot.x:.2f}" for dot in dots),
         "\n".join(f"{day_text(run.fire_at, zone)}: {dot.title}" for run, dot in zip(ended, dots, strict=True)),

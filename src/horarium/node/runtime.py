@@ -38,6 +38,7 @@ from horarium.services.performing.log_writer import LogWriter
 from horarium.services.polling.claims import Claims
 from horarium.services.polling.news import News
 from horarium.services.upkeep.pruner import Pruner
+from horarium.triggers.words import counted
 
 __all__ = ["HURRY_SECONDS", "ROLES", "Options", "Runtime", "default_node_name", "version"]
 
@@ -243,7 +244,7 @@ class Runtime:
             if not flushing.done() and hurried.done():
                 await asyncio.wait([flushing], timeout=HURRY_SECONDS)
             if not flushing.done():
-                log.warning("%d outcomes were not written in time; they will be rescued", collector.waiting)
+                log.warning("%s not written in time; left to the rescuer", counted(collector.waiting, "outcome"))
         finally:
             flushing.cancel()
             hurried.cancel()

@@ -33,6 +33,7 @@ from horarium.model.records import Record
 from horarium.model.targets import FOLLOW_QUEUE
 from horarium.rules.chains import chain_key, then_key, then_run
 from horarium.rules.following import FOLLOW_POLICY, notify_run, run_that_follows
+from horarium.triggers import words
 
 Ends = dict[str, int]
 """How many more, or fewer, of each count."""
@@ -204,9 +205,9 @@ def message_of(batch: Batch, occasion: BatchOccasion) -> str:
     if occasion is BatchOccasion.FAILED:
         return f"{name}: a run of {told.total} failed"
     if told.completed == told.total:
-        return f"{name} completed: {told.total} runs"
+        return f"{name} completed: {words.counted(told.total, 'run')}"
     return (
-        f"{name} finished: of {told.total} runs {told.completed} completed, {told.failed} failed, "
+        f"{name} finished: of {words.counted(told.total, 'run')} {told.completed} completed, {told.failed} failed, "
         f"{told.cancelled} were cancelled"
     )
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from horarium.clock import HOUR, Instant, to_micros
 from horarium.model import Failed, HttpTarget, Job, Outcome, Run, Succeeded
 from horarium.model.holds import Hold, HoldScope, Probing
+from horarium.triggers.words import counted
 
 PREFIX = "breaker-"
 """How the ids of holds of the breaker begin; the host follows."""
@@ -71,7 +72,7 @@ def opened(host: str, failures: int, why: str, seconds: float, now: Instant) -> 
         id=PREFIX + host,
         scope=HoldScope(host=host),
         begins_at=now,
-        reason=f"{failures} requests to {host} failed in a row: {why}"[:500],
+        reason=f"{counted(failures, 'request')} to {host} failed in a row: {why}"[:500],
         created_at=now,
         probing=Probing(now + to_micros(seconds), seconds),
     )

@@ -27,7 +27,7 @@ from horarium.triggers import Trigger, parse_trigger
 from horarium.triggers.budget import PLAN_STEPS, limited
 from horarium.triggers.business import BusinessDay
 from horarium.triggers.compose import Except, meaning_of, zone_of
-from horarium.triggers.words import MONTHS, WEEKDAYS, say_list
+from horarium.triggers.words import MONTHS, WEEKDAYS, counted, say_list
 from horarium.triggers.zones import Gap, Repeat, Zone, get_zone
 
 EXPLAIN_STEPS = 2 * PLAN_STEPS
@@ -236,7 +236,7 @@ def _limited(job: Job, at: Instant) -> Explanation | None:
     before = trigger_of(job).count_fires(begins, at, max(left, 0) + 1)
     if before <= left:
         return None
-    text = f"limit reached: {job.fires_max:,} runs (fires_max), {job.fires_count:,} of them made by now"
+    text = f"limit reached: {counted(job.fires_max, 'run')} (fires_max), {job.fires_count:,} of them made by now"
     return Explanation(at, False, text, Disposition.LIMIT_REACHED)
 
 

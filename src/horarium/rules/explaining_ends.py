@@ -21,6 +21,7 @@ from horarium.rules.joins import Window, is_owed, join_of, missing, said_of
 from horarium.rules.overridden import of_fire
 from horarium.rules.windows import next_in_window
 from horarium.triggers.budget import PLAN_STEPS, limited
+from horarium.triggers.words import counted
 
 PLANNED = (Cause.SCHEDULE, Cause.CATCH_UP)
 """The causes of runs from whose end the next one is counted."""
@@ -94,7 +95,7 @@ def _said_of_past(at: Instant, before: Run | None, delay: str) -> str:
 def _beyond_limit(job: Job, at: Instant) -> Explanation | None:
     if job.fires_max is None or job.fires_count < job.fires_max:
         return None
-    text = f"limit reached: {job.fires_max:,} runs (fires_max), {job.fires_count:,} of them made by now"
+    text = f"limit reached: {counted(job.fires_max, 'run')} (fires_max), {job.fires_count:,} of them made by now"
     return Explanation(at, False, text, Disposition.LIMIT_REACHED)
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from horarium.model.logs import LOG_BYTES_MAX, LOG_LINE_BYTES_MAX, Chunk, LogBook, LogLine
+from horarium.triggers.words import counted
 
 CHUNK_BYTES = 16 * 1024
 LINE_BYTES = 32
@@ -121,7 +122,7 @@ def first_after(book: LogBook, number: int) -> int:
 
 def said_of_cut(count: int, next_line: LogLine) -> LogLine:
     """The text in the place of lines that were left out."""
-    return LogLine(next_line.at, CUT, f"[{count:,} lines left out]")
+    return LogLine(next_line.at, CUT, f"[{counted(count, 'line')} left out]")
 
 
 def size_of_book(book: LogBook) -> int:

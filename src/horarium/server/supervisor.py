@@ -35,6 +35,7 @@ from horarium.server.line import Failure, Kind, Message, MessagePipe, open_line
 from horarium.server.listening import greeting, listen, own_url, tls_context
 from horarium.server.logs import configure_logging
 from horarium.services.metrics.scrapes import add_up, counts_of
+from horarium.triggers.words import counted
 
 ANSWER_SECONDS = 1.0
 """How long a process may take to answer another. It is left out then."""
@@ -293,7 +294,8 @@ class Supervisor:
         elif all(each.ready for each in self._processes):
             self._greeted = True
             said = greeting(self._settings, own_url(self._settings, self._listener))
-            log.info("horarium %s: %s, %d processes", self._base, said, len(self._processes))
+            processes = counted(len(self._processes), "process", "processes")
+            log.info("horarium %s: %s, %s", self._base, said, processes)
 
     # ---- one that ends
 

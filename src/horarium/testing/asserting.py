@@ -14,6 +14,7 @@ from horarium.library.values import Run, runs_page
 from horarium.model import Cause
 from horarium.ports import PAGE_MAX, RunFilter
 from horarium.testing.swapping import AnyScheduler, at_once, store_of
+from horarium.triggers.words import counted
 
 SHOWN_MAX = 10
 
@@ -47,7 +48,7 @@ def assert_enqueued(
     if not fitting or (count is not None and len(fitting) != count):
         which = f" with {wanted}" if wanted else ""
         found = "".join(f"\n  {_shown(run)}" for run in enqueued(scheduler)[:SHOWN_MAX]) or " nothing"
-        expected = "a run" if count is None else f"{count} runs, not {len(fitting)},"
+        expected = "a run" if count is None else f"{counted(count, 'run')}, not {len(fitting)},"
         name = getattr(handler, "__name__", handler)
         raise AssertionError(f"expected {expected} of {name!r}{which}; enqueued:{found}")
     return fitting[-1]

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import NoReturn
 
 from horarium.errors import InvalidTrigger
-from horarium.triggers.words import nearest, quote
+from horarium.triggers.words import counted, nearest, quote
 
 EXPRESSION_MAX = 256
 """Characters in an expression."""
@@ -117,8 +117,8 @@ def read_fields(expression: object, seed: str) -> Fields:
     words = _split(_expand(text))
     if not 5 <= len(words) <= 7:
         _fail(
-            f"{len(words)} fields: expected 5 (minute hour day-of-month month day-of-week), 6 (seconds first) "
-            "or 7 (year last)",
+            f"{counted(len(words), 'field')}: expected 5 (minute hour day-of-month month day-of-week), 6 (seconds "
+            "first) or 7 (year last)",
             len(text),
         )
     lead = [] if len(words) > 5 else [("0", 0)]

@@ -29,6 +29,7 @@ from horarium.rules.rates import Admitted, given_back
 from horarium.rules.reconciling import belongs
 from horarium.rules.settling import settle
 from horarium.rules.silences import beside_others, put_off_until
+from horarium.triggers.words import counted
 
 log = logging.getLogger("horarium")
 
@@ -71,7 +72,7 @@ class Claiming:
             if not claimed.runs:
                 break
             missed = await self._missed(claimed, now) if claimed.jobs else []
-            claimed = await self._put_back(claimed, missed, now, "that were missed")
+            claimed = await self._put_back(claimed, missed, now, "missed")
             claimed = await self._checked(claimed, await self.holding.look(), now)
             rated = [run for run in claimed.runs if run.rates]
             if rated:
@@ -90,20 +91,20 @@ class Claiming:
     async def _checked(self, claimed: Claimed, holds: Sequence[Hold], now: Instant) -> Claimed:
         if together := beside_others(claimed.runs):
             apart = _tried_apart(claimed, together, now)
-            claimed = await self._put_back(claimed, apart, now, "that fell silent together")
+            claimed = await self._put_back(claimed, apart, now, "silent together")
         if asked := [run for run in claimed.runs if run.history and run.job_id in claimed.jobs and is_waiting(run)]:
             over = [RunChange(expired(run, claimed.jobs[run.job_id or ""], now), run.token, run.state) for run in asked]
-            claimed = await self._put_back(claimed, over, now, "that were not approved")
+            claimed = await self._put_back(claimed, over, now, "not approved")
         unwanted = _unwanted(claimed.runs, claimed.jobs) if claimed.jobs else []
         if unwanted:
             released = [_released(run, claimed.jobs, now) for run in unwanted]
-            claimed = await self._put_back(claimed, released, now, "whose job was changed")
+            claimed = await self._put_back(claimed, released, now, "of a changed job")
         return await self._not_held(claimed) if holds else claimed
 
     async def _not_held(self, claimed: Claimed) -> Claimed:
         """Without those of these runs that are held by now: the store, and rate limits, may have taken their time."""
         now = self._clock.now()
-        return await self._put_back(claimed, await self._held(claimed, now), now, "that are held")
+        return await self._put_back(claimed, await self._held(claimed, now), now, "held")
 
     async def _held(self, claimed: Claimed, now: Instant) -> list[RunChange]:
         """Runs that a hold keeps from their begin, and those whose fire time it skips."""
@@ -134,7 +135,7 @@ class Claiming:
         try:
             await self._settling.write(afters, claimed.jobs, now)
         except StoreUnavailable as error:
-            log.warning("%d runs %s are left to the rescuer: %s", len(afters), which, error)
+            log.warning("%s (%s) left to the rescuer: %s", counted(len(afters), "run"), which, error)
             self._astray += [(change.run.id, change.token) for change in afters]
         left = {change.run.id for change in afters}
         return replace(claimed, runs=tuple(run for run in claimed.runs if run.id not in left), next_due_at=now)
@@ -148,7 +149,7 @@ class Claiming:
             admitted = Admitted({}, [given_back(run) for run in rated], {})
         claims = {run.id: run for run in rated}
         waiting = [RunChange(run, claims[run.id].token, claims[run.id].state) for run in admitted.waiting]
-        claimed = await self._put_back(claimed, waiting, now, "that wait for a rate limit")
+        claimed = await self._put_back(claimed, waiting, now, "beyond a rate limit")
         steady, turns = self._clock.steady(), admitted.turns
         void = [
             RunChange(given_back(run), run.token, run.state)
@@ -167,7 +168,7 @@ class Claiming:
         try:
             await self._settling.never_begun(claims, jobs)
         except StoreUnavailable as error:
-            log.warning("%d runs that were not begun in time lose an attempt: %s", len(claims), error)
+            log.warning("%s not begun in time; an attempt of each is lost: %s", counted(len(claims), "run"), error)
 
 
 def _looked_at(claimed: Claimed, at: Instant) -> Claimed:

@@ -20,6 +20,7 @@ from horarium.operations.runs.logs import LINES_MAX, Logs
 from horarium.rules.backlog import Backlog
 from horarium.rules.logbook import CUT, size_of
 from horarium.services.loop.service import Service, Wake
+from horarium.triggers.words import counted
 
 FLUSH = SECOND // 4
 """How often the log of a run under way is written."""
@@ -153,5 +154,5 @@ def _lines(entries: Sequence[LogLine | int]) -> list[LogLine]:
             told.append(entry)
         else:
             near = [each for each in (*entries[index:], *told[::-1]) if isinstance(each, LogLine)]
-            told.append(LogLine(near[0].at if near else 0, CUT, f"[{entry:,} lines left out]"))
+            told.append(LogLine(near[0].at if near else 0, CUT, f"[{counted(entry, 'line')} left out]"))
     return told

@@ -16,6 +16,7 @@ from horarium.model import UNFINISHED, Plan, Run, RunChange, State
 from horarium.operations.writing.named import jobs_of
 from horarium.ports import PAGE_MAX, RunFilter, Store
 from horarium.rules.settling import brought_back
+from horarium.triggers.words import counted
 
 AHEAD = SECOND
 """An end further ahead than this was written by a clock that was wrong."""
@@ -67,7 +68,7 @@ class EndsAhead:
         written = await self._store.commit_plans(plans, now) if plans else []
         self._again |= not all(written)
         done += sum(len(each.changes) for each, did in zip(plans, written, strict=True) if did)
-        log.warning("%d runs ended by a clock that was ahead; they ended now", done)
+        log.warning("%s ended by a clock that was ahead; now counts as the end", counted(done, "run"))
 
 
 def _still_ahead(stored: Sequence[Run | None], now: Instant) -> list[Run]:

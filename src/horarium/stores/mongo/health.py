@@ -17,6 +17,7 @@ from horarium.stores.mongo.connect import update_one
 from horarium.stores.mongo.indexes import HEALTH, PRESENT
 from horarium.stores.mongo.session import Document, Query, Session
 from horarium.stores.mongo.writes import insert
+from horarium.triggers.words import counted
 
 FIELDS = ("run_id", "state", "finished_at", "error", "last_success_at", "failures", "failing_since")
 
@@ -37,7 +38,7 @@ async def count_ends(session: Session, written: Iterable[RunChange]) -> None:
         if writes:
             await session.database[HEALTH].bulk_write(writes, ordered=False)
     except PyMongoError as error:
-        log.warning("ends of runs of %d jobs are not counted in their health: %s", len(writes), error)
+        log.warning("ends of runs are not counted in the health of %s: %s", counted(len(writes), "job"), error)
 
 
 def _merging(session: Session, later: Health) -> list[Document]:

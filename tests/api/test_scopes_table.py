@@ -95,7 +95,7 @@ PAGES = {
                   "POST /channels/{name}/send-by",
                   "POST /channels/{name}/delete", "GET /access", "POST /access",
                   "POST /access/revoke", "POST /access/end"),
-    None: ("POST /sign-out",),
+    None: ("POST /sign-out", "GET *"),
 }  # fmt: skip
 ALSO = {
     "GET /": Scope.RUNS_READ, "GET /jobs": Scope.RUNS_READ, "GET /jobs/{name}": Scope.RUNS_READ,
@@ -158,7 +158,7 @@ def test_the_table_is_complete_and_says_what_is_promised(api: Api) -> None:
 
 def address(what: str) -> tuple[str, str]:
     """Method and a path at which nothing is."""
-    method, _, path = what.partition(" ")
+    method, _, path = what.replace("*", "/none").partition(" ")
     for name in ("name", "id", "stamp", "file"):
         path = path.replace(f"{{{name}}}", "0-0" if name == "id" else "none")
     return method, path
@@ -172,6 +172,7 @@ async def asked(api: Api, what: str, headers: dict[str, str], body: bytes = b"{"
     method, path = address(what)
     gone = asyncio.Event()
     gone.set()  # who asks for a stream goes away at once
+    headers = {"accept": "text/html", **headers}
     return await api.send(method, f"/{path}", body if method != "GET" else None, headers=headers, hang_up=gone)
 
 

@@ -7,6 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.api.conftest import Api
+from tests.dashboard.visitor import Visitor
 
 
 @pytest.mark.parametrize(
@@ -46,3 +47,16 @@ async def test_a_filter_that_is_none_is_named(address: str) -> None:
     reply = await api.get(f"///{address}bogus")
     assert (reply.status, "bogus" in reply.body.decode()) == (422, True)
     assert (await api.get(f"///{address}")).status == 200
+
+
+async def test_a_mistyped_address_has_a_page(api: Api, visitor: Visitor) -> None:
+    browser = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    for path in ("/jobz", "/jobs/a/b/c", "/jobs/nothing/runs"):
+        reply = await visitor.open(path, **browser)
+        assert reply.status == 404, path
+        assert f"there is nothing at {path}" in visitor.text
+        assert (await api.send("GET", f"/{path}")).code == "no_such_route", "a program"
+    for method, path in (("GET", "/api/v1/jobz"), ("POST", "/jobz")):
+        assert (await api.send(method, f"/{path}", headers=browser)).code == "no_such_route"
+    reply = await Visitor(Api(["first-key-1234"], pages=True)).open("/jobz", **browser)
+    assert (reply.status, reply.headers["location"]) == (303, "/sign-in?next=%2Fjobz")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from horarium.access.sessions import LASTS, ROTATED_AFTER
+from horarium.api.routing import ELSEWHERE
 from horarium.clock import SECOND, Instant
 from horarium.dashboard.app import pages_of
 from horarium.library.one_offs import Wanted, one_offs
@@ -106,7 +107,7 @@ async def test_every_page_of_the_table_is_opened_by_these_tests(api: Api) -> Non
     opened = {path.partition("?")[0] for path in GETS}
     opened |= {"/plans/{id}", "/batches/{id}", "/compare", "/business-days/{name}",
                "/jobs/{name}", "/jobs/{name}/edit", "/runs/{id}", "/runs/{id}/log", "/sign-in",
-               "/events", "/dashboard/{stamp}/{file}", "/acknowledge"}  # fmt: skip
+               "/events", "/dashboard/{stamp}/{file}", "/acknowledge", ELSEWHERE}  # fmt: skip
     entrance: Any = type("Entrance", (), {
         "operations": api.operations, "claims": api.claims, "keys": None, "news": None, "entropy": None,
     })  # fmt: skip

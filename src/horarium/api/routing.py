@@ -21,6 +21,7 @@ from horarium.access.roles import Scope
 from horarium.api.answers import NO_CONTENT, Ready, security_headers
 from horarium.api.problems import MethodNotAllowed, NoSuchRoute, Overloaded, Refusals
 from horarium.api.questions import Messages, Questions
+from horarium.api.reading import first_headers
 
 AnyRequest = Request[Any]
 Guard = Callable[[HTTPConnection[Any]], None]
@@ -72,6 +73,8 @@ class Node:
 
 
 NOWHERE = Node()
+ELSEWHERE = "*"
+"""The path of what answers a browser where no other path fits."""
 WHOLE = frozenset({"key", "queue"})
 """Parameters that are the rest of a path: any text."""
 
@@ -133,7 +136,7 @@ class Application:
                     child = node.children.get(ANY, NOWHERE)
                     values.append(segment)
                 node = child
-            methods = node.methods
+            methods = node.methods or (self._plain.get(ELSEWHERE, {}) if _is_browser(scope, path) else {})
             scope["path_params"] = dict(zip(node.names, values, strict=False))
         route = methods.get(scope["method"])
         if route is None:
@@ -171,6 +174,12 @@ class Application:
             if route.refused is None:
                 raise
             return route.refused(request, error)
+
+
+def _is_browser(scope: Any, path: str) -> bool:
+    """Whether a page is asked for, and nothing of the API."""
+    reads = scope["method"] in ("GET", "HEAD") and not path.startswith("/api/")
+    return reads and b"text/html" in first_headers(scope).get(b"accept", b"")
 
 
 def _caller(request: AnyRequest) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from inspect import isfunction
@@ -42,7 +42,7 @@ PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
-PAGES = (
+PLACES = (
     ("overview", "Overview", ""),
     ("approvals", "Approvals", "approvals"),
     ("jobs", "Jobs", "jobs"),
@@ -63,11 +63,10 @@ PAGES = (
     ("access", "Access", "access"),
     ("audit", "Audit", "audit"),
 )
+"""The entries of the navigation: the name of the page, its word, and its path."""
 GROUPS = ("jobs", "timeline", "queues", "plans")
-"""Entries of the navigation that begin a group."""
-ADMINS_ALONE = ("access", "audit", "channels")
-OF_ALL = ("nodes", "rates")
-"""Not for visitors that are bound."""
+"""Those that begin a group."""
+NOT_IN_QUOTES = {ord("'"): "%27", ord('"'): "%22"}
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
 
 
@@ -76,15 +75,6 @@ def mark(which: Mark, title: str | None = None) -> Markup:
     tip = f"<title>{escape(title)}</title>" if title else ""
     symbol = which.symbol  # a word of ours, as all that is not escaped
     return Markup(f'<svg class="mk s-{symbol}" aria-hidden="true"><use href="#m-{symbol}"/>{tip}</svg>')
-
-
-def shown_pages(visit: Any) -> list[tuple[str, str, str]]:
-    """The entries of the navigation for a visitor: key, word, path."""
-    return [
-        page
-        for page in PAGES
-        if (page[0] not in ADMINS_ALONE or visit.may("admin")) and (page[0] not in OF_ALL or not visit.principal.bound)
-    ]
 
 
 @cache
@@ -99,7 +89,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.globals.update(shown_pages=shown_pages, groups=GROUPS, mark=mark, asset=asset_path)
+    made.globals.update(groups=GROUPS, mark=mark, asset=asset_path)
     ours = (each for each in vars(formats).values() if isfunction(each) and each.__module__ == formats.__name__)
     made.filters |= {each.__name__: each for each in ours}
     made.filters["counted"] = counted
@@ -144,6 +134,13 @@ def page_answer(
         body = gzip.compress(body, 5)
         given.append(("content-encoding", "gzip"))
     return Ready(body, status=status, media_type="text/html; charset=utf-8", headers=given)
+
+
+def going_on(request: AnyRequest, to: str, cookies: Sequence[str] = ()) -> Response:
+    """A page that goes on by itself to an address of ours: what it asks for is asked by this site, so that the browser
+    sends its cookies, though the visitor comes from another."""
+    body = render("going-on.html", {"to": to.translate(NOT_IN_QUOTES)})
+    return page_answer(body, gzipped=takes_gzip(request), headers=tuple(("set-cookie", cookie) for cookie in cookies))
 
 
 # ---- files ------------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from horarium.api.routing import AnyRequest, Route
 from horarium.clock import Instant
 from horarium.dashboard.attention import Watching, counts_of
 from horarium.dashboard.formats import zone_of
-from horarium.dashboard.frame import banner, page_answer, render, render_in_steps, takes_gzip, when
+from horarium.dashboard.frame import PLACES, banner, going_on, page_answer, render, render_in_steps, takes_gzip, when
 from horarium.errors import Conflict, Forbidden, HorariumError, InvalidRequest, NotFound, Outage
 from horarium.model import uuid7
 from horarium.model.identity import is_run_id
@@ -64,12 +64,11 @@ REFUSALS = {
     Overloaded: (503, "This page takes too long"),
     Outage: (503, "The store does not answer"),
 }
-NOT_IN_QUOTES = {ord("'"): "%27", ord('"'): "%22"}
 
 
 class Visit(Struct, kw_only=True):
-    """One request of a browser. `form`: the posted fields, checked. `scopes`: all that the visitor has; `principal` is
-    bound as those roles are that open this page."""
+    """One request of a browser. `form`: the posted fields, checked. `scopes`: all that the visitor has, and `places`
+    the entries of the navigation that it may open; `principal` is bound as those roles are that open this page."""
 
     request: AnyRequest
     principal: Principal
@@ -79,6 +78,7 @@ class Visit(Struct, kw_only=True):
     form: dict[str, list[str]] = {}
     cookies: list[str] = []
     scopes: frozenset[Scope] = frozenset()
+    places: Sequence[tuple[str, str, str]] = ()
 
     @property
     def csrf(self) -> str:
@@ -197,9 +197,11 @@ class Site:
         self._entropy = entropy
         self._people = people
         self._watching = watching
+        self._table: dict[str, Page] = {}
 
     def route(self, page: Page) -> Route:
         """The route of a page."""
+        self._table[page.name] = page
 
         async def handle(request: AnyRequest) -> Response:
             if request.headers.get("host") in self._behind_tls:
@@ -258,8 +260,10 @@ class Site:
         try:
             if "\0" in str(request.scope["path"]) or b"%00" in request.scope["query_string"]:
                 raise NotFound("no address holds NUL")
-            _admit(visit.principal, page)
             visit.scopes = visit.principal.scopes
+            visit.places = [place for place in PLACES if _refusal(visit.principal, self._table[place[0]]) is None]
+            if (refusal := _refusal(visit.principal, page)) is not None:
+                raise refusal
             visit.principal = request.scope["user"] = visit.principal.narrowed(page.scope)
             if page.method == "POST":
                 await self._read_form(visit)
@@ -354,7 +358,7 @@ class Site:
         return Ready(status=303, headers=[("location", to)])
 
     def _broken(self, visit: Visit | None, request: AnyRequest, error: HorariumError) -> Response:
-        status, heading = _refusal(error)
+        status, heading = _heading(error)
         values: dict[str, Any] = {"heading": heading, "error": error, "status": status}
         values |= {"outage": True} if isinstance(error, Outage) else {}
         if visit is None:
@@ -374,13 +378,14 @@ class Site:
             )
 
 
-def _admit(visitor: Principal, page: Page) -> None:
-    """Raises Forbidden."""
+def _refusal(visitor: Principal, page: Page) -> Forbidden | None:
+    """Why this page is not for this visitor; None: it is."""
     missing = [each for scope in (page.scope, page.also) if scope is not None for each in visitor.missing(scope)]
     if missing:
-        raise Forbidden(f"{visitor.name} may not do this; it takes the scope {', '.join(missing)}", missing)
+        return Forbidden(f"{visitor.name} may not do this; it takes the scope {', '.join(missing)}", missing)
     if page.tells_all and visitor.narrowed(page.scope).bound:
-        raise Forbidden(f"{visitor.name} is bound {visitor.bounds}, and this page tells of all")
+        return Forbidden(f"{visitor.name} is bound {visitor.bounds}, and this page tells of all")
+    return None
 
 
 async def read_form(request: AnyRequest) -> dict[str, list[str]]:
@@ -398,18 +403,11 @@ async def read_form(request: AnyRequest) -> dict[str, list[str]]:
     return form
 
 
-def _refusal(error: HorariumError) -> tuple[int, str]:
+def _heading(error: HorariumError) -> tuple[int, str]:
     """Status and heading."""
     return next(
         (answer for kind, answer in REFUSALS.items() if isinstance(error, kind)), (422, "That could not be done")
     )
-
-
-def going_on(request: AnyRequest, to: str, cookies: Sequence[str] = ()) -> Response:
-    """A page that goes on by itself to an address of ours: what it asks for is asked by this site, so that the browser
-    sends its cookies, though the visitor comes from another."""
-    body = render("going-on.html", {"to": to.translate(NOT_IN_QUOTES)})
-    return page_answer(body, gzipped=takes_gzip(request), headers=tuple(("set-cookie", cookie) for cookie in cookies))
 
 
 def hosts_behind_tls(public_url: str | None) -> frozenset[str]:

@@ -14,8 +14,10 @@ from horarium.api.app import Entrance
 from horarium.api.events import event_stream
 from horarium.api.guards import Keys
 from horarium.api.problems import TooManyFailures
-from horarium.dashboard.frame import file_answer, takes_gzip
+from horarium.api.routing import ELSEWHERE
+from horarium.dashboard.frame import file_answer, going_on, takes_gzip
 from horarium.dashboard.site import (
+    NAME_CHARS_MAX,
     SESSION,
     Answer,
     Page,
@@ -24,7 +26,6 @@ from horarium.dashboard.site import (
     Visit,
     Went,
     cookies_of,
-    going_on,
     set_cookie,
 )
 from horarium.errors import NotFound
@@ -79,6 +80,10 @@ class Entry(Pages):
     @Page("GET", "/events", "events", scope=Scope.RUNS_READ)
     async def events(self, visit: Visit) -> Answer:
         return event_stream(visit.request, self._news, visit.principal, paced=True)
+
+    @Page("GET", ELSEWHERE, "elsewhere", scope=None)
+    async def elsewhere(self, visit: Visit) -> Answer:
+        raise NotFound(f"there is nothing at {visit.request.scope['path'][:NAME_CHARS_MAX]}")
 
     @Page("GET", "/dashboard/{stamp}/{file}", "file", scope=None, open=True)
     async def file(self, visit: Visit) -> Answer:

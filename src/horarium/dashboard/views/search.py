@@ -13,7 +13,6 @@ from msgspec import Struct
 from horarium.access.roles import Scope
 from horarium.api.reading import is_name
 from horarium.dashboard.attention import Watching
-from horarium.dashboard.frame import shown_pages
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.views.jobs import Jobs, read_search
 from horarium.errors import Forbidden, NotFound
@@ -96,7 +95,7 @@ class Search(Pages):
             if len(jobs) > 1 and offer[3] == "chosen":
                 verbs.insert(0, Hit(offer[0].format(f"all jobs with {rest}"), offer[1].format(urlencode({"q": rest}))))
             return [("Actions", verbs)]
-        pages = [Hit(word, f"/{to}", "page") for _, word, to in shown_pages(visit)]
+        pages = [Hit(word, f"/{to}", "page") for _, word, to in visit.places]
         if not text:
             return [("Saved views", views), ("Actions", verbs), ("Pages", pages)]
         return [

@@ -108,6 +108,27 @@ async def test_an_edit_of_something_else_keeps_the_secrets_behind_the_masks(api:
     assert (after.target, after.labels) == (before.target, {"a": "b"})
 
 
+@pytest.mark.parametrize(
+    ("field", "wrong", "place", "said"),
+    [
+        ("attempts", "0", "attempts", "at least 1"),
+        ("time_limit", "1e20", "time_limit", "at most 316,224,000"),
+        ("title", "x" * 201, "title", "at most 200 characters"),
+        ("lease", "0", "lease", "0.0: expected a number of seconds from 0.05 to 315619200 (3653 days)"),
+        ("rule", "never", "rule", "1 field: expected 5"),
+        ("more", '{"fires_max": 0}', "more", "fires_max: expected int &gt;= 1"),
+    ],
+)
+async def test_a_fault_is_said_without_names_of_the_api_but_in_the_json(
+    api: Api, field: str, wrong: str, place: str, said: str
+) -> None:
+    visitor = Visitor(api)
+    await visitor.open("/new-job")
+    form = {**fields_of(visitor.page), "name": "n", "queue": "q", "kind": "cron", "rule": "0 8 * * *", "more": ""}
+    assert (await visitor.post("/new-job", **{**form, field: wrong})).status == 422
+    assert f"<span>{said}" in visitor.page.partition(f'id="{place}-error"')[2][:200], visitor.text
+
+
 async def test_a_job_that_follows_from_others_is_made_by_the_form(api: Api) -> None:
     visitor = Visitor(api)
     await visitor.open("/new-job")

@@ -228,6 +228,33 @@ async def test_a_job_says_who_approves_it_and_what_holds_it_back(api: Api, visit
         assert said in visitor.text, (said, visitor.text)
 
 
+async def test_each_entry_of_the_navigation_opens(locked: Api) -> None:
+    shown = {}
+    for role in ("viewer", "producer", "worker", "admin"):
+        visitor = await signed_in(locked, await a_key(locked, role, role))
+        await visitor.open("/jobs")
+        places = re.findall(r'<a href="(/[^"]*)"', visitor.page.partition('id="places"')[2].partition("</ul>")[0])
+        shown[role] = len(places)
+        for path in places:
+            assert (await visitor.open(path)).status == 200, (role, path)
+    assert (shown["worker"], shown["admin"]) == (0, 19)
+    assert 0 < shown["producer"] < shown["viewer"] < shown["admin"]
+
+
+async def test_a_refusal_says_times_of_clocks_and_no_names_of_the_api(api: Api, visitor: Visitor) -> None:
+    await api.add_job("pays", trigger={"type": "cron", "expression": "0 8 25 * *", "timezone": "Europe/Berlin"})
+    visitor.cookies["horarium_zone"] = "Europe%2FBerlin"
+    await visitor.open("/jobs/pays")
+    await visitor.post("/jobs/pays/skip", at="2026-03-25T07:00:00Z")
+    assert "the fire time 25 Mar 2026, 08:00 of job 'pays' has passed" in unescape(visitor.text), visitor.text
+    past = "2026-03-25T08:00"
+    for page, form in (("/rates", {"key": "api", "limit": "5/1m", "until": past}),
+                       ("/access", {"name": "k", "role": "viewer", "expires": past})):  # fmt: skip
+        await visitor.open(page)
+        assert (await visitor.post(page, **form)).status == 422
+        assert re.search(r'"#m-failed"/></svg><span>(<time [^>]+>25 Mar 2026, 08:00</time>|it) is past<', visitor.page)
+
+
 async def test_a_fire_time_that_is_skipped_or_moved_is_said_on_the_clocks_of_its_job(
     api: Api, visitor: Visitor
 ) -> None:

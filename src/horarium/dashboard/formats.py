@@ -21,6 +21,9 @@ from horarium.wire.faults import Fault
 NO_PLACES: Mapping[str, str] = MappingProxyType({})
 MILLISECOND = SECOND // 1000
 _TURNING = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_FIELD = re.compile("^[a-z_.]+: ")
+_BOUND = re.compile(r"^expected (?:int|float|(str of length)) ([<>]=?) (\S+)$")
+_SIGNS = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
 ISO = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z", re.ASCII)
 _UNITS = ((DAY, "d"), (HOUR, "h"), (MINUTE, "m"), (SECOND, "s"))
 
@@ -210,11 +213,19 @@ def clock_change(now: Instant, until: Instant, zone: str) -> tuple[Instant, floa
     return high - high % SECOND, offset(high) - offset(now)
 
 
+def plainly(message: str) -> str:
+    """What is wrong with a field, beside that field: without its name in the API and the names of types."""
+    return _BOUND.sub(
+        lambda found: f"{_SIGNS[found[2]]} {float(found[3]):,.15g}{' characters' if found[1] else ''}",
+        _FIELD.sub("", message),
+    )
+
+
 def fault_in(error: HorariumError, form: Container[str], places: Mapping[str, str] = NO_PLACES) -> Fault:
     """The faults of a form, by its field ("": at none). `places`: fields of the API that it has
     under other names."""
     field = places.get(error.field or "", error.field or "")
-    return Fault(field if field in form else "", error.message)
+    return Fault(field, plainly(error.message)) if field in form else Fault("", error.message)
 
 
 def instant_of(text: str, field: str, zone: str) -> Instant | None:

@@ -28,6 +28,7 @@ from horarium.dashboard.fields import (
     place_of,
     typed,
 )
+from horarium.dashboard.formats import plainly
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
 from horarium.dashboard.strips import clock_changes
 from horarium.errors import AlreadyExists, CallerError, InvalidTrigger
@@ -50,7 +51,8 @@ class Problems:
     def add(self, field: str, message: str) -> None:
         """One thing that is wrong; the first of each field is shown."""
         if field:
-            self.by_field.setdefault(field, NEEDED if message == EMPTY else message)
+            said = message if field == OTHERS else plainly(message)
+            self.by_field.setdefault(field, NEEDED if message == EMPTY else said)
         else:
             self.rest.append(message)
 
@@ -58,7 +60,8 @@ class Problems:
         """The refusal of an operation."""
         if isinstance(error, InvalidContent):
             for fault in error.faults:
-                self.add(place_of(fault.field), fault.message)
+                place = place_of(fault.field)
+                self.add(place, f"{fault.field}: {fault.message}" if place == OTHERS else fault.message)
             return
         self.add(place_of(error.field), error.message)
         if isinstance(error, InvalidTrigger):

@@ -41,6 +41,13 @@ def test_the_next_fire_time_is_skipped_and_another_one_moved(call: Call) -> None
     skipped = json.loads(call("job", "skip", "payroll", "--next", "--reason", "closed", "--json").stdout)
     assert (skipped["fire_at"], skipped["action"], skipped["by"]) == (first, "skip", "local")
     to = second.replace("Z", "+00:00").replace(":00:00", ":45:00")
+    assert "instead of" in call("job", "move", "payroll", "--at", second, "--to", third).stdout
+    assert call("job", "preview", "payroll", "--count", "3").stdout.count("moved from") == 1
+    coming = json.loads(call("upcoming", "--since", third, "--until", "1000h", "--limit", "3", "--json").stdout)[
+        "items"
+    ]
+    assert [(each["fire_at"], "override" in each) for each in coming[:2]] == [(third, True), (third, False)]
+    call("job", "unskip", "payroll", "--at", second)
     assert "instead of" in call("job", "move", "payroll", "--at", second, "--to", to).stdout
     again = json.loads(call("job", "skip", "payroll", "--next", "--json").stdout)
     assert again["fire_at"] == second, "the next one is the one that was moved"

@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from horarium.clock import SECOND, Instant
+from horarium.clock import SECOND, Instant, to_text
 from horarium.model import Cause, Disposition, Job, Run, State
 from horarium.model.overrides import Override
 from horarium.policies import CatchUp, CatchUpPolicy, Overlap
 from horarium.rules.editing import edit, free_instant, pause, withdraw_ahead
+from horarium.rules.explaining import explain
 from horarium.rules.holds import JobHold
 from horarium.rules.overridden import of_fire, run_moved_to
 from horarium.rules.overriding import has_begun, lift, override
@@ -46,6 +47,20 @@ def test_a_run_is_due_where_its_fire_time_was_moved_to_and_keeps_it() -> None:
     job = plan(job, [], FIRES[2]).job
     (run,) = plan(job, [], FIRES[2] + 1).runs
     assert (run.fire_at, run.due_at, run_moved_to(run)) == (FIRES[0], FIRES[2] + 1, FIRES[2] + 1)
+
+
+def test_fire_times_that_are_moved_to_one_instant_are_told_as_the_runs_that_they_are() -> None:
+    job = a_job()
+    for fire_at in FIRES[0], FIRES[1]:
+        job = override(job, Override(fire_at=fire_at, to=FIRES[2], by="ann"), None, NOW).job
+    assert job_fires(job, NOW, 4) == [FIRES[2]] * 3 + [FIRES[3]]
+    told = explain(job, FIRES[2], NOW, None)
+    assert told.fires
+    assert [told.reason.count(to_text(each)) for each in FIRES[:3]] == [1, 1, 2]
+    assert told.reason.endswith("by ann, beside the fire time of its rule: it will run then")
+    assert "beside" not in explain(job, FIRES[1], NOW, None).reason
+    made = plan(plan(job, [], FIRES[1]).job, [], FIRES[2]).runs
+    assert sorted((run.fire_at, run.due_at) for run in made) == [(fire_at, FIRES[2]) for fire_at in FIRES[:3]]
 
 
 def test_a_run_may_be_moved_to_an_earlier_instant_and_is_made_once() -> None:

@@ -274,9 +274,12 @@ def preview(server: Server, name: str, count: int) -> None:
 
 def _print_fires(found: Fires) -> None:
     say(found.words)
-    moved = {each.to: each for each in found.overrides if each.to is not None}
+    moved = [each for each in found.overrides if each.to is not None]
     for fire in found.fires:
-        say(f"  {beside(fire)}" + (f"  {_overridden(moved[fire])}" if fire in moved else ""))
+        own = next((each for each in moved if each.to == fire), None)
+        if own is not None:
+            moved.remove(own)
+        say(f"  {beside(fire)}" + ("" if own is None else f"  {_overridden(own)}"))
     for each in found.overrides:
         if each.to is None:
             say(f"  {beside(each.fire_at)}  {_overridden(each)}")

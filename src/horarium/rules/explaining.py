@@ -160,13 +160,15 @@ def _overridden(job: Job, at: Instant, now: Instant) -> Explanation | None:
     override = of_fire(job, at)
     if override is not None and override.to is None:
         return Explanation(at, False, said(override), Disposition.SKIPPED_OVERRIDE)
-    override = override or moved_to(job, at)
-    if override is None:
+    found = moved_to(job, at) if override is None else [override]
+    if not found:
         return None
-    told = _paused(job, override.due_at, now)
-    if told is not None:
-        return told._replace(reason=f"{said(override)}; {told.reason}")
-    return Explanation(at, True, f"{said(override)}: it {'will run then' if override.due_at > now else 'is due'}")
+    how = "; ".join(said(each) for each in found)
+    if (told := _paused(job, found[0].due_at, now)) is not None:
+        return told._replace(reason=f"{how}; {told.reason}")
+    if override is None and _outside(job, at) is None and _fires(trigger_of(job), at):
+        how += ", beside the fire time of its rule"
+    return Explanation(at, True, f"{how}: it {'will run then' if found[0].due_at > now else 'is due'}")
 
 
 # ---- from the rule ----------------------------------------------------------------------------------------------
@@ -234,10 +236,8 @@ def _limited(job: Job, at: Instant) -> Explanation | None:
     left = job.fires_max - job.fires_count
     begins = max(job.planned_until, (job.starts_at or 0) - 1)
     before = trigger_of(job).count_fires(begins, at, max(left, 0) + 1)
-    if before <= left:
-        return None
     text = f"limit reached: {counted(job.fires_max, 'run')} (fires_max), {job.fires_count:,} of them made by now"
-    return Explanation(at, False, text, Disposition.LIMIT_REACHED)
+    return None if before <= left else Explanation(at, False, text, Disposition.LIMIT_REACHED)
 
 
 # ---- exclusions -------------------------------------------------------------------------------------------------

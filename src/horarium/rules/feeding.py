@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from horarium.clock import SECOND, Instant, to_datetime
 from horarium.model import Job, Run, State, run_id
+from horarium.model.overrides import Override
 from horarium.rules.holds import InForce, reason_of
-from horarium.rules.overridden import moved_to
 
 LINE_OCTETS_MAX = 75
 """RFC 5545 section 3.1: longer lines are folded."""
@@ -40,9 +40,9 @@ class Event(Struct, frozen=True):
     changed_at: Instant | None = None
 
 
-def event_ahead(job: Job, at: Instant, words: str, held: InForce | None = None) -> Event:
+def event_ahead(job: Job, at: Instant, moved: Override | None, words: str, held: InForce | None = None) -> Event:
     """A run that lies ahead: at its fire time, or where that was moved to. `held`: the hold over it."""
-    moved, summary = moved_to(job, at), job.title or job.name
+    summary = job.title or job.name
     uid = _uid(run_id(job.id, at if moved is None else moved.fire_at))
     if held is None:
         return Event(uid, at, summary, words)

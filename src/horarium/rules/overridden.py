@@ -71,9 +71,19 @@ def of_fire(job: Job, fire_at: Instant) -> Override | None:
     return next((each for each in job.overrides if each.fire_at == fire_at), None)
 
 
-def moved_to(job: Job, instant: Instant) -> Override | None:
-    """The override by which the job runs at this instant."""
-    return next((each for each in job.overrides if each.to == instant and not each.done), None)
+def moved_to(job: Job, instant: Instant) -> list[Override]:
+    """The overrides by which the job runs at this instant, beside a fire time of its rule there may be."""
+    return [each for each in job.overrides if each.to == instant and not each.done]
+
+
+def with_moves(job: Job, fires: Iterable[Instant]) -> list[tuple[Instant, Override | None]]:
+    """Instants at which the job runs, each with the override by which it does; None: by its rule."""
+    left, found = [each for each in job.overrides if not each.done], list[tuple[Instant, Override | None]]()
+    for fire in fires:
+        moved = next((each for each in left if each.to == fire), None)
+        left = left if moved is None else [each for each in left if each is not moved]
+        found.append((fire, moved))
+    return found
 
 
 def next_due(job: Job) -> Instant | None:

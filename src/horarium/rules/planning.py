@@ -118,8 +118,8 @@ def next_fire(job: Job, after: Instant) -> Instant | None:
 
 
 def job_fires(job: Job, after: Instant, count: int, until: Instant = INSTANT_MAX - 1) -> list[Instant]:
-    """The next instants up to `until` at which a job runs, `count` at most; none of one that is deleted or past its
-    last run, nor while it is paused."""
+    """The next instants up to `until` at which a job runs, `count` at most, one for each run; none of one that is
+    deleted or past its last run, nor while it is paused."""
     if job.deleted_at is not None or exhausted(job):
         return []
     if not job.enabled:
@@ -131,7 +131,7 @@ def job_fires(job: Job, after: Instant, count: int, until: Instant = INSTANT_MAX
         later = fires_in_window(replace(job, anchor_at=first), first, until, count - 1)
         return [first, *later] if first <= until else []
     fires = fires_in_window(job, after, until, count)
-    return sorted({*fires, *moves(job, after, until)})[:count] if job.overrides else fires
+    return sorted([*fires, *moves(job, after, until)])[:count] if job.overrides else fires
 
 
 def next_run_at(job: Job) -> Instant | None:

@@ -20,7 +20,7 @@ from horarium.dashboard.fields import as_command
 from horarium.dashboard.formats import day_text, duration, instant_of, json_lines, span
 from horarium.dashboard.marks import Mark, mark_of, why, worst_first
 from horarium.dashboard.site import Answer, Page, Pages, Shown, Visit, Went
-from horarium.dashboard.strips import ahead_of, clock_changes, held_words, large, within
+from horarium.dashboard.strips import ahead_of, clock_changes, held_words, large
 from horarium.errors import InvalidRequest
 from horarium.model import Health, Job, Run, State, encode_payload
 from horarium.model.overrides import Override
@@ -30,6 +30,7 @@ from horarium.rules.compiled import words_of
 from horarium.rules.error_lines import error_line
 from horarium.rules.explaining import Explanation
 from horarium.rules.joins import is_join
+from horarium.rules.overridden import with_moves
 from horarium.triggers.words import counted
 from horarium.wire.definitions import definition_of
 from horarium.wire.views import job_view
@@ -196,11 +197,8 @@ class Coming(NamedTuple):
 def coming(job: Job, fires: Sequence[Instant], zone: str) -> list[Coming]:
     """The next instants at which a job runs, and between them the fire times that are skipped."""
     found: list[Coming] = []
-    for fire, note in zip(fires, clock_changes(fires, zone), strict=True):
-        moved = [each for each in job.overrides if each.to == fire and not each.done]
-        found += (Coming(fire, each.fire_at, each, note) for each in moved)
-        if not moved or within(job, fire - 1, fire, 1):
-            found.append(Coming(fire, fire, None, note))
+    for (fire, moved), note in zip(with_moves(job, fires), clock_changes(fires, zone), strict=True):
+        found.append(Coming(fire, fire if moved is None else moved.fire_at, moved, note))
     until = fires[-1] if fires else INSTANT_MAX
     skipped = [each for each in job.overrides if each.to is None and each.fire_at <= until]
     found += (Coming(each.fire_at, each.fire_at, each, "") for each in skipped)

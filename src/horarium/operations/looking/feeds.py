@@ -30,6 +30,7 @@ from horarium.ports import PAGE_MAX, JobFilter, Page
 from horarium.rules.compiled import words_of
 from horarium.rules.feeding import Event, event_ahead, event_of, feed_text
 from horarium.rules.holds import covers_job, hold_at
+from horarium.rules.overridden import with_moves
 from horarium.rules.planning import job_fires
 from horarium.triggers.budget import LIST_STEPS
 
@@ -162,7 +163,7 @@ async def _ahead(job: Job, now: Instant, until: Instant, holds: Sequence[Hold]) 
 
     def ask() -> list[Event]:
         words, fires = words_of(job), job_fires(job, now, FIRES_EACH, until)
-        return [event_ahead(job, fire, words, hold_at(over, job, fire)) for fire in fires]
+        return [event_ahead(job, at, moved, words, hold_at(over, job, at)) for at, moved in with_moves(job, fires)]
 
     try:
         return await evaluate(ask, LIST_STEPS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import groupby
 
 from msgspec import Struct
 
@@ -97,12 +98,20 @@ async def upcoming(
             found.sort()
             del found[limit + 1 :]
     named = {job.name: job for job in jobs if job.overrides or holds}
-    items = tuple(_ahead(fire, name, named.get(name), holds) for fire, name in found[:limit])
-    return Upcoming(items, len(found) > limit or more, tuple(crowded))
+    items = (
+        _ahead(fire, name, named.get(name), holds, place)
+        for (fire, name), alike in groupby(found[:limit])
+        for place, _ in enumerate(alike)
+    )
+    return Upcoming(tuple(items), len(found) > limit or more, tuple(crowded))
 
 
-def _ahead(fire: Instant, name: str, job: Job | None, holds: Sequence[Hold]) -> Ahead:
-    return Ahead(fire, name) if job is None else Ahead(fire, name, moved_to(job, fire), hold_at(holds, job, fire))
+def _ahead(fire: Instant, name: str, job: Job | None, holds: Sequence[Hold], place: int) -> Ahead:
+    """`place`: among the runs of that job at that instant."""
+    if job is None:
+        return Ahead(fire, name)
+    moved = next(iter(moved_to(job, fire)[place:]), None)
+    return Ahead(fire, name, moved, hold_at(holds, job, fire))
 
 
 async def _planned(store: Store, since: Instant, until: Instant, limit: int) -> list[Fire]:

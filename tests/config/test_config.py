@@ -79,6 +79,7 @@ def test_text_becomes_the_type_of_its_setting(name: str, text: str, value: objec
         ("grace_seconds", "nan", "a number from 0 to 86400"),
         ("grace_seconds", "inf", "a number from 0 to 86400"),
         ("log_format", "xml", "one of text, json"),
+        ("log_format", "\udcff", "one of text, json"),
         ("roles", "api,plan", "one or more of api, planner"),
         ("roles", ",", "one or more of"),
         ("allow_private_targets", "yes", "true or false"),

@@ -34,6 +34,7 @@ async def scheduler() -> AsyncIterator[Scheduler]:
         ({"handler_concurrency": "3"}, "handler_concurrency: expected int, got str"),
         ({"handler_concurrency": 0}, "handler_concurrency: must be from 1 to 10,000, not 0"),
         ({"grace_seconds": "30s"}, "grace_seconds: expected float, got str"),
+        ({"node_name": "a\udcff"}, "node_name: 'a.udcff' holds half of a surrogate pair"),
         ({"roles": "planner"}, "roles: expected array, got str"),
         ({"roles": ["planer"]}, r"roles\[0\]: expected one of .*not 'planer' \(did you mean 'planner'\?\)"),
         ({"namespce": "x"}, "did you mean 'namespace'"),

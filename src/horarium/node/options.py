@@ -12,6 +12,7 @@ from horarium.errors import InvalidSetting
 from horarium.model.logs import LOG_BYTES_TOTAL_DEFAULT, LOG_SECONDS_DEFAULT
 from horarium.ports import Bus
 from horarium.services.metrics.job_meters import JOBS_MAX_DEFAULT
+from horarium.triggers.words import quote
 
 ROLES = ("api", "planner", "dispatcher", "rescuer", "pruner")
 CONCURRENCY_MAX = 10_000
@@ -72,6 +73,11 @@ class Options:
             parse_smtp_url(self.smtp_url)
         object.__setattr__(self, "roles", tuple(self.roles))
         object.__setattr__(self, "node_name", self.node_name or default_node_name())
+        try:
+            self.name.encode()
+        except UnicodeEncodeError:
+            message = f"node_name: {quote(self.name)} holds half of a surrogate pair, which is no text"
+            raise InvalidSetting(message, field="node_name") from None
         object.__setattr__(self, "buses", dict(self.buses or {}))
 
     @property

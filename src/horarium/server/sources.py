@@ -152,7 +152,7 @@ def _convert(setting: Setting, raw: Any, place: str) -> Any:
     plain = _split(raw) if setting.is_list else raw
     try:
         value = msgspec.convert(plain, setting.type, strict=False)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):
         raise _refused(setting, raw, place) from None
     if isinstance(value, float) and not math.isfinite(value):
         raise _refused(setting, raw, place)

@@ -134,7 +134,8 @@ async def test_a_run_that_no_worker_has_taken_can_be_cancelled(door: House) -> N
     assert (await action(door))["action"] == "cancel"
     assert (await door.ask("GET", f"/api/runs/{taken['runId']}/cancel")).said == (204, None), "a second time, too"
     say(door, taken, "cancelled")
-    await run_until(door, taken["runId"], "cancelled")
+    ended = await run_until(door, taken["runId"], "cancelled")
+    assert ended["startTime"] == ZERO, "it never began"
 
 
 async def test_a_cancel_needs_the_scope_of_writing_runs(house: House) -> None:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from horarium.clock import SECOND, Instant, to_instant, to_micros, to_text
 from horarium.doors.web import ZERO_TIME, go_time, short_id
-from horarium.model import EventKind, Job, Run, State, name_for, shown_state, text_of
+from horarium.model import EventKind, Job, Run, State, has_begun, name_for, shown_state, text_of
 from horarium.wire.definitions import JobDefinition, read_definition
 
 NAME = "simple-scheduler"
@@ -26,6 +26,7 @@ LEASE_SECONDS_MIN, LEASE_SECONDS_MAX = 1.0, 24 * 3600.0
 SOON = SECOND // 10
 """How far ahead a one-off run is planned that is due already."""
 INTERVAL_MIN = 50
+STOPPED = ("cancelling", "cancelled")
 OVERDUE = frozenset({EventKind.LATE_START, EventKind.OVERTIME})
 
 
@@ -203,8 +204,9 @@ def status_of(run: Run) -> str:
 
 
 def began_at(run: Run) -> Instant | None:
-    """When its worker began: a published run waits for that."""
-    return None if shown_state(run) is State.PENDING else run.started_at
+    """When its worker began: a published run waits for that, and one that was asked to stop before never did."""
+    asked = any(event.state is State.CANCELLING for event in run.history) and status_of(run) in STOPPED
+    return None if shown_state(run) is State.PENDING or (asked and not has_begun(run)) else run.started_at
 
 
 def heard_at(run: Run) -> Instant:

@@ -232,10 +232,11 @@ BUS_QUEUES = "bus/"
 
 def awaits_worker(run: Run) -> bool:
     """True if the run is claimed for a broker, and no worker behind it has reported yet."""
-    return run.state is _RUNNING and run.queue.startswith(BUS_QUEUES) and not _has_begun(run)
+    return run.state is _RUNNING and run.queue.startswith(BUS_QUEUES) and not has_begun(run)
 
 
-def _has_begun(run: Run) -> bool:
+def has_begun(run: Run) -> bool:
+    """Whether a worker behind a broker has reported on its present or last attempt."""
     for event in reversed(run.history):
         if event.kind is EventKind.BEGUN or event.state is State.PENDING:
             return event.kind is EventKind.BEGUN

@@ -296,6 +296,8 @@ def test_no_file_is_made_by_what_only_looks(tmp_path: Path) -> None:
     assert done.stderr == f"Error: store: no such file: {tmp_path}/here.db\n"
     assert horarium("store", "copy", here, there, status=2).stderr == f"Error: FROM: no such file: {tmp_path}/here.db\n"
     assert list(tmp_path.iterdir()) == []
+    for args in (("check", "--store", "sqlite://["), ("copy", here, "sqlite://[")):
+        assert "store: it is no URL" in horarium("store", *args, status=2).stderr
     horarium("store", "migrate", "--store", here)
     done = horarium("store", "copy", here, there, "--check-only", status=2)
     assert done.stderr == f"Error: TO: no such file: {tmp_path}/there.db\n"

@@ -12,7 +12,6 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import click
 
@@ -64,10 +63,10 @@ def copy(
 
 
 def _check_urls(source: str, target: str, check_only: bool) -> None:
-    from horarium.node.backends import missing_file
+    from horarium.node.backends import missing_file, scheme_of
 
     for place, url in (("FROM", source), ("TO", target)):
-        if urlsplit(url).scheme == "memory":
+        if scheme_of(url) == "memory":
             raise InvalidSetting(f"{place}: a memory:// store lives in one process only; there is nothing to copy")
     if source == target:
         raise InvalidSetting("FROM and TO are the same store; give two")

@@ -79,13 +79,17 @@ def need_driver(scheme: str, drivers: Mapping[str, tuple[str, ...]], field: str)
             )
 
 
-def make_backend(url: str, namespace: str = "default") -> Backend:
-    """What a store's URL names; nothing is opened yet. Raises InvalidSetting."""
-    local = SystemClock()
+def scheme_of(url: str) -> str:
+    """That of a store's URL. Raises InvalidSetting."""
     try:
-        scheme = urlsplit(url).scheme
+        return urlsplit(url).scheme
     except ValueError as error:
         raise InvalidSetting(f"store: it is no URL ({error})", field="store") from None
+
+
+def make_backend(url: str, namespace: str = "default") -> Backend:
+    """What a store's URL names; nothing is opened yet. Raises InvalidSetting."""
+    local, scheme = SystemClock(), scheme_of(url)
     need_driver(scheme, STORE_DRIVERS, "store")
     match scheme:
         case "memory":
@@ -152,7 +156,7 @@ def make_store(url: str, namespace: str = "default") -> Store:
 
 def missing_file(url: str) -> str | None:
     """The file of this store if it has one and that is not there: opening it would make it. Raises InvalidSetting."""
-    if urlsplit(url).scheme != "sqlite":
+    if scheme_of(url) != "sqlite":
         return None
     from horarium.stores.sqlite import SqliteStore
 

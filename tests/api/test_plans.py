@@ -282,7 +282,7 @@ async def test_a_plan_is_deleted_when_its_time_is_over(api: Api) -> None:
     await plan(api, daily("a"))
     for days, left in ((0, 2), (2, 1), (6, 0)):
         api.clock.advance(days * 86_400)
-        await api.operations.planned_changes.forget_expired(api.clock.now())
+        await api.operations.planned_changes.prune_expired(api.clock.now())
         assert len((await api.store.list_records(RecordFilter(PLAN), None, 10)).items) == left
 
 

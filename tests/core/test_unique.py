@@ -163,11 +163,11 @@ async def test_what_is_remembered_of_a_key_goes_with_its_runs() -> None:
     for _ in range(3):
         await add(world, unique=unique, retention={"finished_seconds": 0})
         await end(world, await begin(world))
-    assert await world.operations.one_offs.forget_keys(None) is None
+    assert await world.operations.one_offs.prune_keys(None) is None
     names = ["unique/=k"]
     assert await world.store.get_records(names) == [Record(name="unique/=k", body=b"", version=3)]
     await world.store.prune_runs(world.clock.now(), 10)
-    await world.operations.one_offs.forget_keys(None)
+    await world.operations.one_offs.prune_keys(None)
     assert await world.store.get_records(names) == [None]
     assert [(await add(world, unique=unique)).outcome for _ in range(2)] == ["created", "exists"]
 

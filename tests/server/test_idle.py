@@ -15,9 +15,11 @@ from pathlib import Path
 import apsw
 import pytest
 
+from horarium import Scheduler
 from horarium.node.backends import make_backend
 from horarium.operations.runs.waiting import ended_topic
 from horarium.ports import ENDED, JOBS, WRITTEN
+from horarium.server.config import ROLES
 from horarium.server.http import HttpServer
 from horarium.services.loop.service import (
     EARLY_SECONDS,
@@ -217,6 +219,17 @@ async def test_a_part_that_is_ill_looks_until_it_is_well() -> None:
         del looked.health._ill["scripted"]
         looked.looks.look()
         assert await looked.steps() == [before + 1]
+
+
+async def test_no_part_of_an_idle_node_looks_where_nothing_was_written() -> None:
+    async with Scheduler("memory://", roles=ROLES) as scheduler:
+        await scheduler.start()
+        loops = scheduler._runtime._loops
+        assert loops is not None
+        for loop in loops._loops.values():
+            await until(lambda loop=loop: loop._waiting)  # type: ignore[misc]
+        services = [loop.service for loop in loops._loops.values()]
+        assert [service.name for service in services if service.looks() and not service.at_writes()] == []
 
 
 async def none_over(ids: Sequence[str]) -> list[str]:

@@ -20,7 +20,7 @@ from horarium.rules.fairness import GRACE, awaits_turn
 from horarium.services.leases.rescuer import Rescuer
 from horarium.services.loop.steady import SteadyScale
 from horarium.services.metrics.telemetry import Telemetry
-from horarium.services.upkeep.rates import TurnForgetter
+from horarium.services.upkeep.rates import TurnPruner
 from horarium.stores.memory import MemoryStore
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing import ManualClock
@@ -134,10 +134,10 @@ async def test_last_turns_are_forgotten_once_nothing_waits_before_them() -> None
     world = World()
     await world.add("a", 10)
     await world.add("b", 2)
-    forgetter = TurnForgetter(world.store, world.clock)
+    pruner = TurnPruner(world.store, world.clock)
 
     async def kept() -> list[str]:
-        await forgetter.step(world.clock.now())
+        await pruner.step(world.clock.now())
         return [record.name[-1] for record in (await world.store.list_records(RecordFilter(ENDS), None, 200)).items]
 
     world.clock.advance(60)

@@ -18,7 +18,7 @@ from horarium.operations.settling.settling import Settlement
 from horarium.policies import Rate
 from horarium.ports import Claimed
 from horarium.rules.rates import IDLE, Override, waits_for
-from horarium.services.upkeep.rates import PAUSE, RateApplier, RateForgetter
+from horarium.services.upkeep.rates import PAUSE, RateApplier, RatePruner
 from horarium.stores.memory import MemoryStore
 from horarium.stores.wakeups import LocalSignal
 from horarium.testing import ManualClock
@@ -197,11 +197,11 @@ async def test_keys_are_forgotten_once_they_hold_nothing_back() -> None:
         await world.add(1, rate=[{**RATE, "key": f"k{number:03}"}])
     await world.claim(limit=250)
     await world.operations.rates.put("kept", Override(1, 1.0))
-    forgetter = RateForgetter(world.store, world.clock)
+    pruner = RatePruner(world.store, world.clock)
     for seconds, pause in ((0, PAUSE), (IDLE / SECOND + 120, 0)):
         world.clock.advance(seconds)
         now = world.clock.now()
-        pages = [await forgetter.step(now) for _ in range(2)]
+        pages = [await pruner.step(now) for _ in range(2)]
         assert pages == [now + pause, now + MINUTE], "a page of keys that are all needed is followed by a pause"
     names = [record.name for record in (await world.store.list_records(RecordFilter(PREFIX), None, 200)).items]
     assert names == ["rate/kept"]

@@ -94,7 +94,7 @@ class WithdrawsWhatRuns(MemoryStore):
     def _withdraw(self, read: Run) -> bool:
         run = self._space.runs.get(read.id)
         if run is not None:
-            self._space.forget_run(run)
+            self._space.delete_run(run)
         return run is not None
 
 
@@ -250,7 +250,7 @@ class TrimsTheNewest(MemoryStore):
         newest = list(self._space.found_runs.finished.get(job_id, ()))[::-1]
         surplus = newest[: max(0, min(len(newest) - keep, limit))]
         for run_id in surplus:
-            self._space.forget_run(self._space.runs[run_id])
+            self._space.delete_run(self._space.runs[run_id])
         return len(surplus)
 
 

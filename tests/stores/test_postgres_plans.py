@@ -43,7 +43,7 @@ PER_ROW = 60
 
 SMALL = {
     *("check", "intern_namespace", "namespace_number", "queue_numbers", "queue_names", "owner_names", "add_jobs"),
-    *("add_runs", "add_runs_elsewhere", "lock_gates", "lock_owners", "beat_node", "forget_nodes", "list_nodes"),
+    *("add_runs", "add_runs_elsewhere", "lock_gates", "lock_owners", "beat_node", "delete_nodes", "list_nodes"),
     *("add_records", "add_record_labels", "add_runs_elsewhere_along"),
     *("job_health", "failing_jobs", "add_health"),
 }
@@ -178,7 +178,7 @@ async def queries(store: PostgresStore, namespace: int) -> dict[str, tuple[Any, 
         "list_jobs_labelled": (namespace, "", None, "", ROWS, None, [label_text("n", "7")]),
         "prune_runs": (namespace, NOW + DAY, ROWS),
         "trim_runs": (namespace, a_job("job-0000").id, ROWS, ROWS),
-        "forget_jobs": (namespace, ROWS),
+        "delete_jobs": (namespace, ROWS),
         **records(namespace),
     }
 
@@ -220,8 +220,8 @@ def records(namespace: int) -> dict[str, tuple[Any, ...]]:
         "list_records_labelled_down": (*walk, labels[0], labels),
         "record_versions": (namespace, names),
         "old_records": walk,
-        "forget_records": (namespace, names),
-        "forget_record_labels": (namespace, names),
+        "delete_records": (namespace, names),
+        "delete_record_labels": (namespace, names),
     }
 
 

@@ -61,7 +61,7 @@ from horarium.services.upkeep.finisher import Finisher
 from horarium.services.upkeep.holds import HoldApplier, HoldCancels, HoldReader
 from horarium.services.upkeep.log_pruner import LogPruner
 from horarium.services.upkeep.pruner import Pruner
-from horarium.services.upkeep.rates import RateApplier, RateForgetter, TurnForgetter
+from horarium.services.upkeep.rates import RateApplier, RatePruner, TurnPruner
 from horarium.services.upkeep.sweeper import Sweeper
 
 if TYPE_CHECKING:
@@ -209,8 +209,8 @@ class Assembly:
                 shared.pruner,
                 Finisher(shared.store, believed),
                 LogPruner(shared.operations, believed, *keep),
-                RateForgetter(shared.store, shared.clock),
-                TurnForgetter(shared.store, shared.clock),
+                RatePruner(shared.store, shared.clock),
+                TurnPruner(shared.store, shared.clock),
             ]
         if "api" in options.roles:
             services += [shared.claims, JobRecall(shared.store, shared.telemetry)]

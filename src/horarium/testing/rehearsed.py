@@ -104,16 +104,16 @@ class Witness(Space):
             elif run.state is State.CANCELLING:
                 self.cancelling.append(run.id)
             return
-        super().forget_run(self.runs[run.id])
+        super().delete_run(self.runs[run.id])
         self._note(run)
         if run.job_id is not None and run.job_id in self.from_end:
             if (before := self._last.get(run.job_id)) is not None:
-                super().forget_run(before)
+                super().delete_run(before)
             super().add_run(run)
             self._last[run.job_id] = run
 
-    def forget_run(self, run: Run) -> None:
-        super().forget_run(run)
+    def delete_run(self, run: Run) -> None:
+        super().delete_run(run)
         self._due.pop(run.id, None)
         self._began.pop(run.id, None)
 

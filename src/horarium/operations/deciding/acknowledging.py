@@ -75,7 +75,7 @@ class Acknowledging:
             raise InvalidRequest("until: must lie ahead, by 30 days at most", field="until")
         made = Acknowledged(cause.key, cause.sort, reason, by, now, until)
         await self._write(cause.key, made, now)
-        await self._forget_old(now)
+        await self._delete_old(now)
 
     async def take_back(self, key: str) -> None:
         """It leads the verdict again. Raises NotFound."""
@@ -93,7 +93,7 @@ class Acknowledging:
 
         await self._kept.change(key, wanted)
 
-    async def _forget_old(self, now: Instant) -> None:
+    async def _delete_old(self, now: Instant) -> None:
         page = await self._store.list_records(RecordFilter(PREFIX), None, PAGE_MAX)
         old = [record for record in page.items if _decode(record.body).until < now]
         if old:

@@ -274,7 +274,7 @@ class PlanMaking:
         if newest.next_after is not None:
             await self._store.prune_records(PLAN, newest.next_after.removeprefix(PLAN), PAGE_MAX)
 
-    async def forget_expired(self, now: Instant) -> None:
+    async def prune_expired(self, now: Instant) -> None:
         """Delete plans whose time is over, as of `now`."""
         oldest = uuid7(now - LIFE, bytes(10))
         await self._store.prune_records(PLAN, oldest, PAGE_MAX)

@@ -155,7 +155,7 @@ class OneOffs:
                 return Added(after, "debounced" if isinstance(rule, Debounce) else "replaced")
         raise contended(f"the unique key {rule.key!r}")
 
-    async def forget_keys(self, after: str | None) -> str | None:
+    async def prune_keys(self, after: str | None) -> str | None:
         """Of a page of keys that went on to another generation, delete those of which no run is kept. Where to go
         on."""
         page = await self._store.list_records(RecordFilter(GENERATIONS), after, PAGE_MAX)

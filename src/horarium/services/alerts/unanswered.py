@@ -18,8 +18,6 @@ from horarium.rules.approving import expired, is_waiting
 from horarium.rules.asking import OPEN, question_of
 from horarium.services.loop.service import Service, Wake
 
-LOOK_EVERY = 60 * SECOND
-"""How often new questions are looked for; the end of one that is known is waited for."""
 CLAIMED_WITHIN = 2 * SECOND
 """So long after the time for a decision is over a worker of its queue, if there is one, has claimed the run."""
 
@@ -28,6 +26,7 @@ class Unanswered(Service):
     """Looks after questions whose time is over."""
 
     name = "unanswered"
+    by_writes = True
 
     def __init__(self, store: Store, clock: Clock, settling: Settling) -> None:
         self.wake = Wake()
@@ -43,7 +42,7 @@ class Unanswered(Service):
             await self._look(over, now)
         self._after = page.next_after if len(over) == len(page.items) else None
         later = [end for end in ends.values() if end > now]
-        return min([*later, now + LOOK_EVERY]) if self._after is None else now
+        return min(later, default=None) if self._after is None else now
 
     async def _look(self, records: Sequence[Record], now: Instant) -> None:
         runs = await self._store.get_runs([question_of(record).run_id for record in records])

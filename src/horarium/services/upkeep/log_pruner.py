@@ -35,8 +35,8 @@ class LogPruner(Service):
         if not self._believed.stands():
             return now + (LOOK if self._believed.is_known else SECOND)
         gone = await self._operations.logs.prune(now, self._keep_seconds, self._bytes_max)
-        self._keys_after = await self._operations.one_offs.forget_keys(self._keys_after)
-        await self._operations.planned_changes.forget_expired(now)
+        self._keys_after = await self._operations.one_offs.prune_keys(self._keys_after)
+        await self._operations.planned_changes.prune_expired(now)
         await self._operations.reconciler.joining.prune(now, BATCH_MAX)
         self._batches_after = await self._operations.batches.prune(now, self._batches_after)
         self._look_at = now + (PAUSE if gone >= BATCH_MAX else LOOK)

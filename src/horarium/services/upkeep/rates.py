@@ -68,9 +68,10 @@ class RateApplier(Applier):
         await self._settling.write(changes, {}, now)
 
 
-class Forgetter(Service):
-    """Removes records that say no more than none at all."""
+class RecordPruner(Service):
+    """Deletes records that say no more than none at all."""
 
+    sleeps = True
     prefix: str
 
     def __init__(self, store: Store, clock: Clock) -> None:
@@ -90,10 +91,10 @@ class Forgetter(Service):
         """Those of them that can go."""
 
 
-class RateForgetter(Forgetter):
-    """Removes the state of keys of rate limits under which nothing has waited or begun for a while."""
+class RatePruner(RecordPruner):
+    """Deletes the state of keys of rate limits under which nothing has waited or begun for a while."""
 
-    name = "rate-forgetter"
+    name = "rate-pruner"
     prefix = PREFIX
 
     async def _idle(self, records: Sequence[Record], now: Instant) -> list[Record]:
@@ -101,10 +102,10 @@ class RateForgetter(Forgetter):
         return [record for record in records if is_idle(bucket_of(record), now, steady)]
 
 
-class TurnForgetter(Forgetter):
-    """Removes the last turns of fairness keys that lie before all that waits."""
+class TurnPruner(RecordPruner):
+    """Deletes the last turns of fairness keys that lie before all that waits."""
 
-    name = "turn-forgetter"
+    name = "turn-pruner"
     prefix = ENDS
 
     async def _idle(self, records: Sequence[Record], now: Instant) -> list[Record]:

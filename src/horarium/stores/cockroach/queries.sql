@@ -210,7 +210,7 @@ DELETE FROM horarium.finished WHERE namespace_id = $1 AND id IN (SELECT id FROM 
 -- No lock is needed: a transaction that adds a run to a job that is being deleted has read the rows deleted here.
 SELECT $1::int8 IS NOT NULL;
 
--- name: forget_jobs
+-- name: delete_jobs
 WITH orphans AS MATERIALIZED (
     SELECT num FROM horarium.jobs
     WHERE namespace_id = $1 AND deleted_at IS NOT NULL

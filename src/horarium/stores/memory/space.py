@@ -72,7 +72,7 @@ class Space:
         """The jobs of these names, which there are."""
         return (self.jobs[self.found_jobs.ids[name]] for name in names)
 
-    def forget_job(self, job: Job) -> None:
+    def delete_job(self, job: Job) -> None:
         self.found_jobs.remove(job)
         del self.jobs[job.id]
         self.health.pop(job.id, None)
@@ -92,7 +92,7 @@ class Space:
         self.found_runs.replace(self.runs[run.id], run)
         self.runs[run.id] = run
 
-    def forget_run(self, run: Run) -> None:
+    def delete_run(self, run: Run) -> None:
         self.found_runs.remove(run)
         self.identities.remove(run)
         del self.runs[run.id]
@@ -110,7 +110,7 @@ class Space:
         if stored is None or not is_unmoved(stored, change, steady):
             return False
         if change.replaces:
-            self.forget_run(stored)
+            self.delete_run(stored)
             self.add_run(change.run)
             self.beside.add(change.records)
             return True

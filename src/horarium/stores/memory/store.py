@@ -154,7 +154,7 @@ class MemoryStore:
         run = self._space.runs.get(read.id)
         withdrawn = run is not None and run.state is State.PENDING and run.token == read.token
         if run is not None and withdrawn:
-            self._space.forget_run(run)
+            self._space.delete_run(run)
         return withdrawn
 
     async def write_whole(self, whole: Whole, steady: Instant) -> bool:
@@ -269,17 +269,17 @@ class MemoryStore:
     async def prune_runs(self, now: Instant, limit: int) -> int:
         expired = list(islice(self._space.found_runs.prunable.upto(_end_of(now)), limit))
         for _, run_id in expired:
-            self._space.forget_run(self._space.runs[run_id])
+            self._space.delete_run(self._space.runs[run_id])
         orphans = (job_id for job_id in self._space.found_jobs.deleted if job_id not in self._space.identities.of_job)
         for job_id in list(islice(orphans, limit)):
-            self._space.forget_job(self._space.jobs[job_id])
+            self._space.delete_job(self._space.jobs[job_id])
         return len(expired)
 
     async def trim_runs(self, job_id: str, keep: int, limit: int) -> int:
         finished = self._space.found_runs.finished.get(job_id, Ordered[str]())
         surplus = list(islice(finished, max(0, min(len(finished) - keep, limit))))
         for run_id in surplus:
-            self._space.forget_run(self._space.runs[run_id])
+            self._space.delete_run(self._space.runs[run_id])
         return len(surplus)
 
     # -- records

@@ -75,7 +75,7 @@ async def add_health(session: Session, health: Mapping[str, Health]) -> None:
         await insert(session.database[HEALTH], documents)
 
 
-async def forget_health(session: Session, keys: Sequence[str]) -> None:
+async def delete_health(session: Session, keys: Sequence[str]) -> None:
     """Of the jobs with these keys."""
     await session.database[HEALTH].delete_many({"_id": {"$in": keys}})
 

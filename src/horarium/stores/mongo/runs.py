@@ -23,7 +23,7 @@ from horarium.stores.encoding import STATE_NUMBERS, as_written, comes_alone
 from horarium.stores.listing import SCAN_MAX, Walk, joined, newest_of
 from horarium.stores.mongo import listing, queries
 from horarium.stores.mongo.connect import new_mark, update_many, update_one
-from horarium.stores.mongo.health import count_ends, forget_health
+from horarium.stores.mongo.health import count_ends, delete_health
 from horarium.stores.mongo.indexes import RUNS
 from horarium.stores.mongo.records import add_records, insert_records
 from horarium.stores.mongo.rows import change_operators, changing_columns, changing_fields, load_runs, run_document
@@ -342,7 +342,7 @@ async def prune_runs(session: Session, now: Instant, limit: int) -> int:
     if orphans:
         keys = [by_key(document) for document in orphans]
         await session.jobs.delete_many({"_id": {"$in": keys}, "deleted": True})
-        await forget_health(session, keys)
+        await delete_health(session, keys)
     return pruned
 
 

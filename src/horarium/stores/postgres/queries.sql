@@ -1053,7 +1053,7 @@ SELECT $1, sum(jobs), sum(enabled) FROM old HAVING count(*) > 0;
 -- A transaction that adds runs to jobs holds this lock shared. If it is taken, deleting is left for later.
 SELECT pg_try_advisory_xact_lock(1752134258, $1);
 
--- name: forget_jobs
+-- name: delete_jobs
 WITH orphans AS (
     SELECT num FROM horarium.jobs
     WHERE namespace_id = $1 AND deleted_at IS NOT NULL
@@ -1117,21 +1117,21 @@ ON CONFLICT DO NOTHING RETURNING name;
 SELECT name FROM horarium.records
 WHERE namespace_id = $1 AND name >= $2 AND name < $3 ORDER BY name LIMIT $4 FOR UPDATE SKIP LOCKED;
 
--- name: forget_records
+-- name: delete_records
 DELETE FROM horarium.records WHERE namespace_id = $1 AND name = ANY ($2::bytea[]);
 
 -- name: add_record_labels
 INSERT INTO horarium.record_labels (namespace_id, name, label)
 SELECT $1::int4, given.* FROM unnest($2::bytea[], $3::bytea[]) AS given (name, label);
 
--- name: forget_record_labels
+-- name: delete_record_labels
 DELETE FROM horarium.record_labels WHERE namespace_id = $1 AND name = ANY ($2::bytea[]);
 
 -- name: beat_node
 INSERT INTO horarium.nodes (namespace_id, name, beat_at, definition) VALUES ($1, $2, $3, $4)
 ON CONFLICT (namespace_id, name) DO UPDATE SET beat_at = excluded.beat_at, definition = excluded.definition;
 
--- name: forget_nodes
+-- name: delete_nodes
 DELETE FROM horarium.nodes WHERE namespace_id = $1 AND beat_at < $2;
 
 -- name: list_nodes

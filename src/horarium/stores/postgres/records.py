@@ -92,8 +92,8 @@ async def _insert(session: Session, records: Sequence[Record]) -> set[str]:
 
 async def _delete(session: Session, names: Sequence[bytes]) -> None:
     if names:
-        await session.change("forget_record_labels", session.namespace_id, names)
-        await session.change("forget_records", session.namespace_id, names)
+        await session.change("delete_record_labels", session.namespace_id, names)
+        await session.change("delete_records", session.namespace_id, names)
 
 
 def _blobs(names: Iterable[str]) -> list[bytes]:

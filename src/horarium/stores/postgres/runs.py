@@ -296,7 +296,7 @@ async def prune_runs(session: Session, now: Instant, limit: int) -> int:
     count = await session.change("prune_runs", session.namespace_id, now, limit)
     await session.fold_job_counts()
     if await session.one("lock_owners", session.namespace_id):
-        await session.change("forget_jobs", session.namespace_id, limit)
+        await session.change("delete_jobs", session.namespace_id, limit)
     return count
 
 

@@ -263,7 +263,7 @@ class PostgresStore:
 
 
 async def _beat_node(session: Session, node: Node) -> None:
-    await session.change("forget_nodes", session.namespace_id, node.beat_at - NODES_KEPT)
+    await session.change("delete_nodes", session.namespace_id, node.beat_at - NODES_KEPT)
     definition = msgspec.json.encode(node).decode()
     await session.change("beat_node", session.namespace_id, node.name, node.beat_at, definition)
 

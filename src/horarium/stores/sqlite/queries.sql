@@ -695,13 +695,13 @@ SELECT json_group_array(num) FROM (
     LIMIT ?2
 );
 
--- name: forget_jobs
+-- name: delete_jobs
 DELETE FROM jobs WHERE num IN (SELECT value FROM carray(?1));
 
--- name: forget_health
+-- name: delete_health
 DELETE FROM job_health WHERE num IN (SELECT value FROM carray(?1));
 
--- name: forget_owners
+-- name: delete_owners
 DELETE FROM owners WHERE num IN (SELECT value FROM carray(?1));
 
 -- name: trim_runs
@@ -753,21 +753,21 @@ SELECT ?, * FROM given WHERE name IS NOT NULL ON CONFLICT DO NOTHING RETURNING n
 -- name: old_records
 SELECT name FROM records WHERE namespace_id = ?1 AND name >= ?2 AND name < ?3 ORDER BY name LIMIT ?4;
 
--- name: forget_records
+-- name: delete_records
 DELETE FROM records WHERE namespace_id = ?1 AND name IN (SELECT value FROM carray(?2));
 
 -- name: add_record_labels
 WITH given (name, label) AS (VALUES (?, ?))
 INSERT INTO record_labels (namespace_id, name, label) SELECT ?, * FROM given WHERE name IS NOT NULL;
 
--- name: forget_record_labels
+-- name: delete_record_labels
 DELETE FROM record_labels WHERE namespace_id = ?1 AND name IN (SELECT value FROM carray(?2));
 
 -- name: beat_node
 INSERT INTO nodes (namespace_id, name, beat_at, definition) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (namespace_id, name) DO UPDATE SET beat_at = excluded.beat_at, definition = excluded.definition;
 
--- name: forget_nodes
+-- name: delete_nodes
 DELETE FROM nodes WHERE namespace_id = ?1 AND beat_at < ?2;
 
 -- name: list_nodes

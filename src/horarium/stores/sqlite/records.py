@@ -91,8 +91,8 @@ def _insert(session: Session, records: Sequence[Record]) -> None:
 
 def _delete(session: Session, names: Sequence[str]) -> None:
     if names:
-        session.change("forget_records", session.namespace_id, _blobs(names))
-        session.change("forget_record_labels", session.namespace_id, _blobs(names))
+        session.change("delete_records", session.namespace_id, _blobs(names))
+        session.change("delete_record_labels", session.namespace_id, _blobs(names))
 
 
 def _blobs(names: Sequence[str]) -> object:

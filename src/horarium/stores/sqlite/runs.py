@@ -177,9 +177,9 @@ def overdue_runs(session: Session, now: Instant, limit: int, steady: Instant) ->
 def prune_runs(session: Session, now: Instant, limit: int) -> int:
     pruned = session.change("prune_runs", session.namespace_id, now, limit)
     if orphans := session.array("orphaned_jobs", session.namespace_id, limit):
-        session.change("forget_jobs", carray(orphans))
-        session.change("forget_health", carray(orphans))
-        session.change("forget_owners", carray(orphans))
+        session.change("delete_jobs", carray(orphans))
+        session.change("delete_health", carray(orphans))
+        session.change("delete_owners", carray(orphans))
     return pruned
 
 

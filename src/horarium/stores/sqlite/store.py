@@ -180,6 +180,6 @@ def _check(session: Session) -> None:
 
 
 def _beat_node(session: Session, node: Node) -> None:
-    session.change("forget_nodes", session.namespace_id, node.beat_at - NODES_KEPT)
+    session.change("delete_nodes", session.namespace_id, node.beat_at - NODES_KEPT)
     definition = msgspec.json.encode(node).decode()
     session.change("beat_node", session.namespace_id, node.name, node.beat_at, definition)

@@ -191,7 +191,7 @@ class RaceContract(StoreUnderTest):
         assert sum(await asyncio.gather(*map(rescue, rescuers))) == 50
         assert len((await take(rescuers[0], now=NOW + DAY)).runs) == 50
 
-    async def test_many_pruners_forget_each_run_once(self, stores: Stores) -> None:
+    async def test_many_pruners_delete_each_run_once(self, stores: Stores) -> None:
         pruners = await stores.several(4)
         await pruners[0].add_runs([a_run(n, state=State.COMPLETED, prune_at=NOW) for n in range(100)])
         counts = await asyncio.gather(*(store.prune_runs(NOW, 40) for store in pruners))

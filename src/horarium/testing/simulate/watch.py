@@ -305,8 +305,8 @@ class WatchedSpace(Space):
         if run.state is State.COMPLETED and self.books.is_well(old):
             self.books.said.completed(run, kept_lines(run, self.beside))
 
-    def forget_run(self, run: Run) -> None:
-        super().forget_run(run)
+    def delete_run(self, run: Run) -> None:
+        super().delete_run(run)
         self.books.forgotten(run)
         self.books.batches.run_forgotten(run)
         self.follow_ups.forgotten(run)

@@ -2,7 +2,7 @@
 -- ARGV: now, limit. Answers how many runs were forgotten.
 local ids = call('ZRANGEBYSCORE', P .. 'prunable', '-inf', ARGV[1], 'LIMIT', 0, ARGV[2])
 fetch(ids)
-for _, id in ipairs(ids) do forget_run(id, find(id)) end
+for _, id in ipairs(ids) do delete_run(id, find(id)) end
 flush()
 
 local limit = tonumber(ARGV[2])

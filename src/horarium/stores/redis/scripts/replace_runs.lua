@@ -9,7 +9,7 @@ for place = 1, #ids do
   local run = find(ids[place])
   answers[place] = 0
   if run and run[STATE] == PENDING and run[TOKEN] == token then
-    forget_run(ids[place], run)
+    delete_run(ids[place], run)
     at = add_run(ARGV[2], at)
     at, along = unpack_limit(ARGV[2], 1, at)
     bring_along(along)

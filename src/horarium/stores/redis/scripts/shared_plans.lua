@@ -10,7 +10,7 @@ local function commit_plans(now, job_ids, run_ids, batch)
   local function withdraw(id, token)
     local run = find(id)
     if not run or run[STATE] ~= PENDING or run[TOKEN] ~= token then return false end
-    forget_run(id, run)
+    delete_run(id, run)
     return true
   end
 

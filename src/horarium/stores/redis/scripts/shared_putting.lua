@@ -6,7 +6,7 @@ local function put_records(count, batch)
   local function put_record(name, expected, row, along)
     local stored = call('HGET', RECORDS, name)
     if (stored and read_record(stored) or 0) ~= expected then return 0 end
-    if stored then forget_record(name, stored) end
+    if stored then delete_record(name, stored) end
     if row then add_record(name, ARGV[row]) end
     bring_along(along)
     return 1

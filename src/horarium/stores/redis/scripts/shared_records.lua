@@ -23,7 +23,7 @@ local function add_record(name, row)
   for place = 1, #labels, 2 do call('ZADD', record_label_key(labels[place], labels[place + 1]), 0, name) end
 end
 
-local function forget_record(name, row)
+local function delete_record(name, row)
   local _, labels = read_record(row)
   for place = 1, #labels, 2 do call('ZREM', record_label_key(labels[place], labels[place + 1]), name) end
   call('ZREM', RECORD_NAMES, name)

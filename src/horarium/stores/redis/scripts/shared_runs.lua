@@ -459,7 +459,7 @@ local function add_run(batch, at)
 end
 
 -- The last run of a job is gone.
-local function forget_owner(run, owner)
+local function delete_owner(run, owner)
   named[owner] = nil
   if run[JOB] then call('SREM', P .. 'owners:' .. run[JOB], owner) end
   if run[JOB_ID] and call('SISMEMBER', P .. 'jobs_deleted', run[JOB_ID]) == 1 then
@@ -467,7 +467,7 @@ local function forget_owner(run, owner)
   end
 end
 
-local function forget_run(id, run)
+local function delete_run(id, run)
   touched[id] = true
   remove_field(RUNS, id)
   remove_field(OUTCOMES, id)
@@ -483,7 +483,7 @@ local function forget_run(id, run)
     -- A run of this batch that is still to be added keeps the owner: `additions` has it.
     local key = P .. 'runs_of:' .. owner
     call('ZREM', key, id)
-    if not additions[key] and call('EXISTS', key) == 0 then forget_owner(run, owner) end
+    if not additions[key] and call('EXISTS', key) == 0 then delete_owner(run, owner) end
   end
 end
 

@@ -17,6 +17,7 @@ from tests.services.conftest import START, Setting
 
 DEAD, WELL = "dead.example.com", "well.example.com"
 NO_ANSWER = Failed("no connection")
+SOME = Run(id="r", queue="http", fire_at=0, due_at=0, created_at=0)
 
 
 class Hosts:
@@ -43,13 +44,13 @@ class Hosts:
             limits,
         )
 
-    def heard(self, node: Breaker, host: str, outcome: Outcome) -> None:
+    def heard(self, node: Breaker, host: str, outcome: Outcome, run: Run = SOME) -> None:
         self.setting.clock.advance(0.01)
-        node.heard(Run(id="r", queue="http", fire_at=0, due_at=0, created_at=0), self.jobs[host], outcome)
+        node.heard(run, self.jobs[host], outcome)
 
-    async def asked(self, node: Breaker, host: str, outcome: Outcome, count: int = 1) -> None:
+    async def asked(self, node: Breaker, host: str, outcome: Outcome, count: int = 1, run: Run = SOME) -> None:
         for _ in range(count):
-            self.heard(node, host, outcome)
+            self.heard(node, host, outcome, run)
         await node._holding.look(0)
         await node.step(self.setting.now)
         assert await node.step(self.setting.now) is None, "nothing is left to do"
@@ -257,6 +258,9 @@ async def test_a_probe_that_fails_at_once_lets_the_next_one_come_in_time(setting
     setting.clock.advance(61)
     (first,) = await hosts.claimed()
     await hosts.asked(node, DEAD, NO_ANSWER)
+    setting.clock.advance(61)
+    assert await hosts.claimed() == [], "a request from before has failed, and the probe perhaps is still to be asked"
+    await hosts.asked(node, DEAD, NO_ANSWER, run=await setting.run(first))
     setting.clock.advance(61)
     (second,) = await hosts.claimed()
     assert first != second

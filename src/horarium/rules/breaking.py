@@ -5,7 +5,7 @@ Each node counts its own streak of failures of a host, and shares it; a success 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 import msgspec
 from msgspec import Struct
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from horarium.clock import HOUR, Instant, to_micros
 from horarium.model import Failed, HttpTarget, Job, Outcome, Run, Succeeded
 from horarium.model.holds import Hold, HoldScope, Probing
+from horarium.rules.holds import claim_text
 from horarium.triggers.words import counted
 
 PREFIX = "breaker-"
@@ -87,12 +88,13 @@ def probed(hold: Hold, run: Run, job: Job | None, now: Instant) -> Hold | None:
     target = job.target if job is not None else (run.policy.target if run.policy is not None else None)
     longest = target.timeout_seconds + ANSWERED_SECONDS if isinstance(target, HttpTarget) else 0.0
     next_at = now + to_micros(max(probing.seconds, longest))
-    return replace(hold, probing=replace(probing, next_at=next_at, probe=f"{run.id}/{run.token}"))
+    return replace(hold, probing=replace(probing, next_at=next_at, probe=claim_text(run)))
 
 
-def probe_failed(hold: Hold, now: Instant) -> Hold | None:
-    """The open hold, after its probe was answered by a failure: the next may come sooner. None: that is so already."""
+def probe_failed(hold: Hold, failed: Container[str], now: Instant) -> Hold | None:
+    """The open hold after the requests of these claims failed: if its probe is one of them, the next may come sooner.
+    None: it is none of them, and perhaps is still to be asked, or that is so already."""
     probing = hold.probing
-    if probing is None or probing.probe is None or probing.next_at <= now + to_micros(probing.seconds):
+    if probing is None or probing.probe not in failed or probing.next_at <= now + to_micros(probing.seconds):
         return None
     return replace(hold, probing=replace(probing, next_at=now + to_micros(probing.seconds)))

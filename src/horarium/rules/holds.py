@@ -254,7 +254,12 @@ def hold_on(holds: Iterable[Hold], run: Run, job: Job | None, at: Instant) -> In
 
 def _lets_through(hold: Hold, run: Run) -> bool:
     """Whether this claim is the probe of a circuit breaker."""
-    return hold.probing is not None and hold.probing.probe == f"{run.id}/{run.token}"
+    return hold.probing is not None and hold.probing.probe == claim_text(run)
+
+
+def claim_text(run: Run) -> str:
+    """The name of a claim, by which a probe is known."""
+    return f"{run.id}/{run.token}"
 
 
 def kept_back(run: Run, held: InForce, now: Instant, place: int = 0) -> Run:

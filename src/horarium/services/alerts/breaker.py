@@ -24,7 +24,7 @@ from horarium.operations.settling.holding import Holding, decode_hold
 from horarium.operations.writing.context import Context
 from horarium.ports import PAGE_MAX, Assignment, Control, Delivery
 from horarium.rules.breaking import PREFIX, Streak, after, answers, failures_in_a_row, going_on, opened, probe_failed
-from horarium.rules.holds import end_of, host_of
+from horarium.rules.holds import claim_text, end_of, host_of
 from horarium.services.alerts.troubles import Trouble, tell_system
 from horarium.services.loop.service import Service, Wake
 
@@ -65,7 +65,8 @@ class Breaker(Service):
         self._node = node
         self._limits = limits
         self._streaks: dict[str, Streak] = {}
-        self._news: dict[str, str] = {}
+        self._news: dict[str, dict[str, str]] = {}
+        """By host: the error of each request since the last look, by its claim."""
         self._opened: dict[str, Hold] = {}
 
     def looks(self) -> bool:
@@ -82,7 +83,7 @@ class Breaker(Service):
         self._streaks[host] = after(before, answered, self._clock.now())
         is_news = before.failures or not answered or self._is_held(host)
         if is_news:
-            self._news[host] = getattr(outcome, "error", "")
+            self._news.setdefault(host, {})[claim_text(run)] = getattr(outcome, "error", "")
             self.wake()
 
     def _is_held(self, host: str) -> bool:
@@ -92,18 +93,20 @@ class Breaker(Service):
         if not self._news:
             return None
         shared = await self._shared()
-        for host, why in list(self._news.items()):
+        for host, errors in list(self._news.items()):
             streak = self._streaks.get(host)
             if streak is not None and streak.failures:
                 streak = self._streaks[host] = going_on(streak, self._others(shared[host]))
-                await self._failed(host, why, streak, shared[host], now)
+                await self._failed(host, errors, streak, shared[host], now)
             elif streak is not None:
                 await self._answered(host, streak, shared[host], now)
             if self._streaks.get(host) in (streak, None):
                 self._news.pop(host, None)
         return now if self._news else None
 
-    async def _failed(self, host: str, why: str, streak: Streak, shared: dict[str, Record], now: Instant) -> None:
+    async def _failed(
+        self, host: str, errors: dict[str, str], streak: Streak, shared: dict[str, Record], now: Instant
+    ) -> None:
         mine = await self._share(host, streak, shared)
         failures = failures_in_a_row([*self._others(shared), streak], now)
         if failures < self._limits.failures and not self._is_held(host):
@@ -113,11 +116,11 @@ class Breaker(Service):
         if hold is None or end_of(hold) <= now:
             if failures < self._limits.failures:
                 return
-            made = self._opened[host] = opened(host, failures, why, self._limits.seconds, now)
+            made = self._opened[host] = opened(host, failures, [*errors.values()][-1], self._limits.seconds, now)
             if not await self._holds.write(stored, made, "hold.create"):
                 return
         elif made is None or made.begins_at != hold.begins_at:
-            if stored is not None and (sooner := probe_failed(hold, now)) is not None:
+            if stored is not None and (sooner := probe_failed(hold, errors, now)) is not None:
                 await self._holds.write(stored, sooner, "hold.update")
             return
         await self._tell("breaker_open", host, made.reason, made.begins_at)

@@ -183,6 +183,21 @@ def test_a_retry_put_off_by_a_wrong_clock_is_put_off_from_now() -> None:
     assert change.run.due_at == NOW + SECOND + EACH
 
 
+def test_work_under_way_outlives_the_clock_that_began_it() -> None:
+    job = a_job(planned_until=NOW + HOUR, fires_count=2)
+    begun = a_run(job, NOW + HOUR, State.RUNNING, started_at=NOW + HOUR + 1)
+    ahead = a_run(job, NOW + HOUR + EACH, State.RUNNING)
+    back = reanchor(job, [begun, ahead], NOW + SECOND)
+    assert [change.run.fire_at for change in back.changes] == [ahead.fire_at]
+    assert (back.job.fires_count, back.job.next_fire_at) == (1, SLOT)
+
+
+def test_a_run_that_was_given_back_under_a_wrong_clock_is_ended_once() -> None:
+    job = a_job(planned_until=NOW + HOUR)
+    run = a_run(job, NOW + HOUR, token=1, created_at=NOW + HOUR, due_at=NOW + HOUR + EACH)
+    assert [change.run.state for change in reanchor(job, [run], NOW + SECOND).changes] == [State.CANCELLED]
+
+
 @pytest.mark.parametrize("is_held", [True, False])
 def test_what_passed_under_a_hold_or_a_pause_has_its_row_where_an_edit_makes_the_last_run_the_last(
     is_held: bool,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from horarium.clock import Instant
-from horarium.model import Cause, Disposition, Job, Plan, Run, RunChange, State, due_then
+from horarium.model import CLAIMED, Cause, Disposition, Job, Plan, Run, RunChange, State, due_then
 from horarium.rules import missed
 from horarium.rules.calendars import without_days
 from horarium.rules.compiled import after_end
@@ -264,18 +264,27 @@ def withdraw_ahead(
 
 def reanchor(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan:
     """Bring back a job whose cursor was carried into the future by a wall clock that was wrong for a while. Runs
-    planned there are withdrawn, and those put off from there are put off from `now`."""
+    planned there are withdrawn, and those put off from there are put off from `now`. Work under way goes on: it is that
+    of its fire time, which gets no other run when the clock comes to it again."""
     anchor = now if job.anchor_at > now + CURSOR_AHEAD else job.anchor_at
     back = missed.back_at(job, now)
     back = missed.pinned(back, replace(back, anchor_at=anchor))
-    planned = _withdrawing(back, unfinished, now, "the clock had been wrong")
+    waiting = [run for run in unfinished if not _began_by_its_clock(run)]
+    planned = _withdrawing(back, waiting, now, "the clock had been wrong")
+    touched = {run.id for run in planned.withdrawals} | {change.run.id for change in planned.changes}
     late = tuple(
         RunChange(due_then(run, now + max(0, run.due_at - decided_at)), run.token, run.state)
-        for run in unfinished
-        if (decided_at := _decided_at(run)) > now + CURSOR_AHEAD and run not in planned.withdrawals
+        for run in waiting
+        if (decided_at := _decided_at(run)) > now + CURSOR_AHEAD and run.id not in touched
         if run.state is State.PENDING
     )
     return replace(planned, changes=(*planned.changes, *late))
+
+
+def _began_by_its_clock(run: Run) -> bool:
+    """Whether the claimed run was due by the clock of its claim. (One that is claimed ahead is to begin when it is
+    due.)"""
+    return run.state in CLAIMED and run.started_at is not None and run.started_at > run.due_at
 
 
 def _decided_at(run: Run) -> Instant:

@@ -275,6 +275,8 @@ async def test_what_can_not_carry_runs_is_refused(url: str, store: PostgresStore
         await store.add_runs_in(session, RUNS)  # which was not connected: it closes in its own thread
     with psycopg.connect(url) as owner, pytest.raises(InvalidRequest, match="connection: Cursor is no connection"):
         await store.add_runs_in(owner.cursor(), RUNS)
+    with pytest.raises(InvalidRequest, match="connection: Pool is no connection"):
+        await store.add_runs_in(asyncpg.create_pool(url), RUNS)
     with pytest.raises(InvalidRequest, match="SQLAlchemy's Engine is no connection"):
         await store.add_runs_in(sqlalchemy.create_engine("postgresql+psycopg://"), RUNS)
     with pytest.raises(InvalidRequest, match="enqueue_sql"):

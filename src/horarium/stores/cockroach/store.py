@@ -24,6 +24,7 @@ from horarium.stores.migrations import known_migrations
 from horarium.stores.postgres import claim, listing, records, runs
 from horarium.stores.postgres.claim import Level
 from horarium.stores.postgres.connect import Connection, Location, teach_arrays
+from horarium.stores.postgres.elsewhere import is_asyncpg
 from horarium.stores.postgres.pool import Pool
 from horarium.stores.postgres.session import Session
 from horarium.stores.postgres.store import TIME, PostgresStore
@@ -75,7 +76,7 @@ class CockroachStore(PostgresStore):
     async def add_runs_in(self, connection: Any, runs_: Sequence[Run], along: Along = NOTHING_ALONG) -> list[bool]:
         """`add_runs` on the caller's own asyncpg connection, in the caller's own transaction, which must be
         serializable and retried as a whole by the caller. The store must be open."""
-        if not hasattr(connection, "fetch"):
+        if not is_asyncpg(connection):
             given = type(connection).__name__
             raise InvalidRequest(f"connection: {given} is not an asyncpg connection", field="connection")
         teach_arrays(connection)

@@ -31,7 +31,7 @@ async def carry(connection: Any, statement: Statement) -> Any:
     """Execute the statement there: the first column of its one row. A synchronous connection is used in a thread while
     its owner waits. Raises what the driver raises, and InvalidRequest for a connection of another kind."""
     libraries = {base.__module__.partition(".")[0] for base in type(connection).__mro__}
-    if hasattr(connection, "fetch"):  # asyncpg
+    if is_asyncpg(connection):
         text, values = statement("$1")
         return (await connection.fetch(text, *values))[0][0]
     if "sqlalchemy" in libraries:
@@ -41,6 +41,12 @@ async def carry(connection: Any, statement: Statement) -> Any:
     if hasattr(connection, "inc_thread_sharing") and getattr(connection, "vendor", None) == "postgresql":
         return await asyncio.to_thread(_by_django, connection, *statement("%s"))
     raise _refused(type(connection).__name__)
+
+
+def is_asyncpg(connection: Any) -> bool:
+    """A connection of asyncpg. (A pool of them fetches too, on any of its connections: beside the transaction that its
+    owner means.)"""
+    return hasattr(connection, "fetch") and not hasattr(connection, "acquire")
 
 
 def _refused(kind: str) -> InvalidRequest:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from horarium import SyncScheduler, at
 from horarium.clock import to_instant
 from horarium.doors.web import go_time
+from tests.cli.test_processes import line_with, process
 from tests.doors.conftest import House
 from tests.doors.test_import import command
 from tests.doors.test_simple_scheduler import action, define, run_until, say
@@ -61,6 +65,27 @@ async def test_the_pages_of_jobs_are_there_beside_a_door_below_the_same_path(hou
     assert reply.status == 200
     assert reply.headers["content-type"].startswith("text/html")
     assert (await house.ask("GET", "/jobs/none")).headers["content-type"].startswith("text/html")
+
+
+@pytest.mark.slow
+def test_a_server_that_enforces_concurrency_does_so_for_jobs_that_are_there(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/h.db"
+
+    def define(name: str, concurrent: str, **changes: Any) -> None:
+        labels = {"door": "simple-scheduler", "door-sent": f"[0,1000,0,0,0,{concurrent},0]"}
+        scheduler.add_job(name, at(datetime(2099, 1, 1, tzinfo=UTC)), bus="default", labels=labels, **changes)
+
+    with SyncScheduler(store) as scheduler:
+        define("serial", "false")
+        define("free", "true")
+        define("other", "false", overlap="skip")
+    flags = ("--door", "simple-scheduler", "--oidc-issuer", "http://127.0.0.1:1", "--oidc-audience", "any")
+    args = ["serve", "--store", store, "--port", "0", *flags, "--simple-scheduler-enforce-concurrency"]
+    with process(args, tmp_path) as started:
+        line_with(started, "listening on")
+    with SyncScheduler(store) as scheduler:
+        found = {job.name: str(job.overlap) for job in scheduler.list_jobs().items}
+    assert found == {"serial": "buffer_all", "free": "allow", "other": "skip"}
 
 
 async def test_a_run_is_the_same_by_the_door_the_api_and_the_command_line(house: House) -> None:

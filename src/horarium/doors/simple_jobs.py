@@ -16,6 +16,7 @@ from msgspec import Struct
 from horarium.clock import SECOND, Instant, to_instant, to_micros, to_text
 from horarium.doors.web import ZERO_TIME, go_time, short_id
 from horarium.model import EventKind, Job, Run, State, has_begun, name_for, shown_state, text_of
+from horarium.policies import Overlap
 from horarium.wire.definitions import JobDefinition, read_definition
 
 NAME = "simple-scheduler"
@@ -27,6 +28,8 @@ SOON = SECOND // 10
 """How far ahead a one-off run is planned that is due already."""
 INTERVAL_MIN = 50
 STOPPED = ("cancelling", "cancelled")
+SERIAL = Overlap.BUFFER_ALL
+"""Of jobs whose runs must not be concurrent: each waits for the one before."""
 OVERDUE = frozenset({EventKind.LATE_START, EventKind.OVERTIME})
 
 
@@ -147,7 +150,7 @@ def definition(name: str, enabled: bool, sent: Sent, bus: str, enforce: bool, no
         "trigger": _trigger(sent, now),
         "target": {"type": "bus", "bus": bus},
         "labels": {LABEL: NAME, SENT: msgspec.json.encode(sent).decode()},
-        "overlap": "buffer_all" if serial else "allow",
+        "overlap": SERIAL if serial else Overlap.ALLOW,
         "retry": {"attempts_max": 1, "silences_max": "unlimited"},
         "timeouts": timeouts,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,6 +20,7 @@ from horarium.clock import SECOND, Instant, to_datetime, to_instant
 from horarium.doors.simple_jobs import (
     LABEL,
     NAME,
+    SERIAL,
     RunShown,
     Sent,
     SimpleJobRefused,
@@ -38,6 +40,7 @@ from horarium.errors import AlreadyExists, CallerError, InvalidTrigger, NotFound
 from horarium.model import Job, Run, State, in_wall_time, name_for, text_of
 from horarium.operations.bounds.listing import pages_of
 from horarium.operations.facade import Operations
+from horarium.policies import Overlap
 from horarium.ports import PAGE_MAX, JobFilter, RunFilter
 from horarium.wire.definitions import JobDefinition
 
@@ -46,6 +49,8 @@ RUNS_MAX = 10_000
 STATUSES = frozenset({"pending", "running", "cancelling", "completed", "failed", "cancelled"})
 BEARER = "Bearer "
 LEADS = (0, SECOND, 10 * SECOND)
+
+log = logging.getLogger("horarium")
 
 
 class SimpleScheduler:
@@ -244,6 +249,18 @@ class SimpleScheduler:
         page = await self._operations.store.list_runs(RunFilter(), above, 1)
         run = next(iter(page.items), None)
         return run if run is not None and short_id(run.id) == text else None
+
+
+async def enforce_on_all(operations: Operations) -> None:
+    """Jobs that were defined while it was not enforced are kept from running at once from now on, too."""
+    where = JobFilter(labels={LABEL: NAME})
+    async for page in pages_of(lambda after: operations.jobs.list_jobs(where, after, PAGE_MAX)):
+        for job in page:
+            if job.overlap is Overlap.ALLOW and not sent_of(job).allow_concurrent_runs:
+                try:
+                    await operations.jobs.patch_job(job.name, {"overlap": str(SERIAL)})
+                except CallerError as error:
+                    log.warning("job %s: its runs can't be kept from running at once: %s", job.name, error)
 
 
 def _told(handle: Callable[[AnyRequest], Any]) -> Any:

@@ -177,6 +177,10 @@ async def serve(
     try:
         if settings.held:
             await _hold_everything(runtime)
+        if settings.simple_scheduler_enforce_concurrency and "simple-scheduler" in settings.doors:
+            from horarium.doors.simple_scheduler import enforce_on_all
+
+            await enforce_on_all(runtime.operations)
         await runtime.start()
         app = _app(runtime, settings, siblings) if listener else None
         server = make_server(app, runtime.telemetry.refused, tls=tls, crowd=crowd) if listener else None

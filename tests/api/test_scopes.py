@@ -106,6 +106,12 @@ async def test_a_key_whose_time_is_over_is_told_so(locked_api: Api) -> None:
     assert "the key 'ci' ended at 2027-02-01T00:00:00Z" in reply.json["detail"]
 
 
+async def test_a_key_may_end_beyond_all_that_can_be_kept(locked_api: Api) -> None:
+    for name, far in {"a": "9999-12-31T23:59:59Z", "b": "9999-12-31T23:59:59-23:00"}.items():
+        made = await locked_api.post("/keys", {"name": name, "roles": ["viewer"], "expires_at": far}, headers=ADMIN)
+        assert (made.status, made.json["expires_at"]) == (201, "2201-01-01T00:00:00Z")
+
+
 async def test_a_key_is_shown_once_and_listed_without_its_secret(locked_api: Api) -> None:
     key = await a_key(locked_api, name="ci", expires_at="2027-02-01T00:00:00Z")
     page = await locked_api.get("/keys?limit=1", headers=ADMIN)

@@ -133,6 +133,7 @@ async def test_a_job_is_shown_with_every_field_in_its_order(door: House) -> None
         ({}, "'Name' failed on the 'required' tag"),
         ({"name": "x", "enabled": True}, "Key: 'Job.NextRunAt' Error:Field validation for 'NextRunAt' failed"),
         ({"name": 5, "enabled": True, "nextRunAt": FAR}, "json: cannot unmarshal"),
+        ({"name": "x", "enabled": True, "nextRunAt": "9999-12-31T23:59:59-23:00"}, "2200"),
         (b"", "json: cannot unmarshal"),
         ([], "json: cannot unmarshal"),
     ],
@@ -159,6 +160,7 @@ async def test_a_patch_changes_what_is_there_and_nothing_else(door: House) -> No
     assert (await door.ask("PATCH", "/api/jobs/life", sent)).said == (204, None)
     expected = {**SHOWN, "enabled": False, "heartbeatTimeout": 2000, "maxQueueCount": 3}
     assert (await door.ask("GET", "/api/jobs/life")).said == (200, expected)
+    assert (await door.ask("PATCH", "/api/jobs/life", {"nextRunAt": "0001-01-01T00:00:00+23:00"})).status == 400
     assert (await door.ask("PATCH", "/api/jobs/none", {})).status == 404
     assert (await door.ask("DELETE", "/api/jobs/life")).said == (204, None)
     assert (await door.ask("DELETE", "/api/jobs/life")).said == (204, None)

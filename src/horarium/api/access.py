@@ -21,7 +21,7 @@ from horarium.access.tokens import DOTS, ClaimsRefused, Tokens
 from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer, no_content
 from horarium.api.reading import own_url, read_cursor, write_cursor
 from horarium.api.schemas import Page, PageQuery
-from horarium.clock import Instant, moment, to_datetime, to_instant, to_text
+from horarium.clock import INSTANT_MAX, Instant, moment, to_datetime, to_instant, to_text
 from horarium.errors import Forbidden, NotFound
 from horarium.model import Name
 from horarium.model.labels import Labels
@@ -362,7 +362,8 @@ def _fits(after: str) -> bool:
 
 
 def _instant(at: datetime | UnsetType | None) -> Instant | None:
-    return to_instant(at) if isinstance(at, datetime) else None
+    """When a key ends. (9999 is how many write that it never does.)"""
+    return min(max(to_instant(at), 0), INSTANT_MAX) if isinstance(at, datetime) else None
 
 
 def key_view(key: Key) -> KeyView:

@@ -7,13 +7,13 @@ be any text: those that are no names here are spelt out (`model.name_for`), and 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from horarium.clock import SECOND, Instant, to_instant, to_micros, to_text
+from horarium.clock import INSTANT_MAX, SECOND, Instant, to_instant, to_micros, to_text
 from horarium.doors.web import ZERO_TIME, go_time, short_id
 from horarium.model import EventKind, Job, Run, State, has_begun, name_for, shown_state, text_of
 from horarium.policies import Overlap
@@ -28,6 +28,7 @@ SOON = SECOND // 10
 """How far ahead a one-off run is planned that is due already."""
 INTERVAL_MIN = 50
 STOPPED = ("cancelling", "cancelled")
+YEAR_1 = to_instant(datetime.min.replace(tzinfo=UTC))
 SERIAL = Overlap.BUFFER_ALL
 """Of jobs whose runs must not be concurrent: each waits for the one before."""
 OVERDUE = frozenset({EventKind.LATE_START, EventKind.OVERTIME})
@@ -132,7 +133,7 @@ def merged(sent: Sent, wanted: Wanted) -> Sent:
 def _moment(given: datetime) -> Instant:
     if given.tzinfo is None:
         raise SimpleJobRefused(f"parsing time {given.isoformat()!r}: it has no offset")
-    return to_instant(given)
+    return min(max(to_instant(given), YEAR_1), INSTANT_MAX + 1)  # others have no text, and are refused as these are
 
 
 def definition(name: str, enabled: bool, sent: Sent, bus: str, enforce: bool, now: Instant) -> JobDefinition:

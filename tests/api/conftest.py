@@ -13,6 +13,7 @@ from urllib.parse import unquote
 import msgspec
 import pytest
 
+from horarium.api.answers import CLOSED
 from horarium.api.app import MetricsFor, create_app
 from horarium.api.hosts import Hosts
 from horarium.api.routing import Application
@@ -72,6 +73,7 @@ async def ask(
         "path": unquote(path), "raw_path": path.encode(), "root_path": "", "query_string": query.encode(),
         "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()],
         "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
+        CLOSED: lambda: hang_up is not None and hang_up.is_set(),
     }  # fmt: skip
     left = deque(chunks)
     sent: list[dict[str, Any]] = []

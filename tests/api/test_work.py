@@ -15,6 +15,7 @@ from horarium.api.problems import TooManyWaiters
 from horarium.api.schemas import ClaimRequest
 from horarium.api.work import Work
 from horarium.operations.settling.claiming import Claiming
+from horarium.ports import Claimed
 from horarium.services.polling.claims import WAIT_SECONDS_MAX, Claims
 from horarium.testing.values import a_run
 from tests.waiting import until
@@ -121,6 +122,24 @@ async def test_a_worker_that_hangs_up_at_the_hand_over_gives_its_run_back(api: A
     shown = (await api.get(f"/runs/{run.id}")).json
     assert (shown["state"], shown["attempt"]) == ("pending", 0)
     assert len(await api.claim()) == 1
+
+
+@pytest.mark.parametrize("seconds", [0, 60])
+async def test_a_worker_that_hangs_up_when_its_run_is_claimed_gives_it_back(
+    api: Api, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    hang_up, claim = asyncio.Event(), api.claims.claim
+
+    async def claimed(*asked: Any) -> Claimed:
+        found = await claim(*asked)
+        hang_up.set()
+        return found
+
+    monkeypatch.setattr(api.claims, "claim", claimed)
+    run = await api.add_run()
+    await api.post("/runs/claim", {**CLAIM, "wait_seconds": seconds}, hang_up=hang_up)
+    shown = (await api.get(f"/runs/{run.id}")).json
+    assert (shown["state"], shown["attempt"]) == ("pending", 0)
 
 
 async def test_a_poll_that_the_server_ends_at_the_hand_over_gives_its_run_back(api: Api) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from horarium.client import Client, Cut
 from horarium.client.transport import ANSWER_BYTES_MAX, IDLE_SECONDS_MAX, RETRY_AFTER_SECONDS_MAX, Transport
 from horarium.clock import SystemClock
 from tests.client.scripted import CLOSING, RESET, SILENCE, answer, problem, scripted
+from tests.servers.certificate import make_certificate
 from tests.waiting import PATIENCE
 
 OK = answer(200, {"jobs": 1})
@@ -290,6 +294,30 @@ def test_a_cut_ends_a_request_that_waits() -> None:
         cut.cut()
         thread.join(PATIENCE)
         assert (len(ended), len(server.requests), waits) == (1, 1, [])
+
+
+def test_a_cut_loses_nothing_that_was_handed_over_by_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer was on its way."""
+    cert, key = make_certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(cert))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        sent, _ = transport(f"https://127.0.0.1:{listener.getsockname()[1]}", timeout_seconds=PATIENCE)
+        cut = Cut()
+        answers: list[bytes] = []
+        asking = threading.Thread(
+            target=lambda: answers.append(sent.request("POST", "/x", body={}, cut=cut, attempts_max=1).body)
+        )
+        asking.start()
+        with context.wrap_socket(listener.accept()[0], server_side=True, suppress_ragged_eofs=True) as link:
+            assert link.recv(10_000)
+            while cut._socket is None:
+                time.sleep(0.01)
+            cut.cut()
+            link.sendall(OK)
+            asking.join(PATIENCE)
+    assert answers == [b'{"jobs": 1}']
 
 
 @pytest.mark.slow

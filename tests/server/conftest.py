@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from horarium.api.answers import CLOSED
 from horarium.server.connections import Connection, Limits, Phase
 from horarium.server.http import HttpServer, make_server
 from tests.waiting import PATIENCE, until
@@ -132,7 +133,8 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class Echo:
-    """An application that answers with the body it got. `/hold` waits until it is let go, without reading."""
+    """An application that answers with the body it got. `/hold` waits until it is let go, without reading,
+    `/leave` until its client has hung up."""
 
     def __init__(self) -> None:
         self.let_go = asyncio.Event()
@@ -147,6 +149,9 @@ class Echo:
         body = b""
         if scope["path"] == "/hold":
             await self.let_go.wait()
+        elif scope["path"] == "/leave":
+            await until(scope[CLOSED])
+            self.hung_up += 1
         elif scope["path"] == "/big":
             body = b"x" * self.size
         else:

@@ -90,6 +90,16 @@ async def test_each_request_of_a_connection_has_the_whole_limit(running: Running
         assert (await client.answer())[0] == 200
 
 
+async def test_an_application_knows_that_its_client_has_hung_up(running: Running, echo: Echo) -> None:
+    client = await running.connect()
+    await client.send(b"GET /leave HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    await until(lambda: echo.paths)
+    await asyncio.sleep(0)
+    assert echo.hung_up == 0
+    client.writer.write_eof()
+    await until(lambda: echo.hung_up == 1)
+
+
 # ---- time
 
 

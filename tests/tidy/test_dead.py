@@ -24,6 +24,7 @@ FOR_OTHERS = {
     "get_command": "overrides click's",
     "format_options": "overrides click's",
     "data_received": "overrides asyncio's",
+    "eof_received": "overrides asyncio's",
     "emit": "overrides logging's",
     "generate_span_id": "overrides OpenTelemetry's",
     "generate_trace_id": "overrides OpenTelemetry's",

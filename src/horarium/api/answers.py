@@ -9,6 +9,9 @@ from starlette.types import Receive, Scope, Send
 
 NO_CONTENT, NOT_MODIFIED = 204, 304
 JSON = "application/json"
+CLOSED = "horarium.closed"
+"""In the scope of a request to our own server: a function that says whether its client has hung up by now, so that no
+answer is sent any more."""
 PIECE_BYTES = 128 * 1024
 """Of a long answer so much is handed over at a time: a connection keeps no second copy of all of it, for a client that
 reads slowly."""

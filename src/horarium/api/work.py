@@ -15,6 +15,7 @@ import msgspec
 from horarium.access.roles import Scope
 from horarium.api import examples
 from horarium.api.access import require_queues
+from horarium.api.answers import CLOSED
 from horarium.api.endpoints import Answer, Call, Endpoint, Handlers, answer, no_content
 from horarium.api.limits import LOG_BODY_BYTES_MAX, REPORT_BYTES_MAX
 from horarium.api.looking_schemas import Kept, LineRequest, LogRequest
@@ -129,6 +130,9 @@ class Work(Handlers):
                 raise TooManyWaiters(f"{self._waiters_max:,} workers wait already; try again, or ask without waiting")
             claiming = asyncio.ensure_future(self._claims.claim(queues, asked.limit, asked.worker, asked.wait_seconds))
             claimed = await self._while_connected(call.request, claiming)
+        if claimed.runs and is_closed(call.request):
+            await self._claims.give_back(claimed)
+            return no_content()
         if not claimed.runs and self._claims.closed:
             raise Stopping(STOPPING)
         if not claimed.runs:
@@ -275,6 +279,11 @@ def _settlement(report: Report) -> Settlement:
     if not is_run_id(report.id):
         raise no_run(report.id)
     return Settlement(report.id, report.token, outcome_of(report))
+
+
+def is_closed(request: AnyRequest) -> bool:
+    """Whether the client has hung up. Nothing is awaited from here to the answer, so that this is true until then."""
+    return bool(request.scope.get(CLOSED, bool)())
 
 
 async def _hung_up(request: AnyRequest) -> None:

@@ -97,9 +97,8 @@ class Cut:
     def _shut(self) -> None:
         if self._socket is None:
             return
-        how = socket.SHUT_RDWR if isinstance(self._socket, ssl.SSLSocket) else socket.SHUT_WR
-        with suppress(OSError):
-            self._socket.shutdown(how)
+        with suppress(OSError):  # of a socket with TLS too: its own `shutdown` would take the session from who reads
+            socket.socket.shutdown(self._socket, socket.SHUT_WR)
 
 
 class _NotSent(Exception):

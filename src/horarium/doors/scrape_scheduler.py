@@ -18,7 +18,7 @@ from starlette.responses import Response
 from horarium.access.roles import Scope
 from horarium.api.reading import read_all
 from horarium.api.routing import AnyRequest
-from horarium.api.work import claimed_queue
+from horarium.api.work import claimed_queue, is_closed
 from horarium.clock import to_text
 from horarium.doors.scrape_jobs import LABEL, NAME, QUEUE, handed
 from horarium.doors.web import Admit, Route, value
@@ -30,7 +30,7 @@ from horarium.operations.settling.settling import Settlement
 from horarium.ports import Claimed
 from horarium.rules.explaining_ends import next_after_end
 from horarium.rules.planning import due_of
-from horarium.services.polling.claims import LEFT, Claims
+from horarium.services.polling.claims import Claims
 from horarium.wire.views import payload_of
 
 REPORT_BYTES_MAX = 4_096
@@ -78,6 +78,9 @@ class ScrapeScheduler:
         queues, asked_at = [self.queue], self._operations.clock.now()
         claiming = asyncio.ensure_future(self._claims.claim(queues, 1, WORKER, self._wait_seconds))
         claimed = await self._while_connected(asked, claiming)
+        if claimed.runs and is_closed(asked):
+            await self._claims.give_back(claimed)
+            return Response(status_code=204)
         for run in claimed.runs:
             job = claimed.jobs.get(run.job_id or "")
             given = None if job is None else handed(payload_of(job.target))
@@ -99,7 +102,7 @@ class ScrapeScheduler:
             claiming.cancel()
             await asyncio.wait([claiming])
             if not claiming.cancelled() and claiming.exception() is None:
-                await self._operations.claiming.release(claiming.result(), LEFT)
+                await self._claims.give_back(claiming.result())
             return Claimed()
         finally:
             leaving.cancel()

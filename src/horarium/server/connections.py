@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from horarium.api.answers import security_headers
+from horarium.api.answers import CLOSED, security_headers
 from horarium.api.problems import MEDIA_TYPE, Problem, make_problem
 from horarium.server.intake import Intake
 
@@ -85,6 +85,7 @@ class Connection(HttpToolsProtocol):
         self._size = Size()
         self._unread = Unread()
         self._refusal: RequestRefused | None = None
+        self._ended = False
         self._answers: Answers
 
     # ---- the transport
@@ -102,6 +103,13 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._intake.forget(self)
         super().connection_lost(exc)
+
+    def eof_received(self) -> None:
+        """The transport closes itself; with TLS, only in a later turn."""
+        self._ended = True
+
+    def _is_closed(self) -> bool:
+        return self._ended or self.transport.is_closing()
 
     def give_way(self) -> None:
         """Close now: another connection needs the room."""
@@ -157,6 +165,7 @@ class Connection(HttpToolsProtocol):
         if len(self.pipeline) >= self._limits.pipelined:
             raise RequestRefused(MALFORMED, "malformed")
         super().on_headers_complete()
+        self.scope[CLOSED] = self._is_closed  # type: ignore[literal-required]
         self.cycle.transport = cast(asyncio.Transport, self._answers)
         self._enter(Phase.BODY, self._limits.body_seconds)
 

@@ -7,7 +7,7 @@ shift && asked="{\"queues\":[\"$queue\"],\"worker\":\"$(hostname)-$$\",\"wait_se
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT && trap 'stop=yes; kill -9 $claim 2>/dev/null' TERM INT
 
 call() { # PATH CURL-OPTIONS, in a process of its own: the answer, and its status as the last line (000: there was none)
-    exec curl -s -m 45 -w '\n%{http_code}\n' ${HORARIUM_API_KEY:+-H "Authorization: Bearer $HORARIUM_API_KEY"} \
+    exec curl -sS -m 45 -w '\n%{http_code}\n' ${HORARIUM_API_KEY:+-H "Authorization: Bearer $HORARIUM_API_KEY"} \
         -H 'Content-Type: application/json' --retry 4 "$api$@"
 }
 # A signal may come before the process is noted; and only KILL is never lost by a process that has just been forked.
@@ -31,6 +31,7 @@ while [ -z "$stop" ]; do
     case $(tail -n 1 "$dir/status")$stop in
         200*) delay=1; perform "$@" ;;
         204* | *yes) delay=1 ;;
-        *) waiting sleep $delay; delay=$((delay < 30 ? delay * 2 : 30)) ;; # nobody there, or too much to do
+        # nobody there, no key, or too much to do
+        *) echo "claim: status $(tail -n 1 "$dir/status")" >&2; waiting sleep $delay; delay=$((delay < 30 ? delay * 2 : 30)) ;;
     esac
 done

@@ -9,6 +9,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -294,6 +296,21 @@ def test_a_cut_ends_a_request_that_waits() -> None:
         cut.cut()
         thread.join(PATIENCE)
         assert (len(ended), len(server.requests), waits) == (1, 1, [])
+
+
+def test_a_certificate_that_is_not_trusted_is_told_once(tmp_path: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*make_certificate(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as pool:
+        sent, waits = transport(f"https://127.0.0.1:{listener.getsockname()[1]}")
+        asking = pool.submit(sent.request, "GET", "/x")
+        with suppress(ssl.SSLError), context.wrap_socket(listener.accept()[0], server_side=True):
+            pass
+        with pytest.raises(errors.Outage) as caught:
+            asking.result()
+    said = f"the certificate of {sent.url} is not accepted: self-signed certificate; set SSL_CERT_FILE"
+    assert str(caught.value).startswith(said)
+    assert waits == []
 
 
 def test_a_cut_loses_nothing_that_was_handed_over_by_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

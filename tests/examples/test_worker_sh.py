@@ -69,6 +69,13 @@ def test_it_is_as_short_as_promised() -> None:
     assert len([line for line in lines if line and not line.startswith("#")]) <= CODE_LINES_MAX
 
 
+def test_it_says_why_it_gets_no_run(url: str) -> None:
+    for where, key, said in ((url, "another-key", "status 401"), ("http://127.0.0.1:1", "the-key", "curl: (7)")):
+        with working(where, "q", "cat", HORARIUM_API_KEY=key) as worker:
+            assert worker.stderr is not None
+            assert said in worker.stderr.readline()
+
+
 @pytest.mark.parametrize("shell", ["dash", "bash"])
 def test_it_performs_runs_and_reports_how_they_ended(client: Client, url: str, tmp_path: Path, shell: str) -> None:
     """What a run carries can't pass for its id or its lease."""

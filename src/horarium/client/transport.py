@@ -49,6 +49,7 @@ IDLE_CONNECTIONS_MAX = 16
 IDLE_SECONDS_MAX = 4.0
 """Servers close a connection that has been idle for five seconds or more; one that is older is not reused."""
 
+UNKNOWN_SIGNERS = range(18, 22)  # OpenSSL's codes for them
 Entropy = Callable[[int], bytes]
 Wait = Callable[[float], object]
 T = TypeVar("T")
@@ -103,10 +104,6 @@ class Cut:
 
 class _NotSent(Exception):
     """The request did not leave."""
-
-
-class _NoTls(Exception):
-    """The server does not speak TLS."""
 
 
 class _Broken(Exception):
@@ -226,9 +223,8 @@ class Transport:
         """The answer or the error, and after how long to try again (None: never)."""
         try:
             answer = self._once(asked)
-        except _NoTls:
-            plain = self.url.replace("https:", "http:", 1)
-            return Outage(f"{self.url} does not speak TLS; name the server as {plain}"), None
+        except Outage as no_tls:
+            return no_tls, None
         except _NotSent as failure:
             return self._outage(failure), self._backoff(attempt)
         except _Broken as failure:
@@ -274,7 +270,11 @@ class Transport:
         except OSError as error:
             connection.close()
             if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
-                raise _NoTls from None
+                plain = self.url.replace("https:", "http:", 1)
+                raise Outage(f"{self.url} does not speak TLS; name the server as {plain}") from None
+            if isinstance(error, ssl.SSLCertVerificationError):
+                own = "; set SSL_CERT_FILE for an authority of your own" if error.verify_code in UNKNOWN_SIGNERS else ""
+                raise Outage(f"the certificate of {self.url} is not accepted: {error.verify_message}{own}") from None
             raise _NotSent(_reason(error)) from None
         return connection
 

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from horarium.errors import NotFound
+from horarium.model import UNFINISHED
 
 if TYPE_CHECKING:
     from horarium.client.api import Client
@@ -19,7 +20,6 @@ LOOKED_AT = 200
 """Runs that one look reads: this number of those with the newest fire times, and as many of those not over."""
 ASKED_FOR = 50
 """Runs that one look asks for one by one, of those that were not over and are among neither any more."""
-UNFINISHED = ("pending", "running", "cancelling")
 
 Wait = Callable[[float], object]
 
@@ -38,7 +38,7 @@ def watch_runs(
     first = True
     while True:
         newest = list(client.list_runs(job=job, queue=queue, limit=LOOKED_AT))
-        open_ones = list(client.list_runs(job=job, queue=queue, states=UNFINISHED, limit=LOOKED_AT))
+        open_ones = list(client.list_runs(job=job, queue=queue, states=sorted(UNFINISHED), limit=LOOKED_AT))
         seen = {run.id: run for run in chain(newest, open_ones)}
         gone = [id for id, (state, _) in known.items() if state in UNFINISHED and id not in seen][:ASKED_FOR]
         seen |= {run.id: run for run in _still_there(client, gone)}

@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from horarium.client.changing import UNFINISHED
 from horarium.client.transport import API, Transport, segment
+from horarium.model import UNFINISHED
 from horarium.wire.views import RunView
 
 LOG_WAIT_SECONDS = 15.0

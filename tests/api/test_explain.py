@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from horarium.clock import DAY, to_text
+from horarium.clock import DAY, SECOND, to_text
 from horarium.model import Disposition, State
 from horarium.model.records import Record, RecordChange
 from horarium.operations.jobs.versions import Version
@@ -79,3 +79,23 @@ async def test_the_past_is_judged_by_the_job_as_it_was(api: Api) -> None:
     await api.store.put_records([RecordChange(record)])
     told = (await api.get(url(at=at))).json
     assert told["reason"].startswith("not at 08:00:00: around it, on that day, it fires at 07:00")
+
+
+async def test_a_span_over_changes_has_the_fire_times_of_each_rule_in_its_time(api: Api) -> None:
+    await api.add_job("job", trigger={"type": "interval", "every_seconds": 60})
+    api.clock.advance(150)
+    await api.send("PATCH", "/jobs/job", {"labels": {"team": "a"}})
+    api.clock.advance(160)
+    await api.send("PATCH", "/jobs/job", {"trigger": {"type": "interval", "every_seconds": 100}})
+    api.clock.advance(150)
+    await api.send("PATCH", "/jobs/job", {"labels": {"team": "b"}})
+    minutes, hundreds = (60, 120, 180, 240, 300), (410, 510, 610)
+    for since in (0, 170, 250, 320, 470):
+        told = (await api.get(url(since=NOW + since * SECOND, until=NOW + 611 * SECOND))).json["items"]
+        wanted = [to_text(NOW + at * SECOND) for at in (*minutes, *hundreds) if at >= since]
+        assert [each["at"] for each in told] == wanted, since
+        assert not [each["reason"] for each in told if each["reason"].startswith("not at")]
+    first = (await api.get(url(since=NOW, until=NOW + 611 * SECOND, limit=6))).json
+    rest = await api.get(url(since=NOW, until=NOW + 611 * SECOND) + f"&cursor={first['next_cursor']}")
+    assert len(first["items"]) == 6
+    assert [each["at"] for each in rest.json["items"]] == [to_text(NOW + at * SECOND) for at in (510, 610)]

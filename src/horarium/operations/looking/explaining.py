@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -26,6 +27,7 @@ from horarium.operations.settling.holding import Holding
 from horarium.operations.writing.context import Context
 from horarium.ports import PAGE_MAX, RunFilter
 from horarium.rules.compiled import after_end
+from horarium.rules.editing import is_retimed
 from horarium.rules.explaining import EXPLAIN_STEPS, Explanation, candidates, explain, explain_held
 from horarium.rules.explaining_ends import PLANNED, Beside, explain_from_end, explain_join, next_after_end
 from horarium.rules.joins import Window, decode_window, is_join, join_of, window_name
@@ -64,7 +66,7 @@ class Explaining:
             return await self._from_end(job, at, now, run)
         if is_join(job):
             return await self._joined(job, at, now, run)
-        return await self._explained(job, at, now, run)
+        return await self._explained(job, await self._as_it_was(job, at), at, now, run)
 
     async def between(
         self, name: str, since: Instant, until: Instant, limit: int, after: Instant | None = None
@@ -79,20 +81,26 @@ class Explaining:
             return await self._between_ends(job, start, until, now, limit)
         if is_join(job):
             return await self._between_windows(job, start, min(until, now + 1), now, limit)
-        then, _ = await self._as_it_was(job, start + 1)
-        asked = partial(candidates, then, start, until - 1, limit + 1)
-        fires = await evaluate(asked, EXPLAIN_STEPS) if start < until - 1 else []
+        past, fires = await self._past(job, start + 1), list[Instant]()
+        changes = [at for at, _ in past if start + 1 < at < until]
+        for first, end in pairwise((start + 1, *changes, until)):
+            if first < end and len(fires) <= limit:
+                then, _ = _then(job, first, past)
+                asked = partial(candidates, then, first - 1, end - 1, limit + 1 - len(fires))
+                fires += await evaluate(asked, EXPLAIN_STEPS)
         page, more = fires[:limit], len(fires) > limit
         runs = await self._store.get_runs([run_id_of(job.id, fire) for fire in page]) if page else []
         skipped = await self._skipped(job, page[0], page[-1] + 1) if page else []
         items = [
-            await self._explained(job, fire, now, run or _covering(skipped, fire))
+            await self._explained(job, _then(job, fire, past), fire, now, run or _covering(skipped, fire))
             for fire, run in zip(page, runs, strict=True)
         ]
         return Explanations(items, page[-1] if more else None)
 
-    async def _explained(self, job: Job, at: Instant, now: Instant, run: Run | None) -> Explanation:
-        then, known = await self._as_it_was(job, at)
+    async def _explained(
+        self, job: Job, as_it_was: tuple[Job, bool], at: Instant, now: Instant, run: Run | None
+    ) -> Explanation:
+        then, known = as_it_was
         told = await evaluate(partial(explain, then, at, now, run), EXPLAIN_STEPS)
         told = explain_held(told, then, await self._holding.look(), now)
         if known or run is not None:
@@ -185,24 +193,40 @@ class Explaining:
 
     async def _as_it_was(self, job: Job, at: Instant) -> tuple[Job, bool]:
         """The job as it was then, and whether that is known."""
-        if at >= job.updated_at or at <= job.created_at or job.updated_at == job.created_at:
-            return job, True
-        after: str | None = None
+        return _then(job, at, await self._past(job, at))
+
+    async def _past(self, job: Job, since: Instant) -> list[tuple[Instant, Job]]:
+        """The job as it was from each of its changes on, the oldest first; none if it is the same since `since`."""
+        if since >= job.updated_at or job.updated_at == job.created_at:
+            return []
+        found, after = list[Version](), None
         for _ in range(VERSIONS_LOOKED_AT // PAGE_MAX):
             page = await self._versions.page(job, after, PAGE_MAX)
-            for version in page.items:
-                if version.at <= at:
-                    return _as_defined(job, version), True
+            found += page.items
             after = page.next_after
             if after is None:
                 break
-        return job, False
+        past = list[tuple[Instant, Job]]()
+        for version in reversed(found):
+            then = _as_defined(job, version)
+            kept = bool(past) and not is_retimed(past[-1][1], then)
+            past.append((version.at, replace(then, anchor_at=past[-1][1].anchor_at) if kept else then))
+        present = past[-1][1].anchor_at
+        return [
+            (at, replace(then, anchor_at=job.anchor_at) if then.anchor_at == present else then) for at, then in past
+        ]
 
     async def _skipped(self, job: Job, first: Instant, until: Instant) -> Sequence[Run]:
         """Skipped runs that may cover instants from `first` on and before `until`, the newest first."""
         where = RunFilter(job=job.name, states=frozenset({State.SKIPPED}), until=until)
         runs = (await self._store.list_runs(where, None, PAGE_MAX)).items
         return [run for run in runs if run.job_id == job.id and (run.last_fire_at or run.fire_at) >= first]
+
+
+def _then(job: Job, at: Instant, past: Sequence[tuple[Instant, Job]]) -> tuple[Job, bool]:
+    if not past or at >= job.updated_at or at < job.created_at:
+        return job, True
+    return next(((then, True) for since, then in reversed(past) if since <= at), (job, False))
 
 
 def _covering(skipped: Sequence[Run], at: Instant) -> Run | None:

@@ -230,6 +230,9 @@ async def test_several_jobs_are_paused_without_a_mouse(page: Page, server: LiveS
     assert call(server, "GET", "/jobs/bulk-a")["pause_reason"] == "the move"
     await page.get_by_role("button", name="Resume 2").click()
     await expect(page.get_by_text("2 jobs resumed.")).to_be_visible()
+    await page.keyboard.press("g")
+    await page.keyboard.press("h")
+    await expect(page).to_have_url(re.compile("/holds$"))
 
 
 async def test_a_list_that_is_read_says_what_is_new_and_stays(page: Page, server: LiveServer) -> None:

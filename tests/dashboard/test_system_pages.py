@@ -235,7 +235,13 @@ async def test_each_entry_of_the_navigation_opens(locked: Api) -> None:
         await visitor.open("/jobs")
         places = re.findall(r'<a href="(/[^"]*)"', visitor.page.partition('id="places"')[2].partition("</ul>")[0])
         shown[role] = len(places)
-        for path in places:
+        keys = re.findall(r"<kbd>g</kbd> <kbd>(.)</kbd></dt><dd>([^<]+)<", visitor.page)
+        entries = re.findall(r'<a href="/[^"]*" data-letter="(.)"[^>]*><span>([^<]+)<', visitor.page)
+        assert sorted(keys) == sorted(entries), "no letter leads where the navigation does not"
+        assert len(dict(keys)) == len(keys) == min(len(places), 14), role
+        brands = re.findall(r'<a class="brand" href="(/[^"]*)"', visitor.page) if places else []
+        assert ('id="palette"' in visitor.page) == ('id="find"' in visitor.page), "Ctrl-K is the same search"
+        for path in places + brands:
             assert (await visitor.open(path)).status == 200, (role, path)
     assert (shown["worker"], shown["admin"]) == (0, 19)
     assert 0 < shown["producer"] < shown["viewer"] < shown["admin"]

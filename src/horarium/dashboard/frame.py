@@ -64,6 +64,15 @@ PLACES = (
     ("audit", "Audit", "audit"),
 )
 """The entries of the navigation: the name of the page, its word, and its path."""
+LETTERS = dict(
+    zip(
+        ("overview", "approvals", "jobs", "runs", "batches", "failures", "timeline", "calendar", "forecast",
+         "business-days", "holds", "queues", "nodes", "plans"),
+        "oajrmftclbhqnp",
+        strict=True,
+    )
+)  # fmt: skip
+"""The key that opens a page after `g`."""
 GROUPS = ("jobs", "timeline", "queues", "plans")
 """Those that begin a group."""
 NOT_IN_QUOTES = {ord("'"): "%27", ord('"'): "%22"}
@@ -89,7 +98,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.globals.update(groups=GROUPS, mark=mark, asset=asset_path)
+    made.globals.update(groups=GROUPS, letters=LETTERS, mark=mark, asset=asset_path)
     ours = (each for each in vars(formats).values() if isfunction(each) and each.__module__ == formats.__name__)
     made.filters |= {each.__name__: each for each in ours}
     made.filters["counted"] = counted

@@ -657,7 +657,6 @@ if (letters) {
   letters.checked = localStorage.getItem("letters") !== "off";
   letters.addEventListener("change", () => localStorage.setItem("letters", letters.checked ? "on" : "off"));
 }
-const places = { o: "/", a: "/approvals", j: "/jobs", r: "/runs", f: "/failures", t: "/timeline", c: "/calendar", l: "/forecast", b: "/business-days", h: "/holds", q: "/queues", m: "/batches", n: "/nodes", p: "/plans" };
 let going = 0;
 
 function move(step) {
@@ -691,8 +690,9 @@ document.addEventListener("keydown", (event) => {
     return;
   }
   if (letters && !letters.checked) return;
-  if (going && Date.now() - going < 1500 && places[event.key]) { location.href = places[event.key]; return; }
+  const place = going && Date.now() - going < 1500 && document.querySelector("#places [data-letter='" + CSS.escape(event.key) + "']");
   going = 0;
+  if (place) { location.href = place.href; return; }
   const to = document.querySelector("[data-key='" + CSS.escape(event.key) + "']");
   if (to && !event.target.closest("[data-strip], [data-chart]")) { event.preventDefault(); to.click(); return; }
   const search = document.querySelector("[data-search]");

@@ -165,6 +165,13 @@ async def test_an_explanation_says_one_thing_of_a_fire_time_in_a_hold(api: Api) 
     )
 
 
+async def test_a_hold_is_said_of_a_job_that_counts_from_ends_while_its_next_run_is_due(api: Api) -> None:
+    await api.add_job("delay", trigger={"type": "interval", "every_seconds": 600, "from": "end"})
+    made = (await api.post("/holds", {"scope": {"job": "delay"}, "reason": "moving"})).json["id"]
+    api.clock.advance(900)
+    assert f"held by {made}: moving" in (await api.get("/jobs/delay/explain")).json["reason"]
+
+
 async def test_what_comes_next_of_a_fixed_delay_is_as_its_job_says() -> None:
     api = Api()
     await api.post("/jobs", a_definition("delay", trigger={"type": "interval", "every_seconds": 600, "from": "end"}))

@@ -179,3 +179,10 @@ async def test_it_says_from_which_end_it_counts() -> None:
         f"the run of {to_text(fire)} ended at {to_text(end)}, and the next comes 0:01:00 after that; "
         f"the next came at {to_text(end + MINUTE)}"
     )
+
+
+async def test_one_that_is_paused_says_so_at_any_instant_to_come() -> None:
+    fire, end = NOW + MINUTE, NOW + 3 * MINUTE
+    past = Past(MINUTE, {fire: end}, now=end + SECOND, paused=True)
+    assert (await said(past, end + HOUR)).startswith("not known yet: the job is paused")
+    assert "; the next is at " + to_text(end + MINUTE) + ", but the job is paused" in await said(past, end + SECOND)

@@ -77,9 +77,14 @@ def _without(job: Job, at: Instant, now: Instant, beside: Beside, coming: Instan
         return outside
     if before is not None and before.finished_at is None:
         return Explanation(at, False, f"the run of {_at(before)} goes on, and the next comes {delay} after its end")
-    if coming is None or at < coming:
-        later = "there is no next" if coming is None else f"the next is at {to_text(coming)}"
+    if coming is None:
+        return Explanation(at, False, f"{_said_of_past(at, before, delay)}; there is no next")
+    stopped = refused(job, coming, now)
+    if at < coming:
+        later = f"the next is at {to_text(coming)}" + ("" if stopped is None else f", but the job is {stopped.reason}")
         return Explanation(at, False, f"{_said_of_past(at, before, delay)}; {later}")
+    if stopped is not None:
+        return Explanation(at, False, f"not known yet: the job is {stopped.reason}")
     return Explanation(at, False, f"not known yet: it runs next at {to_text(coming)}, and then {delay} after that ends")
 
 

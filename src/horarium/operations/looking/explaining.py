@@ -146,7 +146,9 @@ class Explaining:
         before = await self._newest(job, at)
         beside = Beside(before, after[0] if after else None, await self._last(job))
         told = explain_from_end(judged, at, now, run, beside)
-        return explain_held(told, job, await self._holding.look(), now, max(at, now)) if told.fires else told
+        if after and not told.fires:
+            return told
+        return explain_held(told, job, await self._holding.look(), now, max(at, now))
 
     async def _between_ends(self, job: Job, start: Instant, until: Instant, now: Instant, limit: int) -> Explanations:
         runs = await self._planned(job, start, min(until - 1, now), limit + 1)

@@ -434,6 +434,8 @@ async def test_explanations_say_who_came_and_who_is_missing() -> None:
         (0, True, None), (DAY, False, Disposition.MISSED), (2 * DAY, True, None),
     ]  # fmt: skip
     assert [item.missing for item in page.items] == [(), ("a", "b"), ("a", "b")]
+    await world.operations.jobs.delete_job("b")
+    assert (await explaining.at("load")).reason.endswith("a and b have not completed; there is no job 'b'")
 
 
 async def test_an_absence_of_years_takes_a_few_rows() -> None:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from horarium.access.acting import bound_caller
 from horarium.clock import INSTANT_MAX, SECOND, Instant, to_datetime, to_instant, to_text
 from horarium.errors import InvalidRequest
 from horarium.model import Job, Run, State
@@ -32,6 +33,7 @@ from horarium.rules.explaining import EXPLAIN_STEPS, Explanation, candidates, ex
 from horarium.rules.explaining_ends import PLANNED, Beside, explain_from_end, explain_join, next_after_end
 from horarium.rules.joins import Window, decode_window, is_join, join_of, window_name
 from horarium.rules.overridden import of_fire
+from horarium.triggers.words import say_list
 
 VERSIONS_LOOKED_AT = 1_000
 RUNS_LOOKED_AT = 4_000
@@ -119,6 +121,10 @@ class Explaining:
             run = run or _covering(await self._skipped(job, start, start + 1), start)
         (record,) = await self._store.get_records([window_name(job, start)])
         told = explain_join(job, at, now, run, Window() if record is None else decode_window(record.body))
+        awaited = told.missing if told.fires and run is None and bound_caller() is None else ()
+        found = await self._store.get_jobs(awaited) if awaited else []
+        if unknown := [repr(name) for name, each in zip(awaited, found, strict=True) if each is None]:
+            told = told._replace(reason=f"{told.reason}; there is no job {say_list(unknown)}")
         whole = of_fire(job, start)
         owed_at = max(at, now) if whole is None else whole.due_at
         return explain_held(told, job, await self._holding.look(), now, owed_at) if told.fires else told

@@ -4,13 +4,14 @@
 # run, any other fails it. At SIGTERM the run that is under way is finished first. What HORARIUM_API_KEY holds is sent.
 api=${HORARIUM_URL:-http://127.0.0.1:8080}/api/v1 queue=${1:?QUEUE PROGRAM...} stop='' claim='' delay=1
 shift && asked="{\"queues\":[\"$queue\"],\"worker\":\"$(hostname)-$$\",\"wait_seconds\":30}"
-dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT && trap 'stop=yes; kill -9 $claim 2>/dev/null' TERM INT
+dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT && trap 'stop=yes; [ -z "$claim" ] || sleep 1; kill -9 $claim 2>/dev/null' TERM INT
 
 call() { # PATH CURL-OPTIONS, in a process of its own: the answer, and its status as the last line (000: there was none)
     exec curl -sS -m 45 -w '\n%{http_code}\n' ${HORARIUM_API_KEY:+-H "Authorization: Bearer $HORARIUM_API_KEY"} \
         -H 'Content-Type: application/json' --retry 4 "$api$@"
 }
-# A signal may come before the process is noted; and only KILL is never lost by a process that has just been forked.
+# A signal may come before the process is noted; and only KILL is never lost by a process that has just been forked. An
+# answer that is on its way is waited for: with it, its run would be lost until its lease ends.
 waiting() { "$@" & claim=$!; [ -z "$stop" ] || kill -9 $claim; wait $claim 2>/dev/null; claim=''; }
 perform() { # PROGRAM...: one run, from its start to its report
     id=$(sed -n '1s/^{"runs":\[{"id":"\([^"]*\)".*/\1/p' "$dir/run") && rm -f "$dir/lost" "$dir/code"

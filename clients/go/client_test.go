@@ -169,6 +169,36 @@ func TestAWorkerMayHaveMorePlacesThanAClaimTakesRuns(t *testing.T) {
 	}
 }
 
+func TestRunsThatAreOnTheirWayWhenTheWorkerStopsAreNotLost(t *testing.T) {
+	ctx, stop := context.WithCancel(context.Background())
+	reported := make(chan string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/claim") {
+			reported <- r.URL.Path
+			_, _ = w.Write([]byte("{}"))
+			return
+		}
+		stop()
+		time.Sleep(10 * time.Millisecond)
+		_, _ = w.Write([]byte(`{"runs": [{"id": "r", "queue": "pull/q", "lease": {"token": 7, "expires_at": "2030-01-01T00:00:30Z"}}]}`))
+	}))
+	defer server.Close()
+	client := must[*Client](t)(New(server.URL, ""))
+	handler := func(context.Context, *Run) (any, error) { return 1, nil }
+	worker := must[*Worker](t)(NewWorker(client, map[string]Handler{"q": handler}, WorkerOptions{}))
+	if err := worker.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case path := <-reported:
+		if path != "/api/v1/runs/r/complete" {
+			t.Error(path)
+		}
+	default:
+		t.Error("it was lost")
+	}
+}
+
 func TestAFailureIsToldWhateverPauseItAsksFor(t *testing.T) {
 	ctx, client := server(t)
 	for _, pause := range []time.Duration{7 * 24 * time.Hour, -time.Second} {

@@ -23,6 +23,8 @@ const (
 	pauseMax = 24 * time.Hour
 	// abortWait is how long work that outlived the grace of a stop gets to react to its context.
 	abortWait = 5 * time.Second
+	// handOver is how long after its claim an answer may be on its way that must not be cut off.
+	handOver = 500 * time.Millisecond
 )
 
 // Run is a claimed run, as its handler sees it.
@@ -164,7 +166,7 @@ func (w *Worker) claimLoop(ctx, working context.Context) error {
 			return nil
 		}
 		request.Limit = &free
-		views, err := w.client.Claim(ctx, request)
+		views, err := w.claim(ctx, request)
 		for range free - len(views) {
 			<-w.free
 		}
@@ -188,6 +190,15 @@ func (w *Worker) claimLoop(ctx, working context.Context) error {
 		}
 	}
 	return nil
+}
+
+// claim asks until ctx is done; a claim that was sent just then is answered first: with it, its runs would be lost for a lease.
+func (w *Worker) claim(ctx context.Context, request ClaimRequest) ([]RunView, error) {
+	waiting, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	asked := time.Now()
+	defer context.AfterFunc(ctx, func() { _ = sleep(waiting, time.Until(asked.Add(handOver))); cut() })()
+	return w.client.Claim(waiting, request)
 }
 
 // acquire waits for a free place, and takes those that are free, as many as one claim may ask for. 0: ctx is done.

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import select
 import threading
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from horarium import Defer, Discard, Retry, errors
@@ -18,7 +22,8 @@ from horarium.client import ClaimedRun, Client, Failure, Worker
 from horarium.client.held import Held
 from horarium.client.lines import Lines
 from horarium.model import RESULT_BYTES_MAX
-from horarium.wire.views import RunView
+from horarium.testing.values import a_run
+from horarium.wire.views import RunView, run_view
 from tests.client.scripted import SILENCE, problem, scripted
 from tests.servers.live import LiveServer
 from tests.waiting import PATIENCE, eventually
@@ -249,6 +254,38 @@ def test_a_stop_does_not_wait_for_the_long_poll_and_loses_no_run(client: Client)
         eventually(lambda: client.stats()["workers_waiting"])
     run = triggered(client, "idle")
     assert [found.id for found in client.claim(["idle"], 1, "other")] == [run.id]
+
+
+def test_a_stop_cuts_off_no_answer_that_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy hangs up as soon as we do."""
+    monkeypatch.setattr("horarium.client.worker.HAND_OVER_SECONDS", PATIENCE)
+    asked, settled = threading.Event(), list[Any]()
+    lease = {"token": 7, "expires_at": "2030-01-01T00:00:30Z"}
+    run = {**msgspec.to_builtins(run_view(a_run(1, queue="pull/q"))), "started_at": lease["expires_at"], "lease": lease}
+
+    class Proxy(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            said: Any = [{"id": each["id"], "state": "completed"} for each in body] if isinstance(body, list) else {}
+            if self.path.endswith("/claim"):
+                asked.set()
+                said = {"runs": [run]}
+                if select.select([self.connection], [], [], 0.2)[0]:
+                    return
+            else:
+                settled.extend(body)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(said).encode())
+
+        def log_message(self, *args: Any) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
+        threading.Thread(target=proxy.serve_forever).start()
+        with Client(f"http://127.0.0.1:{proxy.server_port}") as client, working(client, "q", lambda run: 1):
+            assert asked.wait(PATIENCE)
+        proxy.shutdown()
+    assert [(each["id"], each["outcome"]) for each in settled] == [(run["id"], "released")]
 
 
 def test_work_that_outlives_the_grace_is_asked_to_stop(client: Client) -> None:

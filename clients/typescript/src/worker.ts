@@ -12,6 +12,8 @@ const BACKOFF_SECONDS_MAX = 30;
 const ERROR_CHARS_MAX = 8_000;
 /** How long work that outlived the grace of a stop gets to react to its signal. */
 const ABORT_SECONDS = 5;
+/** How long after its claim an answer may be on its way that must not be cut off. */
+const HAND_OVER_SECONDS = 0.5;
 const LINES_MAX = 1000;
 /** The longest pause that a failure may ask for. */
 const PAUSE_SECONDS_MAX = 86_400;
@@ -169,8 +171,7 @@ export class Worker {
         continue;
       }
       try {
-        const asked = { limit: Math.min(free, CLAIM_MAX), waitSeconds: this.#options.waitSeconds, worker: this.name, signal: stopping };
-        for (const view of await this.#client.claim(queues, asked)) this.#begin(view);
+        for (const view of await this.#claim(queues, Math.min(free, CLAIM_MAX))) this.#begin(view);
         failures = 0;
       } catch (error) {
         if (stopping.aborted) return;
@@ -178,6 +179,23 @@ export class Worker {
         if (failures++ === 0) this.#options.warn(`claim: ${error.message}; trying again`);
         await sleep(Math.max(error.retryAfterSeconds, backoff(failures, BACKOFF_SECONDS_MAX)), stopping);
       }
+    }
+  }
+
+  /** A claim that was sent just before a stop is answered first: cut off, its runs would be lost for a lease. */
+  async #claim(queues: string[], limit: number): Promise<RunView[]> {
+    const [cut, answered, asked] = [new AbortController(), new AbortController(), performance.now()];
+    const stop = async () => {
+      await sleep(Math.max(0, HAND_OVER_SECONDS - (performance.now() - asked) / 1000), answered.signal);
+      cut.abort();
+    };
+    this.#stop.signal.addEventListener("abort", stop, { once: true });
+    try {
+      const { waitSeconds } = this.#options;
+      return await this.#client.claim(queues, { limit, waitSeconds, worker: this.name, signal: cut.signal });
+    } finally {
+      this.#stop.signal.removeEventListener("abort", stop);
+      answered.abort();
     }
   }
 

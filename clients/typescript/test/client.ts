@@ -117,6 +117,29 @@ async function refusedEnds(): Promise<void> {
   });
 }
 
+/** Runs that are on their way when the worker stops are not lost. */
+async function handedOver(): Promise<void> {
+  const stop = new AbortController();
+  const run = { id: "r", job: null, queue: "pull/q", attempt: 1, payload: null, lease: { token: 7, expires_at: "2030-01-01T00:00:30Z" } };
+  const reported: string[] = [];
+  const server: Server = createServer((request, response) => {
+    request.resume();
+    if (request.url?.endsWith("/claim")) {
+      stop.abort();
+      response.end(JSON.stringify({ runs: [run] }));
+    } else {
+      reported.push(request.url ?? "");
+      response.end("{}");
+    }
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as AddressInfo;
+  await new Worker(new Horarium({ url: `http://127.0.0.1:${port}` }), { queues: { q: () => 1 } }).run({ signal: stop.signal });
+  assert.deepEqual(reported, ["/api/v1/runs/r/complete"]);
+  server.closeAllConnections();
+  server.close();
+}
+
 /** More places than a claim takes runs. */
 async function manyPlaces(): Promise<void> {
   await client.enqueue("ts-wide");
@@ -222,6 +245,7 @@ await errors();
 await lostAnswers();
 await answersOfOthers();
 await refusedEnds();
+await handedOver();
 await manyPlaces();
 await oddPauses();
 await oddResult();

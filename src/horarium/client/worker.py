@@ -35,6 +35,9 @@ WAIT_SECONDS = 20.0
 GRACE_SECONDS = 30.0
 CANCEL_GRACE_SECONDS = 5.0
 """How long work that outlived the grace of a stop gets to react to being cancelled."""
+HAND_OVER_SECONDS = 0.5
+"""How long after its claim an answer may be on its way that must not be cut off: behind a proxy its runs would be lost
+for a lease."""
 SETTLE_GRACE_SECONDS = 15.0
 """How long a stop waits for the last outcomes to arrive."""
 
@@ -83,6 +86,8 @@ class Worker:
         self._cancel_grace_seconds = cancel_grace_seconds
         self._clock = clock or SystemClock()
         self._cut = Cut()
+        self._asked = (0.0, threading.Event())
+        """When the present claim was sent, and whether it is answered."""
         self._held = Held(slots + prefetch)
         self._settler = Settler(client, self._held)
         self._beats = Beats(client, self._held, self._clock)
@@ -114,6 +119,8 @@ class Worker:
         """Claim no more. `run` returns when its runs are finished, or the grace is over. May be called from anywhere
         but a signal handler (see `run_until_signal`)."""
         self._held.stop()
+        asked_at, answered = self._asked
+        answered.wait(max(0.0, asked_at + HAND_OVER_SECONDS - self._clock.monotonic()))
         self._cut.cut()
 
     def run_until_signal(self) -> None:
@@ -145,18 +152,22 @@ class Worker:
     def _claim_loop(self) -> None:
         failures = 0
         while (free := self._held.wait_free()) > 0:
+            _, answered = self._asked = (self._clock.monotonic(), threading.Event())
             try:
                 views = self._client.claim(
                     self._queues, min(free, CLAIM_MAX), self.name, self._wait_seconds, cut=self._cut
                 )
             except Outage as error:
                 failures += 1
+                answered.set()
                 if not self._cut.is_cut:
                     wait_out("claim", error, failures, self._held.stopping)
             else:
                 failures = 0
                 now = self._clock.monotonic()
                 self._held.take([ClaimedRun(view, self._client, now, self._lines) for view in views])
+            finally:
+                answered.set()
 
     # ---- perform
 

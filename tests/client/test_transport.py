@@ -7,7 +7,6 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -22,7 +21,7 @@ from horarium.client.transport import ANSWER_BYTES_MAX, IDLE_SECONDS_MAX, RETRY_
 from horarium.clock import SystemClock
 from tests.client.scripted import CLOSING, RESET, SILENCE, answer, problem, scripted
 from tests.servers.certificate import make_certificate
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, eventually
 
 OK = answer(200, {"jobs": 1})
 JOB = {"name": "a", "trigger": {}, "target": {}}
@@ -329,8 +328,7 @@ def test_a_cut_loses_nothing_that_was_handed_over_by_tls(tmp_path: Path, monkeyp
         asking.start()
         with context.wrap_socket(listener.accept()[0], server_side=True, suppress_ragged_eofs=True) as link:
             assert link.recv(10_000)
-            while cut._socket is None:
-                time.sleep(0.01)
+            eventually(lambda: cut._socket is not None)
             cut.cut()
             link.sendall(OK)
             asking.join(PATIENCE)

@@ -214,7 +214,7 @@ def clock_change(now: Instant, until: Instant, zone: str) -> tuple[Instant, floa
 
 
 def plainly(message: str) -> str:
-    """What is wrong with a field, beside that field: without its name in the API and the names of types."""
+    """The fault of a field, as it stands beside that field: without its name in the API and the names of types."""
     return _BOUND.sub(
         lambda found: f"{_SIGNS[found[2]]} {float(found[3]):,.15g}{' characters' if found[1] else ''}",
         _FIELD.sub("", message),

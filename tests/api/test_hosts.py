@@ -23,6 +23,7 @@ BEYOND = allowed_hosts(["0.0.0.0", "jobs.example.com", "*.internal.example"], ad
         "127.9.9.9:8080",
         "[::1]",
         "[::1]:80",
+        "[::ffff:127.0.0.1]:80",
     ],
 )
 def test_names_of_this_machine_are_answered_everywhere(host: str) -> None:
@@ -34,7 +35,8 @@ def test_names_of_this_machine_are_answered_everywhere(host: str) -> None:
     "host",
     ["", " ", "evil.example", "evil.example:8080", "localhost.evil.example", "notlocalhost", "127.0.0.1.evil.example",
      "user@localhost", "localhost/x", "localhost#", "localhost,evil.example", "localhost:x", "[::1", "127.1", "0x7f.1",
-     "2130706433", "[::ffff:127.0.0.1]x", "localhost\\evil", "..", "10.0.0.1", "0.0.0.0", "[fe80::1]", "[::]"],
+     "2130706433", "[::ffff:127.0.0.1]x", "[::1]x", "[::1]80", "localhost\\evil", "..", "10.0.0.1", "0.0.0.0",
+     "[fe80::1]", "[::]"],
 )  # fmt: skip
 def test_a_server_on_loopback_answers_to_nothing_else(host: str) -> None:
     assert not HERE.allow(host)

@@ -49,6 +49,8 @@ def host_of(authority: str) -> str | None:
     """The host of `host`, `host:port` or `[address]:port`, lower case, without a final dot; None for anything else."""
     if not authority or any(character in authority for character in "@/?#\\ \t,"):
         return None
+    if "]" in authority and authority.rpartition("]")[2][:1] not in ("", ":"):
+        return None
     try:
         parts = urlsplit(f"//[{authority}]" if _is_bare_ipv6(authority) else f"//{authority}")
         host, _ = parts.hostname, parts.port
@@ -58,11 +60,13 @@ def host_of(authority: str) -> str | None:
 
 
 def address_of(host: str) -> Address | None:
-    """The address that a host is, or None for a name."""
+    """The address that a host is, or None for a name. An IPv4 address within an IPv6 one (RFC 4291, section 2.5.5.2)
+    is that IPv4 address."""
     try:
-        return ip_address(host.strip("[]"))
+        address = ip_address(host.strip("[]"))
     except ValueError:
         return None
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def _is_bare_ipv6(text: str) -> bool:

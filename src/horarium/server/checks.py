@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 
+from horarium.api.hosts import address_of
 from horarium.errors import InvalidSetting
 from horarium.server.config import Settings
 
@@ -69,7 +70,5 @@ def _check_keys(settings: Settings) -> None:
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches a listener on that address."""
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
+    address = address_of(host)
+    return host.lower() == "localhost" if address is None else address.is_loopback

@@ -3,6 +3,7 @@
 # make test    installs all that it needs and runs every check and every test that is certain on any machine
 # make quick   the quick tests only (under 30 seconds)
 # make lowest  the quick tests with the oldest versions of all libraries that pyproject.toml allows
+# make pythons the quick tests on each other version of Python that the machine has
 # make check   format, lint, types, layers
 # make cockroach  the contract of stores on a real CockroachDB, which is built once
 # make certain proofs that are certain on a busy machine, a real CockroachDB among them: what make test has no time for
@@ -20,7 +21,7 @@ STAMP := $(VENV)/.installed
 # Processes that tests start would compile every module again where Python is told to write nothing down.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo serve test tests compiled quick lowest check cockroach certain proof mutants dist docs bench servers clean
+.PHONY: demo serve test tests compiled quick lowest pythons check cockroach certain proof mutants dist docs bench servers clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -57,6 +58,10 @@ lowest:
 	$(VENV)-lowest/bin/uv pip install --quiet --python $(VENV)-lowest/bin/python --resolution lowest-direct -e '.[all,dev]'
 	$(VENV)-lowest/bin/python -m pytest -q -n 2 --dist worksteal -m "not slow"
 
+pythons: $(STAMP)
+	@for python in $$($(BIN)/python -c 'from tests.release.test_release import others; print(*others())'); do \
+		$(MAKE) --no-print-directory quick PYTHON=$$python VENV=$(VENV)-$$(basename $$python) || exit 1; done
+
 # The contract of stores on a real CockroachDB, which is built once (five minutes, into ~/.cache/horarium).
 cockroach: $(STAMP)
 	$(BIN)/python -m pytest -m proof tests/proof/test_cockroach.py
@@ -70,7 +75,7 @@ certain: $(STAMP)
 # Then real time, one after the other.
 proof: $(STAMP)
 	$(BIN)/python tools/install_servers.py --proof
-	@$(MAKE) --no-print-directory certain
+	@$(MAKE) --no-print-directory certain lowest pythons
 	$(BIN)/python -m pytest -m proof $(CERTAIN:%=--ignore=%)
 	for store in sqlite postgres redis valkey mongo; do $(BIN)/python -m tests.proof --store $$store --minutes 1.2 || exit 1; done
 	$(BIN)/python -m tests.buses --minutes 3

@@ -7,7 +7,6 @@ it: `make test` leaves it out, `make proof` runs it, and docs/architecture/proof
 from __future__ import annotations
 
 import gc
-import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -35,21 +34,28 @@ GARBAGE_LOOKED_FOR_AFTER = (50_000, 20, 20)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Search less where the slow tests are left out, and start no process."""
-    quick = config.option.markexpr == QUICK
-    use_profile("quick" if quick else "whole")
-    if quick and not config.option.collectonly:
-        _forbid_processes()
+    """Search less where the slow tests are left out."""
+    use_profile("quick" if config.option.markexpr == QUICK else "whole")
 
 
-def _forbid_processes() -> None:
-    start = subprocess.Popen.__init__
+_start = subprocess.Popen.__init__
 
-    def start_or_refuse(self: Any, *args: Any, **more: Any) -> None:
-        assert "PYTEST_CURRENT_TEST" not in os.environ, "a test that starts a process is slow: mark it so"
-        start(self, *args, **more)
 
-    subprocess.Popen.__init__ = start_or_refuse  # type: ignore[method-assign]
+def _refuse(self: Any, *args: Any, **more: Any) -> None:
+    raise AssertionError("a test that starts a process is slow: mark it so")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Quick tests start no process, whichever tests run beside them."""
+    may_start = any(item.get_closest_marker(mark) for mark in ("slow", "proof"))
+    subprocess.Popen.__init__ = _start if may_start else _refuse  # type: ignore[method-assign]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """Servers that many tests share are stopped after any of them."""
+    subprocess.Popen.__init__ = _start  # type: ignore[method-assign]
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -297,6 +297,7 @@ def test_a_cut_ends_a_request_that_waits() -> None:
         assert (len(ended), len(server.requests), waits) == (1, 1, [])
 
 
+@pytest.mark.slow
 def test_a_certificate_that_is_not_trusted_is_told_once(tmp_path: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*make_certificate(tmp_path))
@@ -312,6 +313,7 @@ def test_a_certificate_that_is_not_trusted_is_told_once(tmp_path: Path) -> None:
     assert waits == []
 
 
+@pytest.mark.slow
 def test_a_cut_loses_nothing_that_was_handed_over_by_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer was on its way."""
     cert, key = make_certificate(tmp_path)

@@ -160,6 +160,19 @@ async def test_threads_and_sockets_are_waited_for_and_no_time_passes_beside_them
 
 
 @pytest.mark.slow
+async def test_work_that_waits_for_the_rest_of_its_time_comes_to_an_end(scheduler: Scheduler) -> None:
+    """asyncio calls a timer up to a nanosecond early."""
+    async with travel(scheduler, START) as clock:
+        loop, waits = asyncio.get_running_loop(), 0
+        end = loop.time() + 5e-10
+        while (left := end - loop.time()) > 0 and waits < 10_000:
+            waits += 1
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.Event().wait(), left)
+        assert waits < 10_000
+        assert clock.now() == START
+
+
 async def test_timers_of_before_know_nothing_of_the_days_that_passed(scheduler: Scheduler) -> None:
     async with asyncio.timeout(PATIENCE):
         async with travel(scheduler, START) as clock:

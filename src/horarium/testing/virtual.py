@@ -25,6 +25,9 @@ THREAD_POLL_SECONDS = 0.005
 """How often a thread at work is looked after."""
 ANSWER_SECONDS = 0.5
 """How long work that has no timer is given before time passes beside it."""
+TURN_SECONDS = 1e-12
+"""How much later it is for the loop after a turn without a rest. asyncio calls a timer up to a nanosecond early; code
+that then waits for the rest of its time would do so for ever if no time at all passed."""
 QUIET = ("MainThread", "horarium", "asyncio_", "Dummy-")
 """How the names of threads begin that have nothing to tell the event loop unless a handler is in them."""
 
@@ -57,6 +60,7 @@ class VirtualTime:
         self._selector: Any = self._loop._selector
         self._before: list[Any] = []
         self._offset = 0.0
+        self._turns = 0
         self._until: float | None = None
         self._over: asyncio.Future[None] | None = None
         self._patience = ANSWER_SECONDS
@@ -103,7 +107,7 @@ class VirtualTime:
         self._busy = self._occupied = lambda: False
 
     def _time(self) -> float:
-        return self.clock.monotonic() + self._offset
+        return self.clock.monotonic() + self._offset + self._turns * TURN_SECONDS
 
     def _in_executor(self, executor: Any, function: Any, *args: Any) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = type(self._loop).run_in_executor(self._loop, executor, function, *args)
@@ -124,6 +128,7 @@ class VirtualTime:
         events: list[Any] = self._selector.select(0)
         if events or (timeout is not None and timeout <= 0):
             self._patience = ANSWER_SECONDS if events else self._patience
+            self._turns += 1
             return events
         if self._executing or self._busy():
             return list(self._selector.select(THREAD_POLL_SECONDS))

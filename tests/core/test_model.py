@@ -109,6 +109,17 @@ def test_the_timeline_shows_a_cancel_between_claim_and_end() -> None:
     assert states == [State.PENDING, State.RUNNING, State.CANCELLING, State.CANCELLED]
 
 
+def test_the_timeline_begins_an_attempt_before_its_end_in_the_same_instant() -> None:
+    """As in virtual time, where a handler takes none."""
+    run = settle(claimed(a_run(), NOW), None, Failed("no", trace="at line 3"), NOW)
+    later = run.due_at
+    run = settle(claimed(run, later), None, Failed("no", trace="at line 3", retryable=False), later)
+    running, pending = State.RUNNING, State.PENDING
+    assert [event.state for event in timeline(run)] == [pending, running, pending, running, State.FAILED]
+    run = cancel(claimed(a_run(), NOW), Retention(), NOW, "why")
+    assert [event.state for event in timeline(run)] == [pending, running, State.CANCELLING]
+
+
 def test_the_timeline_of_a_skipped_run_is_its_one_event() -> None:
     event = Event(NOW, State.SKIPPED, "missed")
     run = replace(a_run(), state=State.SKIPPED, finished_at=NOW, history=(event,))

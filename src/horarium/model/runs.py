@@ -275,7 +275,7 @@ def timeline(run: Run) -> list[Event]:
     if started_at is not None and claimed and shown_state(run) is not State.PENDING:
         events.append(Event(started_at, _RUNNING, claimed_text(run)))
         if run.history or run.created_at > started_at:
-            events.sort(key=lambda event: event.at)
+            events.sort(key=lambda event: (event.at, event.state not in (State.PENDING, _RUNNING)))
     if run.finished_at is not None and not _recorded(run, run.state, run.finished_at):
         events.append(Event(run.finished_at, run.state, run.error or str(run.disposition or run.state)))
     return events

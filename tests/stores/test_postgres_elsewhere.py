@@ -7,6 +7,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import Any, Literal
 
 import asyncpg  # type: ignore[import-untyped]
@@ -70,8 +71,9 @@ async def by_asyncpg(url: str) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def by_psycopg(url: str) -> AsyncIterator[Any]:
-    async with await psycopg.AsyncConnection.connect(url, row_factory=psycopg.rows.dict_row) as connection:
+async def by_psycopg(url: str, **options: Any) -> AsyncIterator[Any]:
+    connecting = psycopg.AsyncConnection.connect(url, row_factory=psycopg.rows.dict_row, **options)
+    async with await connecting as connection:
         yield connection, connection.commit, connection.rollback
 
 
@@ -86,6 +88,7 @@ async def by_alchemy(url: str) -> AsyncIterator[Any]:
 DRIVERS: dict[str, tuple[Any, str, Add]] = {
     "asyncpg": (by_asyncpg, "postgresql", add_in),
     "psycopg": (by_psycopg, "postgresql", add_in),
+    "psycopg, raw": (partial(by_psycopg, cursor_factory=psycopg.AsyncRawCursor), "postgresql", add_in),
     "SQLAlchemy over asyncpg": (by_alchemy, "postgresql+asyncpg", add_by_alchemy),
     "SQLAlchemy over psycopg": (by_alchemy, "postgresql+psycopg", add_by_alchemy),
 }
@@ -187,6 +190,12 @@ def by_plain_psycopg(url: str) -> Iterator[Any]:
 
 
 @contextmanager
+def by_raw_psycopg(url: str) -> Iterator[Any]:
+    with psycopg.connect(url, cursor_factory=psycopg.RawCursor) as connection:
+        yield connection
+
+
+@contextmanager
 def by_connection(url: str) -> Iterator[Any]:
     engine = sqlalchemy.create_engine(url.replace("postgresql:", "postgresql+psycopg:"), poolclass=NullPool)
     with engine.begin() as connection:
@@ -209,7 +218,7 @@ def by_scoped_session(url: str) -> Iterator[Any]:
     sessions.remove()
 
 
-SYNC = [by_plain_psycopg, by_connection, by_session, by_scoped_session]
+SYNC = [by_plain_psycopg, by_raw_psycopg, by_connection, by_session, by_scoped_session]
 
 
 @pytest.mark.parametrize("opened", SYNC, ids=lambda opened: opened.__name__)

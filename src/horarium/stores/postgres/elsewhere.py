@@ -37,7 +37,8 @@ async def carry(connection: Any, statement: Statement) -> Any:
     if "sqlalchemy" in libraries:
         return await _by_sqlalchemy(connection, statement)
     if "psycopg" in libraries and hasattr(connection, "cursor"):
-        return await _by_psycopg(connection, *statement("%s"))
+        raw = any(base.__name__ == "RawCursorMixin" for base in connection.cursor_factory.__mro__)
+        return await _by_psycopg(connection, *statement("$1" if raw else "%s"))
     if hasattr(connection, "inc_thread_sharing") and getattr(connection, "vendor", None) == "postgresql":
         return await asyncio.to_thread(_by_django, connection, *statement("%s"))
     raise _refused(type(connection).__name__)

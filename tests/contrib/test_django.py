@@ -27,7 +27,8 @@ given = urlsplit(sys.argv[1])
 where = dict(parse_qsl(given.query)).get("host", given.hostname)
 database = {"ENGINE": "django.db.backends.postgresql", "NAME": given.path[1:], "USER": given.username,
             "PASSWORD": given.password or "", "HOST": where, "PORT": str(given.port or "")}
-settings.configure(INSTALLED_APPS=["horarium.contrib.django"], DATABASES={"default": database},
+beside = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
+settings.configure(INSTALLED_APPS=["horarium.contrib.django"], DATABASES={"default": database, "beside": beside},
                    HORARIUM={"DATABASE": "default"})
 django.setup()
 from django.db import connection, transaction
@@ -43,6 +44,12 @@ scheduler.open()
 class Undone(Exception): ...
 try:
     with transaction.atomic():
+        scheduler.enqueue_on_commit(count, {"number": 1})
+        raise Undone
+except Undone:
+    pass
+try:
+    with transaction.atomic(using="beside"):
         scheduler.enqueue_on_commit(count, {"number": 1})
         raise Undone
 except Undone:
@@ -103,7 +110,8 @@ BESIDE = """
 import django
 from django.conf import settings
 settings.configure(INSTALLED_APPS=["horarium.contrib.django"], HORARIUM={"STORE": "sqlite:///jobs.db"},
-                   DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "shop.db"}})
+                   DATABASES={name: {"ENGINE": "django.db.backends.sqlite3", "NAME": f"{name}.db"}
+                              for name in ("default", "other", "third")})
 django.setup()
 from django.db import connection, transaction
 from horarium.contrib.django import scheduler
@@ -125,6 +133,23 @@ with transaction.atomic():
         scheduler.enqueue_on_commit(count, args, unique={"key": "{args.number}"})
     assert scheduler.list_runs().items == ()
 assert sorted(run.payload for run in scheduler.list_runs().items) == [b'{"number":1}', b'{"number":2}']
+class Undone(Exception): ...
+try:
+    with transaction.atomic(using="other"):
+        scheduler.enqueue_on_commit(count, {"number": 3})
+        raise Undone
+except Undone:
+    pass
+with transaction.atomic(using="other"):
+    scheduler.enqueue_on_commit(count, {"number": 4})
+    assert len(scheduler.list_runs().items) == 2
+assert [run.payload for run in scheduler.list_runs().items][0] == b'{"number":4}'
+with transaction.atomic(using="other"), transaction.atomic(using="third"):
+    try:
+        scheduler.enqueue_on_commit(count, {"number": 5})
+    except ValueError as error:
+        assert "transactions of other and third are open" in str(error)
+assert len(scheduler.list_runs().items) == 3
 scheduler.close()
 print("done")
 """

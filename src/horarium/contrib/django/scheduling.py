@@ -11,10 +11,11 @@ from urllib.parse import quote, urlencode
 from django.conf import settings
 from django.core import mail
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections, transaction
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
 
 from horarium.delivery.context import RunContext
 from horarium.delivery.handler import HandlerFunction
+from horarium.errors import InvalidRequest
 from horarium.library.sync import SyncScheduler
 from horarium.library.tasks import TaskOptions
 from horarium.testing.swapping import in_memory, is_in_memory
@@ -39,14 +40,32 @@ class DjangoScheduler(SyncScheduler):
     def enqueue_on_commit(
         self, handler: str | HandlerFunction, args: Mapping[str, Any] | None = None, **how: Unpack[TaskOptions]
     ) -> None:
-        """As `enqueue`, if and when the present transaction commits. Where the store is in the same database, the run
-        is part of the transaction; elsewhere it is added right after the commit, with the args as they are now. Raises
-        what `enqueue` raises for wrong ones, before anything commits."""
-        if self.database is not None:
-            self.enqueue(handler, args, **{"connection": connections[self.database], **how})
+        """As `enqueue`, if and when the present transaction commits: of the store's database (with STORE: of the
+        default one), or else of the one other in which a transaction is open. Where the store is in the same database,
+        the run is part of the transaction; elsewhere it is added right after the commit, with the args as they are now.
+        Raises what `enqueue` raises for wrong ones, before anything commits."""
+        alias = self._alias_of_transaction()
+        if self.database == alias:
+            self.enqueue(handler, args, **{"connection": connections[alias], **how})
             return
         kept = self._scheduler._checked(handler, args, how)
-        transaction.on_commit(lambda: self.enqueue(handler, kept, **how))
+        transaction.on_commit(lambda: self.enqueue(handler, kept, **how), using=alias)
+
+    def _alias_of_transaction(self) -> str:
+        ours: str = self.database or DEFAULT_DB_ALIAS
+        opened = [each for each in connections.all(initialized_only=True) if each.in_atomic_block]
+        # That of a test is around all others, and none of the program's.
+        begun: list[str] = [
+            each.alias for each in opened if not all(block._from_testcase for block in each.atomic_blocks)
+        ]
+        if ours in begun or not begun:
+            return ours
+        if len(begun) > 1:
+            raise InvalidRequest(
+                f"enqueue_on_commit: transactions of {' and '.join(begun)} are open, and none of {ours}; enqueue by "
+                "transaction.on_commit(..., using=...), which names one of them"
+            )
+        return begun[0]
 
     def _prepare(self) -> None:
         if self._of_tests is None and hasattr(mail, "outbox") and not is_in_memory(self):  # a test environment

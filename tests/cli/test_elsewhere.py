@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -196,6 +197,10 @@ class Crontab:
     )
 
 
+class FirstMonday(Crontab):
+    _orig_day_of_week, _orig_day_of_month = "mon", "1-7"
+
+
 class Solar:
     pass
 
@@ -205,11 +210,15 @@ def test_a_beat_schedule_becomes_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
         "nightly report": {"task": "reports.nightly", "schedule": Crontab(), "kwargs": {"format": "pdf"}},
         "poll": {"task": "feeds.poll", "schedule": 30.0, "options": {"expires": 25, "queue": "slow"}, "args": (1,)},
         "sun": {"task": "sun", "schedule": Solar()},
+        "first": {"task": "first", "schedule": FirstMonday()},
     }
     module = ModuleType("shop_tasks")
     module.app = SimpleNamespace(conf=SimpleNamespace(beat_schedule=beat, timezone="Europe/Berlin"))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "shop_tasks", module)
-    nightly, poll, sun = read_entries("shop_tasks:app", "celery")
+    nightly, poll, sun, first = read_entries("shop_tasks:app", "celery")
+    assert first.definition is not None
+    (fire,) = parse_trigger(first.definition["trigger"]).fires(datetime(2027, 1, 1, tzinfo=UTC), 1)
+    assert fire == datetime(2027, 1, 4, 8, tzinfo=UTC), "the first Monday, in Berlin"
     assert nightly.definition is not None
     assert nightly.name == "nightly-report"
     of_words = "every Monday and Friday at 09:00, 09:15, 09:30 and 09:45, Europe/Berlin"

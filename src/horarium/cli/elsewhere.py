@@ -253,11 +253,13 @@ def _beat(item: Mapping[str, Any], zone: str) -> dict[str, Any]:
 def _beat_trigger(schedule: Any, zone: str) -> dict[str, Any]:
     if all(hasattr(schedule, f"_orig_{field}") for field in CRONTAB):
         given = (getattr(schedule, f"_orig_{field}") for field in CRONTAB)
-        fields = (
+        fields = [
             str(each).replace(" ", "") if isinstance(each, str | int) else ",".join(map(str, sorted(each)))
             for each in given
-        )
-        return {"type": "cron", "expression": " ".join(fields), "timezone": zone}
+        ]
+        trigger = {"type": "cron", "expression": " ".join(fields), "timezone": zone}
+        # Where it names days of both kinds, a day has to be both.
+        return trigger if "*" in (fields[2], fields[4]) else {**trigger, "day_match": "all"}
     every = getattr(schedule, "run_every", schedule)
     seconds = every.total_seconds() if isinstance(every, timedelta) else every
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):

@@ -31,7 +31,9 @@ beside = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
 settings.configure(INSTALLED_APPS=["horarium.contrib.django"], DATABASES={"default": database, "beside": beside},
                    HORARIUM={"DATABASE": "default"})
 django.setup()
-from django.db import connection, transaction
+import asyncio
+from django.db import connection, connections, transaction
+from horarium import Scheduler
 from horarium.contrib.django import scheduler
 closed = []
 @scheduler.handler()
@@ -42,9 +44,17 @@ def count(number: int) -> int:
         return cursor.fetchone()[0]
 scheduler.open()
 class Undone(Exception): ...
+async def enqueue(connection):
+    async with Scheduler(sys.argv[1]) as other:
+        await other.enqueue("count", {"number": 1}, connection=connection)
 try:
     with transaction.atomic():
         scheduler.enqueue_on_commit(count, {"number": 1})
+        asyncio.run(enqueue(connections["default"]))
+        try:
+            asyncio.run(enqueue(connection))
+        except ValueError as error:
+            assert "connections['default']" in str(error)
         raise Undone
 except Undone:
     pass

@@ -40,6 +40,12 @@ async def carry(connection: Any, statement: Statement) -> Any:
         raw = any(base.__name__ == "RawCursorMixin" for base in connection.cursor_factory.__mro__)
         return await _by_psycopg(connection, *statement("$1" if raw else "%s"))
     if hasattr(connection, "inc_thread_sharing") and getattr(connection, "vendor", None) == "postgresql":
+        if getattr(connection.cursor, "__self__", connection) is not connection:
+            raise InvalidRequest(
+                "connection: Django's `connection` is another one in each thread; use a SyncScheduler, or give "
+                f"connections[{connection.alias!r}]",
+                field="connection",
+            )
         return await asyncio.to_thread(_by_django, connection, *statement("%s"))
     raise _refused(type(connection).__name__)
 

@@ -240,6 +240,19 @@ def test_a_synchronous_connection_carries_runs(url: str, opened: Callable[[str],
             scheduler.get_run(undone.id)
 
 
+@pytest.mark.parametrize("driver", DRIVERS)
+async def test_a_synchronous_scheduler_refuses_a_connection_of_an_event_loop(url: str, driver: str) -> None:
+    connecting, scheme, _ = DRIVERS[driver]
+    with SyncScheduler(url) as scheduler:
+        async with connecting(url.replace("postgresql", scheme, 1)) as (connection, _, rollback):
+            with pytest.raises(InvalidRequest, match="an event loop of its own"):
+                scheduler.enqueue("report", connection=connection)
+            await rollback()
+        async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool, pool.acquire() as lent:
+            with pytest.raises(InvalidRequest, match="an event loop of its own"):
+                scheduler.enqueue("report", connection=lent)
+
+
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
 async def test_sessions_and_connections_of_sqlalchemy_carry_runs(url: str, driver: str) -> None:
     engine = create_async_engine(url.replace("postgresql:", f"postgresql+{driver}:"))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
 
 from horarium import Discard, NotFound, Retry, RunContext, Scheduler, SyncScheduler, WrongArguments
@@ -109,6 +112,20 @@ def test_all_schedulers_of_the_program_are_moved_and_come_back() -> None:
         assert_enqueued(plain, add, {"a": 3})
         assert enqueued(scheduler) == []
     assert kept == (scheduler._runtime, plain._scheduler._runtime)
+
+
+class Address(pydantic.BaseModel):
+    street: str
+    since: date
+
+
+def test_args_are_compared_as_a_run_keeps_them() -> None:
+    address = Address(street="Main Street", since=date(2027, 1, 1))
+    with in_memory(plain):
+        plain.enqueue("move", {"to": address, "at": Decimal("1.50")})
+        assert_enqueued(plain, "move", {"to": address, "at": Decimal("1.50")})
+        with pytest.raises(AssertionError, match="no such run"):
+            assert_not_enqueued(plain, "move", {"to": address})
 
 
 TEST = """

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import inspect
 import os
 import threading
 from collections.abc import Awaitable, Callable, Mapping
@@ -81,7 +82,7 @@ def blocking(
 
     def call(self: SyncScheduler, /, *args: P.args, **kwargs: P.kwargs) -> T:
         if kwargs.get("connection") is not None:
-            kwargs["connection"] = _of_this_thread(kwargs["connection"])
+            kwargs["connection"] = _of_caller(self, kwargs["connection"])
         return self._call(lambda: method(self._scheduler, *args, **kwargs))
 
     update_wrapper(call, method)
@@ -384,9 +385,16 @@ def _answer(asked: Future[T]) -> T:
         asked.cancel()
 
 
-def _of_this_thread(connection: Any) -> Any:
+def _of_caller(scheduler: SyncScheduler, connection: Any) -> Any:
     """Django's `connection`, and a scoped session of SQLAlchemy, stand for another one in each thread: the one of the
-    caller. Others as they are."""
+    caller. Others as they are; but an async one can't be used on an event loop that is the scheduler's alone."""
+    execute = inspect.unwrap(getattr(connection, "execute", _of_caller))  # a pool of asyncpg lends it wrapped
+    if inspect.iscoroutinefunction(execute) and (scheduler._thread is not None or scheduler._scheduler.loop is None):
+        raise InvalidRequest(
+            f"connection: {type(connection).__name__} belongs to an event loop of its own, where a Scheduler is "
+            "awaited; a SyncScheduler takes a connection without asyncio",
+            field="connection",
+        )
     if hasattr(connection, "inc_thread_sharing"):
         return getattr(connection.cursor, "__self__", connection)
     return connection.registry() if callable(getattr(connection, "registry", None)) else connection

@@ -9,6 +9,7 @@ import msgspec
 
 from horarium.delivery.handler import HandlerFunction
 from horarium.errors import InvalidRequest
+from horarium.library.one_offs import encode_args
 from horarium.library.sync import SyncScheduler
 from horarium.library.values import Run, runs_page
 from horarium.model import Cause
@@ -42,7 +43,7 @@ def assert_enqueued(
     """Fail unless a run of this handler was enqueued that has these args among its own; `count`: the exact number
     of them. The latest one."""
     __tracebackhide__ = True
-    wanted = msgspec.to_builtins(dict(args or {}))
+    wanted = _kept(args)
     runs = enqueued(scheduler, handler)
     fitting = [run for run in runs if _fits(wanted, run)]
     if not fitting or (count is not None and len(fitting) != count):
@@ -59,7 +60,7 @@ def assert_not_enqueued(
 ) -> None:
     """Fail if such a run was enqueued."""
     __tracebackhide__ = True
-    wanted = msgspec.to_builtins(dict(args or {}))
+    wanted = _kept(args)
     for run in enqueued(scheduler, handler):
         if _fits(wanted, run):
             raise AssertionError(f"expected no such run; enqueued: {_shown(run)}")
@@ -68,6 +69,12 @@ def assert_not_enqueued(
 def _args(run: Run) -> dict[str, Any]:
     args: dict[str, Any] = {} if run.payload is None else msgspec.json.decode(run.payload)
     return args
+
+
+def _kept(args: Mapping[str, Any] | None) -> dict[str, Any]:
+    """As a run keeps them."""
+    kept: dict[str, Any] = msgspec.json.decode(encode_args(args or {}) or b"{}")
+    return kept
 
 
 def _fits(wanted: Mapping[str, Any], run: Run) -> bool:

@@ -53,11 +53,7 @@ class DjangoScheduler(SyncScheduler):
 
     def _alias_of_transaction(self) -> str:
         ours: str = self.database or DEFAULT_DB_ALIAS
-        opened = [each for each in connections.all(initialized_only=True) if each.in_atomic_block]
-        # That of a test is around all others, and none of the program's.
-        begun: list[str] = [
-            each.alias for each in opened if not all(block._from_testcase for block in each.atomic_blocks)
-        ]
+        begun: list[str] = [each.alias for each in connections.all(initialized_only=True) if each.in_atomic_block]
         if ours in begun or not begun:
             return ours
         if len(begun) > 1:

@@ -129,6 +129,7 @@ def test_args_are_compared_as_a_run_keeps_them() -> None:
 
 
 TEST = """
+import pytest
 from app import scheduler
 from horarium.testing import assert_enqueued
 
@@ -142,19 +143,31 @@ def test_another({fixture}):
 """
 
 
+OUTLASTING = """
+@pytest.fixture(scope="module")
+def enqueued_once():
+    scheduler.enqueue("mail", {"to": "a"})
+
+def test_a_third(enqueued_once):
+    scheduler.enqueue("mail", {"to": "a"})
+    assert_enqueued(scheduler, "mail", count=1)
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("fixture", "ini"), [("horarium_memory", ""), ("", "horarium_memory = true")])
 def test_the_plugin_gives_each_test_empty_stores(tmp_path: Path, fixture: str, ini: str) -> None:
     (tmp_path / "app.py").write_text(
         "from horarium import SyncScheduler\nscheduler = SyncScheduler('sqlite:////nowhere/jobs.db')\n"
     )
-    (tmp_path / "test_app.py").write_text(TEST.format(fixture=fixture))
+    (tmp_path / "test_app.py").write_text(TEST.format(fixture=fixture) + (OUTLASTING if ini else ""))
     (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = .\n{ini}\n")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "horarium.testing.plugin"],
         cwd=tmp_path, env={**environment(), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, capture_output=True, text=True,
     )  # fmt: skip
-    assert (done.returncode, "2 passed" in done.stdout) == (0, True), done.stdout + done.stderr
+    passed = f"{3 if ini else 2} passed"
+    assert (done.returncode, passed in done.stdout) == (0, True), done.stdout + done.stderr
     assert "PYTEST_CURRENT_TEST" in os.environ
 
 

@@ -53,6 +53,7 @@ FOR_OTHERS = {
     "pytest_addoption": "called by pytest",
     "hour_text": "a filter of the dashboard's templates, as all functions beside it",
     "_horarium_memory": "a fixture of pytest, for every test",
+    "_horarium_memory_of_fixtures": "a fixture of pytest, around all tests",
 }
 """Names in the package that nothing in the package uses."""
 RULES_OF = ("testing/contract/machine.py", "testing/contract/belonging.py")

@@ -50,6 +50,7 @@ def huey_round(figures: Figures, path: Path, count: int) -> None:
         assert taken is not None
         huey.execute(taken)
     note(figures, "huey run", count, time.perf_counter() - wall, time.process_time() - cpu)
+    huey.storage.close()
 
 
 def noop(number: int) -> None:

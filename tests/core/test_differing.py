@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horarium.clock import MINUTE
-from horarium.rules.differing import FireChanges, fires_compared
+from horarium.rules.differing import FieldChange, FireChanges, fields_compared, fires_compared
 
 MINUTES = st.lists(st.integers(0, 300), max_size=30)
 
@@ -29,6 +29,21 @@ MINUTES = st.lists(st.integers(0, 300), max_size=30)
 )
 def test_what_was_moved_added_and_removed(before: list[int], after: list[int], wanted: FireChanges) -> None:
     assert fires_compared(before, after, 800) == wanted
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wanted"),
+    [
+        ({"labels": {}}, {"labels": {"a": "1"}}, [("labels.a", None, "1")]),
+        ({"labels": {"a": "1"}}, {"labels": {}}, [("labels.a", "1", None)]),
+        ({"labels": {}}, {}, [("labels", {}, None)]),
+        ({}, {"retry": {"seconds": [1, 2]}, "b": 0}, [("b", None, 0), ("retry.seconds", None, [1, 2])]),
+        ({"a": 1, "ab": {"c": 1}}, {"a": {}, "ab": {"c": 2}}, [("a", 1, {}), ("ab.c", 1, 2)]),
+        ({"a": 1}, {"a": 1}, []),
+    ],
+)
+def test_fields_that_differ(before: Any, after: Any, wanted: list[Any]) -> None:
+    assert fields_compared(before, after) == [FieldChange(*each) for each in wanted]
 
 
 @given(MINUTES, MINUTES)

@@ -301,7 +301,8 @@ def test_a_program_that_forgets_to_close_is_drained_at_its_end(tmp_path: Path) -
 
 
 FORKED = """
-import os, sys
+import os, sys, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and later warn of any fork beside threads
 from horarium import Conflict, SyncScheduler
 scheduler = SyncScheduler("sqlite:///own.db")
 scheduler.enqueue("x")

@@ -148,6 +148,7 @@ def test_where_there_is_no_room_the_line_itself_is_left_out() -> None:
     lines = backlog()
     assert [lines.add("four", room) for room in (10, 4, 3, 0)] == [4, 4, 0, 0]
     assert lines.entries() == ["four", "four", 2]
+    assert (lines.add(3), lines.size) == (0, 8)
 
 
 def test_a_line_that_is_said_as_the_event_loop_closes_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,6 @@ def last_of(wanted: Ahead, every: int) -> Instant:
 
 def counted(wanted: Ahead) -> int:
     """How many fire times that count have passed before those that are asked for."""
-    if wanted.left is None or wanted.after <= wanted.counted_from:
+    if wanted.left is None:
         return 0
-    return wanted.trigger.count_fires(wanted.counted_from, wanted.after, wanted.left or 0)
+    return wanted.trigger.count_fires(wanted.counted_from, wanted.after, wanted.left)

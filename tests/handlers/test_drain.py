@@ -16,6 +16,7 @@ from horarium.ports import Claimed
 from horarium.stores.memory import MemoryStore
 from tests.handlers.conftest import ended
 from tests.handlers.limits import said
+from tests.handlers.test_sync import program
 from tests.waiting import PATIENCE, TURNS, eventually, until
 
 pytestmark = pytest.mark.slow
@@ -219,3 +220,29 @@ async def test_two_schedulers_of_one_process_are_two_nodes(tmp_path: Path) -> No
     finally:
         for each in both:
             await each.close()
+
+
+AT_ANOTHER_THREAD = """
+import signal, threading, time
+from horarium import SyncScheduler
+scheduler = SyncScheduler("memory://")
+
+@scheduler.on_startup
+def stop():
+    time.sleep(0.5)  # the main thread waits by then
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+scheduler.run_forever()
+"""
+
+
+@pytest.mark.slow
+def test_a_signal_that_another_thread_got_ends_it_too(tmp_path: Path) -> None:
+    """The system may choose any thread, which wakes the main one by nothing."""
+    running = program(AT_ANOTHER_THREAD, tmp_path)
+    try:
+        assert running.communicate(timeout=PATIENCE) == ("", "")
+    finally:
+        running.kill()
+        running.wait()
+    assert running.returncode == 0

@@ -23,6 +23,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from functools import update_wrapper
 from importlib import import_module
 from types import TracebackType
@@ -44,6 +45,9 @@ MADE: WeakSet[SyncScheduler] = WeakSet()
 """All that there are."""
 _OPEN: set[SyncScheduler] = set()
 _AT_EXIT: list[Callable[[], None]] = []
+HEEDED_SECONDS = 1.0
+"""How soon a signal is heeded that the system gave to another thread, as it may where the main one has just been
+stopped and continued: that does not wake the main one, which waits."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -378,6 +382,9 @@ class SyncScheduler:
 
 def _answer(asked: Future[T]) -> T:
     try:
+        while not asked.done():
+            with suppress(TimeoutError):
+                asked.exception(HEEDED_SECONDS)
         return asked.result()
     except CancelledError:
         raise Conflict("the scheduler was closed before this call was done") from None

@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+HEEDED_SECONDS = 1.0
+"""How long the main thread may wait at a time: its handlers run only while it does not. A signal ends its wait, but not
+one that the system gave to another thread, as it may where a process has just been stopped and continued."""
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import pytest
 from horarium.client import Client, Report
 from horarium.errors import HorariumError
 from horarium.wire.views import RunView
+from tests.blackbox.outside import environment
 from tests.client.scripted import answer, scripted
 from tests.servers.live import live_server
 from tests.waiting import PATIENCE
@@ -187,3 +188,32 @@ def test_in_a_bare_environment_it_works_a_queue_off(tmp_path: Path) -> None:
     assert found["failed"].error is not None
     assert found["failed"].error.startswith("ValueError: so it is")
     assert found["completed"].result["stdout"] == "bare\n"
+
+
+AT_ANOTHER_THREAD = """
+import signal, sys, threading, time
+from horarium.client import Client, Worker
+
+class Watched(Worker):
+    def stop(self):
+        stopped.set()
+        super().stop()
+
+def perform(run):
+    time.sleep(0.5)  # the main thread waits by then, for this slot
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+    return stopped.wait(60)
+
+stopped = threading.Event()
+with Client(sys.argv[1]) as client:
+    Watched(client, ["elsewhere"], perform, slots=1).run_until_signal()
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_whose_slots_are_full_heeds_a_signal_that_another_thread_got(client: Client, url: str) -> None:
+    """The system may choose any thread, which wakes the main one by nothing."""
+    run, _ = client.add_run({"type": "queue", "queue": "elsewhere"})
+    command = [sys.executable, "-c", AT_ANOTHER_THREAD, url]
+    assert subprocess.run(command, env=environment(), timeout=PATIENCE, check=False).returncode == 0
+    assert client.get_run(run.id).result is True

@@ -15,6 +15,7 @@ from horarium.client.answers import Report
 from horarium.client.api import SETTLE_MAX
 from horarium.client.claimed import ClaimedRun, report_of
 from horarium.clock import Clock
+from horarium.interrupts import HEEDED_SECONDS
 
 SETTLE_BYTES_MAX = 512 * 1024
 
@@ -40,7 +41,8 @@ class Held:
     def wait_free(self) -> int:
         """How many more runs there is room for; 0 once it is time to stop."""
         with self._changed:
-            self._changed.wait_for(lambda: self.stopping.is_set() or len(self._runs) < self._places)
+            while not self.stopping.is_set() and len(self._runs) >= self._places:
+                self._changed.wait(HEEDED_SECONDS)  # this is the main thread, as a rule
             return 0 if self.stopping.is_set() else self._places - len(self._runs)
 
     def take(self, runs: Sequence[ClaimedRun]) -> None:

@@ -32,7 +32,7 @@ from weakref import WeakSet
 
 from horarium.clock import Clock
 from horarium.errors import Conflict, InvalidRequest
-from horarium.interrupts import on_signals
+from horarium.interrupts import HEEDED_SECONDS, on_signals
 from horarium.library.batches import Batch, SyncBatch
 from horarium.library.fields import JobFields, SchedulerOptions
 from horarium.library.scheduler import Scheduler
@@ -45,9 +45,6 @@ MADE: WeakSet[SyncScheduler] = WeakSet()
 """All that there are."""
 _OPEN: set[SyncScheduler] = set()
 _AT_EXIT: list[Callable[[], None]] = []
-HEEDED_SECONDS = 1.0
-"""How soon a signal is heeded that the system gave to another thread, as it may where the main one has just been
-stopped and continued: that does not wake the main one, which waits."""
 
 P = ParamSpec("P")
 T = TypeVar("T")

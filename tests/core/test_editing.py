@@ -183,13 +183,26 @@ def test_a_retry_put_off_by_a_wrong_clock_is_put_off_from_now() -> None:
     assert change.run.due_at == NOW + SECOND + EACH
 
 
+def ended(planned: Plan) -> list[Instant]:
+    return [change.run.fire_at for change in planned.changes if change.run.state is State.CANCELLED]
+
+
 def test_work_under_way_outlives_the_clock_that_began_it() -> None:
     job = a_job(planned_until=NOW + HOUR, fires_count=2)
     begun = a_run(job, NOW + HOUR, State.RUNNING, started_at=NOW + HOUR + 1)
     ahead = a_run(job, NOW + HOUR + EACH, State.RUNNING)
     back = reanchor(job, [begun, ahead], NOW + SECOND)
-    assert [change.run.fire_at for change in back.changes] == [ahead.fire_at]
+    assert ended(back) == [ahead.fire_at]
     assert (back.job.fires_count, back.job.next_fire_at) == (1, SLOT)
+
+
+def test_work_claimed_ahead_of_its_time_outlives_the_clock_by_which_it_began() -> None:
+    job = a_job(planned_until=NOW + HOUR, fires_count=2)
+    begun, ahead = (a_run(job, at, State.RUNNING, started_at=at) for at in (NOW + HOUR, NOW + HOUR + EACH))
+    back = reanchor(job, [begun, ahead], NOW + SECOND, wrong_at=NOW + HOUR)
+    assert ended(back) == [ahead.fire_at]
+    (kept,) = (change.run for change in back.changes if change.run.state is State.RUNNING)
+    assert ended(pause(back.job, [kept], NOW + 2 * SECOND, None)) == []
 
 
 def test_a_run_that_was_given_back_under_a_wrong_clock_is_ended_once() -> None:

@@ -157,6 +157,37 @@ async def test_a_list_begins_with_the_present_as_soon_as_the_clock_is_set_back(s
     assert max(run.fire_at for run in page.items) <= setting.now
 
 
+@pytest.mark.parametrize("is_of_other_node", [True, False])
+async def test_work_that_was_claimed_ahead_goes_on_when_the_clock_is_set_back(
+    setting: Setting, is_of_other_node: bool
+) -> None:
+    await setting.add_job(every=10)
+    world, store = World(setting), setting.store
+    await world.live(5)
+    setting.clock.step(WRONG_SECONDS)
+    await world.planner.step(setting.now)
+    await world.perform()
+    (job,) = await store.get_jobs(["job"])
+    assert job is not None
+    assert job.next_fire_at is not None
+    setting.clock.advance((job.next_fire_at - setting.now) / SECOND - 0.5)
+    await world.planner.step(setting.now)
+    (run,) = (await store.claim_runs(["pull/q"], 9, "w", setting.now, setting.now + SECOND, setting.steady)).runs
+    assert run.due_at > setting.now
+    setting.clock.advance(1)
+    if is_of_other_node:
+        await store.beat_node(Node(name="other", roles=(), started_at=setting.now, beat_at=setting.now))
+        world = World(setting)
+    setting.clock.step(-WRONG_SECONDS)
+    await world.live(15)
+    await setting.operations.jobs.pause_job("job")
+    (left,) = await store.get_runs([run.id])
+    assert left is not None
+    assert (left.state, left.token) == (State.RUNNING, run.token)
+    assert (left.started_at or 0) <= setting.now
+    assert await setting.operations.settling.settle_one(Settlement(run.id, run.token, Succeeded()))
+
+
 async def test_what_was_skipped_in_a_wrong_future_is_gone_though_more_is_to_be_forgotten(setting: Setting) -> None:
     job = await setting.add_job(every=10)
     ahead = setting.now + 30 * SECOND

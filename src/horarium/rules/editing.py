@@ -262,14 +262,16 @@ def withdraw_ahead(
     return Plan(withdrawn, withdrawals=gone, records=looked_at(withdrawn, now))
 
 
-def reanchor(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan:
-    """Bring back a job whose cursor was carried into the future by a wall clock that was wrong for a while. Runs
-    planned there are withdrawn, and those put off from there are put off from `now`. Work under way goes on: it is that
-    of its fire time, which gets no other run when the clock comes to it again."""
+def reanchor(job: Job, unfinished: Sequence[Run], now: Instant, wrong_at: Instant = 0) -> Plan:
+    """Bring back a job whose cursor was carried into the future by a wall clock that was wrong for a while, up to
+    `wrong_at` as far as is known. Runs planned there are withdrawn, and those put off from there are put off from
+    `now`. Work under way goes on, as begun now: it is that of its fire time, which gets no other run when the clock
+    comes to it again."""
     anchor = now if job.anchor_at > now + CURSOR_AHEAD else job.anchor_at
     back = missed.back_at(job, now)
     back = missed.pinned(back, replace(back, anchor_at=anchor))
-    waiting = [run for run in unfinished if not _began_by_its_clock(run)]
+    waiting = [run for run in unfinished if not _began_by_its_clock(run, wrong_at)]
+    begun = [run for run in unfinished if run.started_at is not None and run.started_at > now and run not in waiting]
     planned = _withdrawing(back, waiting, now, "the clock had been wrong")
     touched = {run.id for run in planned.withdrawals} | {change.run.id for change in planned.changes}
     late = tuple(
@@ -278,13 +280,16 @@ def reanchor(job: Job, unfinished: Sequence[Run], now: Instant) -> Plan:
         if (decided_at := _decided_at(run)) > now + CURSOR_AHEAD and run.id not in touched
         if run.state is State.PENDING
     )
-    return replace(planned, changes=(*planned.changes, *late))
+    kept = tuple(RunChange(replace(run, started_at=now), run.token, run.state) for run in begun)
+    return replace(planned, changes=(*planned.changes, *late, *kept))
 
 
-def _began_by_its_clock(run: Run) -> bool:
-    """Whether the claimed run was due by the clock of its claim. (One that is claimed ahead is to begin when it is
-    due.)"""
-    return run.state in CLAIMED and run.started_at is not None and run.started_at > run.due_at
+def _began_by_its_clock(run: Run, wrong_at: Instant) -> bool:
+    """Whether the claimed run was due by the clock of its claim, or later, until that was set back. (One that is
+    claimed ahead is to begin when it is due.)"""
+    if run.state not in CLAIMED or run.started_at is None:
+        return False
+    return run.started_at > run.due_at or run.started_at <= wrong_at
 
 
 def _decided_at(run: Run) -> Instant:

@@ -43,6 +43,8 @@ class ClockSteps:
         self._store, self._clock = store, clock
         self._ahead = ahead
         self._last: Instant | None = None
+        self._steady: Instant = 0
+        self._wrong_at: Instant = 0
         self._after: str | None = None
         self._looking = True
         self._nodes_at: Instant = 0
@@ -73,14 +75,16 @@ class ClockSteps:
             raise
 
     def _notice(self, now: Instant) -> None:
+        steady = self._clock.steady()
         if self._last is not None and now < self._last - STEP_BACK:
             log.warning("the wall clock went back by %.0f s", (self._last - now) / SECOND)
             self._begin()
+            self._wrong_at = self._last + steady - self._steady
             self._ends.begin(now - WRONG_FOR)
             self._nodes_at = now
         elif self._last is None:
             self._ends.begin(now + CURSOR_AHEAD)
-        self._last = now
+        self._last, self._steady = now, steady
 
     def _begin(self) -> None:
         self._looking, self._after = True, None
@@ -88,6 +92,7 @@ class ClockSteps:
     async def _look_at_nodes(self, now: Instant) -> None:
         nodes = await self._store.list_nodes(now + CURSOR_AHEAD)
         now = self._clock.now()
+        self._wrong_at = max([self._wrong_at, *(node.beat_at for node in nodes)])
         seen = frozenset((node.name, node.beat_at) for node in nodes if node.beat_at >= now + CURSOR_AHEAD)
         if seen - self._ahead_of_us:
             log.warning("the clock of node %s is ahead of ours", min(name for name, _ in seen))
@@ -120,7 +125,7 @@ class ClockSteps:
             if (after := page.next_after) is None:
                 break
         unfinished = await self._store.unfinished_runs([job.id])
-        await self._commit(reanchor(job, unfinished[job.id], now), now)
+        await self._commit(reanchor(job, unfinished[job.id], now, self._wrong_at), now)
 
     async def _commit(self, planned: Plan, now: Instant) -> bool:
         """Write; where another one was quicker, all is looked at once more, as the job may still be ahead."""

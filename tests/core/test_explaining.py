@@ -114,6 +114,11 @@ def test_the_job_has_its_say() -> None:
     paused = told(rule, at, enabled=False, paused_at=NOW - HOUR, pause_reason="maintenance")
     assert (paused.fires, paused.disposition) == (False, Disposition.SKIPPED_PAUSED)
     assert "because: maintenance" in paused.reason
+    both = told(rule, at, enabled=False, paused_at=NOW - HOUR, planned_until=NOW - HOUR, fires_max=3, fires_count=3)
+    assert (both.fires, both.disposition) == (False, Disposition.LIMIT_REACHED)
+    assert told(rule, at, enabled=False, paused_at=NOW - HOUR, fires_max=3).disposition is Disposition.SKIPPED_PAUSED
+    until = {"enabled": False, "paused_at": NOW - HOUR, "paused_until": instant("2027-03-04T00:00:00+01:00")}
+    assert [told(rule, at, **until, fires_max=each).fires for each in (2, 1)] == [True, False]
     assert told(rule, at).fires
     assert "the job was made later" in told(rule, "2027-01-10T09:00:00+01:00").reason
     assert "no run is kept" in told(rule, "2027-01-20T09:00:00+01:00", planned_until=NOW).reason

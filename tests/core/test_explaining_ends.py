@@ -50,12 +50,13 @@ class Past:
             return True, Disposition.RAN if self.ends[at] is not None else None
         if at in self.by_hand:
             return True, Disposition.RAN
+        if self.fires_max is not None and len(self.ends) >= self.fires_max and at > max(self.ends, default=NOW):
+            outside = self.ends_at is not None and at >= self.ends_at
+            return False, None if outside else Disposition.LIMIT_REACHED
         if at != self.next_fire:
             return False, None
         if self.paused:
             return False, Disposition.SKIPPED_PAUSED
-        if self.fires_max is not None and len(self.ends) >= self.fires_max:
-            return False, Disposition.LIMIT_REACHED
         return True, None
 
     def around(self, at: Instant) -> tuple[Instant | None, Instant | None]:

@@ -23,11 +23,12 @@ from horarium.rules.foreseeing import gap_policy, with_gap
 from horarium.rules.holds import hold_at, hold_on, owed_at, reason_of, words_of_hold
 from horarium.rules.missed import as_run, waits
 from horarium.rules.overridden import moved_to, of_fire, said
+from horarium.rules.windows import words_of_limit
 from horarium.triggers import Trigger, parse_trigger
 from horarium.triggers.budget import PLAN_STEPS, limited
 from horarium.triggers.business import BusinessDay
 from horarium.triggers.compose import Except, meaning_of, zone_of
-from horarium.triggers.words import MONTHS, WEEKDAYS, counted, say_list
+from horarium.triggers.words import MONTHS, WEEKDAYS, say_list
 from horarium.triggers.zones import Gap, Repeat, Zone, get_zone
 
 EXPLAIN_STEPS = 2 * PLAN_STEPS
@@ -182,7 +183,7 @@ def _from_rule(job: Job, at: Instant, now: Instant) -> Explanation:
     said = "" if gap is None or missing is None else _said_of_gap(missing, zone)
     if not fires:
         return _why_not(job, trigger, zone, at, _became(trigger, zone, at, gap, said) if gap and said else None)
-    if (told := refused(job, at, now) or _limited(job, at)) is not None:
+    if (told := _outside(job, at) or _limited(job, at) or _paused(job, at, now)) is not None:
         return told
     how = f"{said}: moved to {_clock(zone, at)}" if said else "the rule fires then"
     if at > now:
@@ -233,11 +234,10 @@ def _paused(job: Job, at: Instant, now: Instant) -> Explanation | None:
 def _limited(job: Job, at: Instant) -> Explanation | None:
     if job.fires_max is None or at <= job.planned_until:
         return None
-    left = job.fires_max - job.fires_count
-    begins = max(job.planned_until, (job.starts_at or 0) - 1)
-    before = trigger_of(job).count_fires(begins, at, max(left, 0) + 1)
-    text = f"limit reached: {counted(job.fires_max, 'run')} (fires_max), {job.fires_count:,} of them made by now"
-    return None if before <= left else Explanation(at, False, text, Disposition.LIMIT_REACHED)
+    left, resumed_at = job.fires_max - job.fires_count, 0 if job.enabled else job.paused_until or at
+    begins = min(at, max(job.planned_until, (job.starts_at or 0) - 1, resumed_at - 1))
+    before = trigger_of(job).count_fires(begins, at, left + 1) if left > 0 else 1
+    return None if before <= left else Explanation(at, False, words_of_limit(job), Disposition.LIMIT_REACHED)
 
 
 # ---- exclusions -------------------------------------------------------------------------------------------------

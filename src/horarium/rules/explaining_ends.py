@@ -19,9 +19,8 @@ from horarium.rules.compiled import after_end, trigger_of
 from horarium.rules.explaining import Explanation, excluded_by, from_run, refused
 from horarium.rules.joins import Window, is_owed, join_of, missing, said_of
 from horarium.rules.overridden import of_fire
-from horarium.rules.windows import next_in_window
+from horarium.rules.windows import exhausted, next_in_window, words_of_limit
 from horarium.triggers.budget import PLAN_STEPS, limited
-from horarium.triggers.words import counted
 
 PLANNED = (Cause.SCHEDULE, Cause.CATCH_UP)
 """The causes of runs from whose end the next one is counted."""
@@ -65,10 +64,12 @@ def _without(job: Job, at: Instant, now: Instant, beside: Beside, coming: Instan
     delay, before = str(timedelta(microseconds=after_end(job) or 0)), beside.before
     if beside.after is not None:
         return Explanation(at, False, f"{_said_of_past(at, before, delay)}; the next came at {_at(beside.after)}")
+    if exhausted(job) and at > job.planned_until:
+        return refused(job, at, now, windows_only=True) or _beyond_limit(job, at)
     if at == coming:
         how = "it is the first fire time" if before is None else f"it is {delay} after the end of the last run"
         text = f"{how}: it will run" if at > now else f"{how}: it is due, and is about to be planned"
-        return refused(job, at, now) or _beyond_limit(job, at) or Explanation(at, True, text)
+        return refused(job, at, now) or Explanation(at, True, text)
     excluded = _excluded(job, at, before)
     if excluded is not None:
         return Explanation(at, False, f"excluded by {excluded}", Disposition.EXCLUDED)
@@ -97,11 +98,8 @@ def _said_of_past(at: Instant, before: Run | None, delay: str) -> str:
     return f"the run of {_at(before)} ended at {to_text(ended)}, and the next comes {delay} after that"
 
 
-def _beyond_limit(job: Job, at: Instant) -> Explanation | None:
-    if job.fires_max is None or job.fires_count < job.fires_max:
-        return None
-    text = f"limit reached: {counted(job.fires_max, 'run')} (fires_max), {job.fires_count:,} of them made by now"
-    return Explanation(at, False, text, Disposition.LIMIT_REACHED)
+def _beyond_limit(job: Job, at: Instant) -> Explanation:
+    return Explanation(at, False, words_of_limit(job), Disposition.LIMIT_REACHED)
 
 
 def _excluded(job: Job, at: Instant, before: Run | None) -> str | None:
@@ -133,11 +131,13 @@ def _explain_join(job: Job, at: Instant, now: Instant, run: Run | None, window: 
     whole = of_fire(job, start)
     if whole is not None and not whole.done:
         return Explanation(at, True, f"it is due, and is about to be planned; {begins}")
-    told = refused(job, start, max(now, start))
+    told = refused(job, start, max(now, start), windows_only=exhausted(job))
     if told is None and not is_owed(job, start):
         told = Explanation(at, False, "the window lies before the one in which the job was defined")
     if told is None and window.done_at is not None:
         told = Explanation(at, False, "no run is kept: it was deleted by retention, or the job was changed since")
+    if told is None and exhausted(job):
+        told = _beyond_limit(job, at)
     if told is not None:
         return told._replace(at=at, reason=f"{told.reason}; {begins}")
     deadline = join_of(job).deadline

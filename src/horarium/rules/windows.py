@@ -19,6 +19,7 @@ from horarium.rules.compiled import trigger_of
 from horarium.rules.overridden import Dropped, of_fire
 from horarium.triggers import Trigger
 from horarium.triggers.budget import LIST_STEPS, PLAN_STEPS, bounded, limited
+from horarium.triggers.words import counted
 
 MISSED_COUNT_MAX = 20_000
 """How far missed fire times are counted one by one where the trigger can't count them by arithmetic."""
@@ -31,6 +32,11 @@ LISTED_STEPS = 20_000
 def exhausted(job: Job) -> bool:
     """Whether the job has made as many runs as it may (`fires_max`)."""
     return job.fires_max is not None and job.fires_count >= job.fires_max
+
+
+def words_of_limit(job: Job) -> str:
+    """Why a job with a count does not run once more."""
+    return f"limit reached: {counted(job.fires_max or 0, 'run')} (fires_max), {job.fires_count:,} of them made by now"
 
 
 def without_passed(job: Job, now: Instant) -> Job:

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from horarium.clock import DAY, HOUR, SECOND, Instant
-from horarium.model import Cause, Disposition, QueueTarget, State
+from horarium.model import Cause, Disposition, Plan, QueueTarget, State
 from horarium.policies import Overlap
 from horarium.rules.compiled import trigger_of
 from horarium.rules.editing import delete, edit, pause, plan_backfill, plan_now, reanchor

@@ -250,6 +250,30 @@ async def test_what_was_decided_while_paused_or_held_is_done_afterwards(setting:
     assert await rows(setting) == AS_DECIDED["all"]
 
 
+@pytest.mark.parametrize("over", ["decided", "backfilled", "not asked", "deleted"])
+async def test_a_decision_that_comes_too_late_is_told_so(setting: Setting, over: str) -> None:
+    await missing(setting)
+    id, operations = await the_id(setting), setting.operations
+    if over == "backfilled":
+        await operations.jobs.backfill_job("job", to_datetime(START), to_datetime(START + 3 * HOUR * SECOND))
+    if over == "decided":
+        await operations.jobs.pause_job("job")
+    if over in ("decided", "backfilled"):
+        with as_("ann"):
+            await operations.approving.decide(id, "latest")
+        await operations.jobs.resume_job("job")
+        told = "latest, decided by ann" if over == "decided" else "it is over"
+    elif over == "not asked":
+        await operations.jobs.patch_job("job", {"catch_up": {"policy": "latest"}})
+        told = "latest"
+    else:
+        await operations.jobs.delete_job("job")
+        told = "it is over"
+    await a_planner(setting).step(setting.now)
+    with pytest.raises(AlreadyDecided, match=told):
+        await operations.approving.decide(id, "all")
+
+
 async def test_of_many_decisions_at_once_one_counts(setting: Setting) -> None:
     await missing(setting)
     id = await the_id(setting)

@@ -128,8 +128,11 @@ class Approving:
         """The first of the rows that this makes, or what stands for them until they are made."""
         id = question.run_id
         job = (await jobs_by_id(self._store, [question.job_id])).get(question.job_id)
-        if job is None or not await within_reach(self._store, [as_run(job)] if job.missed is not None else []):
+        (stands,) = await self._store.get_runs([id]) if job is None or job.missed is None else (as_run(job),)
+        if stands is None or not await within_reach(self._store, [stands]):
             raise NotFound(f"nothing {id!r} was asked about")
+        if job is None or job.deleted_at is not None:
+            raise _over(stands.job, stands)
         origin = who_acts()
         why_not = await self._why_not(None if origin is None else origin.principal, job, question)
         if why_not is not None:
@@ -147,10 +150,10 @@ class Approving:
 
         await self._changes.change(job.name, decide, always(Reach.NONE), f"approval.{policy}")
         planned, _ = await self._changes.planned_up_to_now(job.name)
-        if planned is not None and planned.missed is None:
+        (made,) = await self._store.get_runs([id])
+        if planned is not None and planned.missed is None and made is not None and last_word(made) is not None:
             await self._forget(asked[0])
-        (row,) = await self._store.get_runs([id])
-        return row or asked[0]
+        return made or asked[0]
 
     async def _about_missed(self, id: str) -> Question | None:
         """The question of that id about missed fire times, which may be over."""
@@ -158,12 +161,10 @@ class Approving:
         return question_of(found.items[0]) if found.items else None
 
     async def _decided_before(self, id: str, job: Job) -> AlreadyDecided:
-        missed, (row,) = job.missed, await self._store.get_runs([id])
-        last = None if row is None else last_word(row)
-        if missed is not None and missed.id == id and missed.decision is not None:
-            told = said(f"{missed.decision}, decided", missed.by, missed.reason)
-        else:
-            told = "it is over" if last is None else f"{last.message}, at {to_text(last.at)}"
+        missed = job.missed
+        if missed is None or missed.id != id or missed.decision is None:
+            return _over(job.name, *await self._store.get_runs([id]))
+        told = said(f"{missed.decision}, decided", missed.by, missed.reason)
         return AlreadyDecided(f"what job {job.name!r} missed waits no longer for a decision: {told}")
 
     async def _asked(self, id: str) -> tuple[Run, Job]:
@@ -213,6 +214,12 @@ class Approving:
         if caller.subject in _definers(versions or await self._newest(job)):
             return f"{caller.name} defined this job; another person must decide (four_eyes)"
         return None
+
+
+def _over(job: str | None, row: Run | None) -> AlreadyDecided:
+    last = None if row is None else last_word(row)
+    told = "it is over" if last is None else f"{last.message}, at {to_text(last.at)}"
+    return AlreadyDecided(f"what job {job!r} missed waits no longer for a decision: {told}")
 
 
 def _definers(versions: Sequence[Version]) -> set[str]:

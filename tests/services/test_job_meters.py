@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from horarium.clock import SECOND
 from horarium.model import Disposition, Health, LastRun, Run, State
+from horarium.operations.facade import Operations
+from horarium.policies import Overlap
+from horarium.ports import RunFilter
 from horarium.rules.editing import delete
 from horarium.services.metrics.ends import ends_of
 from horarium.services.metrics.job_meters import JobMeters
 from horarium.services.metrics.job_recall import LOOK, JobRecall
 from horarium.services.metrics.telemetry import Telemetry
+from horarium.services.planning.planner import Planner
 from horarium.stores.memory import MemoryStore
 from horarium.testing.values import NOW, a_job, a_run
+from tests.services.conftest import Setting
 
 
 def ended(job: str | None, state: State = State.COMPLETED, number: int = 1, seconds: float = 2, **fields: Any) -> Run:
@@ -141,3 +149,29 @@ async def test_a_deleted_job_is_shown_for_a_while_and_then_forgotten() -> None:
     for number in (3, 4):
         await recall.step(NOW + number * LOOK)
     assert telemetry.jobs.names == ["kept", "gone"], "there is one of that name again"
+
+
+@pytest.mark.parametrize("overlap", [Overlap.CANCEL_OTHER, Overlap.TERMINATE_OTHER])
+async def test_runs_that_a_newer_one_or_the_end_of_their_job_cancels_are_counted(
+    setting: Setting, overlap: Overlap
+) -> None:
+    def settled(runs: Sequence[Run], _: object) -> None:
+        setting.telemetry.settled(runs)
+
+    setting.operations = Operations(
+        setting.store, setting.clock, setting.signal, os.urandom, lambda target: None, settled
+    )
+    job, operations = await setting.add_job(overlap=overlap), setting.operations
+    planner = Planner(setting.store, setting.signal, operations.reconciler, operations.following, setting.telemetry)
+    for _ in range(3):
+        setting.clock.advance(10)
+        await planner.step(setting.now)
+    cancelled = 'horarium_job_runs_total{job="job",outcome="cancelled"}'
+    assert f"{cancelled} 2" in lines(setting.telemetry.jobs)
+    await operations.jobs.pause_job("job")
+    assert f"{cancelled} 2" in lines(setting.telemetry.jobs)
+    await operations.jobs.delete_job("job")
+    await setting.add_job(id="another")
+    assert f"{cancelled} 3" in lines(setting.telemetry.jobs)
+    page = await setting.store.list_runs(RunFilter(states=frozenset({State.CANCELLED})), None, 10)
+    assert [run.job_id for run in page.items] == [job.id] * 3

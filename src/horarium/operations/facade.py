@@ -75,7 +75,7 @@ class Operations:
         self.context = context = Context(store, clock, signal, entropy)
         self.store, self.clock = store, clock
         following, versions = Following(store, Members(context)), Versions(store)
-        self.reconciler = Reconciler(context, following)
+        self.reconciler = Reconciler(context, following, lambda runs: settled(runs, {}))
         waiting = Waiting(context)
 
         def told(runs: Sequence[Run], jobs: Mapping[str, Job]) -> None:

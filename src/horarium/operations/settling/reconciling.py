@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import compress
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from horarium.clock import INSTANT_MIN, Instant
 from horarium.errors import StoreUnavailable
-from horarium.model import UNFINISHED, Job, Plan, Run, State
+from horarium.model import UNFINISHED, Disposition, Job, Plan, Run, State
 from horarium.model.records import RecordChange
 from horarium.operations.settling.following import Following
 from horarium.operations.settling.holding import Holding
@@ -52,13 +53,17 @@ class Changed(NamedTuple):
 
 
 class Reconciler:
-    """Applies `reconcile` to jobs of one namespace."""
+    """Applies `reconcile` to jobs of one namespace. `ended` is called with runs that came to their end by a plan; one
+    that a claim took just before, and that ends later, may come twice."""
 
-    def __init__(self, context: Context, following: Following) -> None:
+    def __init__(
+        self, context: Context, following: Following, ended: Callable[[Sequence[Run]], None] = lambda runs: None
+    ) -> None:
         self._store, self.clock, self._signal = context.store, context.clock, context.signal
         self.following = following
         self.holding = Holding(context)
         self.joining = Joining(context, following)
+        self._ended = ended
         self._left: dict[str, None] = {}
 
     @property
@@ -82,6 +87,7 @@ class Reconciler:
         """The same for changes of one job that were written together, in their order. One look serves them all: it
         makes runs be as the job asks that is stored, so all that differs is from where it looks."""
         since: Instant | None = None
+        self._tell([changed.planned for changed in changes if changed.planned is not None])
         for changed in changes:
             if (begin := look_from(*changed)) is None:
                 continue
@@ -177,7 +183,8 @@ class Reconciler:
             plans = [planned for planned in plans if not planned.job.deleted_at]
             if plans:
                 plans = await self.following.plans(await self._without_gone(plans), now)
-                await self._store.commit_plans(plans, self.clock.steady())
+                done = await self._store.commit_plans(plans, self.clock.steady())
+                self._tell(list(compress(plans, done)))
                 announce(self._signal, plans)
             for planned in plans:
                 ids += (run.id for run in (*planned.runs, *(change.run for change in planned.changes)))
@@ -190,10 +197,17 @@ class Reconciler:
         not write the job again for each page. The ids of runs that have moved on, or wait for others of these."""
         changes = dict(enumerate(planned.changes))
         ready = await self.following.ready(changes, {planned.job.id: planned.job}, now)
-        written = zip(ready, await self._store.settle_runs(list(ready.values()), self.clock.steady()), strict=True)
+        written = await self._store.settle_runs(list(ready.values()), self.clock.steady())
+        self._tell([replace(planned, changes=tuple(compress(ready.values(), written)))])
         announce(self._signal, [planned])
-        ended = {index for index, done in written if done}
+        ended = set(compress(ready, written))
         return [change.run.id for index, change in changes.items() if index not in ended]
+
+    def _tell(self, plans: Sequence[Plan]) -> None:
+        """Of runs that were taken back it is as though they had never been."""
+        ends = [change.run for planned in plans for change in planned.changes if change.run.finished]
+        if told := [run for run in ends if run.disposition is not Disposition.WITHDRAWN]:
+            self._ended(told)
 
     async def _without_gone(self, plans: list[Plan]) -> list[Plan]:
         """Without moving runs that are there no longer. They were read before their jobs; one that was ended and pruned

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from horarium.clock import DAY, SECOND, to_text
-from horarium.model import Disposition, State
+from horarium.model import Disposition, Follow, Occasion, State
 from horarium.model.records import Record, RecordChange
 from horarium.operations.jobs.versions import Version
 from horarium.testing.values import NOW, a_job, a_run
@@ -39,6 +39,20 @@ async def test_an_instant_is_explained_by_its_run_or_by_the_rule(api: Api) -> No
     assert (await api.get("/jobs/none/explain")).code == "not_found"
     assert (await api.get(url(since=NOW))).code == "invalid_request"
     assert (await api.get(url(at="1066-10-14T09:00:00Z"))).status == 422
+
+
+async def test_it_tells_of_a_job_that_is_to_follow_and_is_not_there(api: Api) -> None:
+    follows = {
+        Occasion.COMPLETED: (Follow(trigger="report"), Follow(notify="ops")),
+        Occasion.FAILED: (Follow(trigger="repair"),),
+    }
+    job = a_job(trigger=DAILY, created_at=NOW - 9 * DAY, planned_until=NOW, on=follows)
+    await api.store.add_jobs([job, a_job("report", id="report"), a_job("repair", id="repair")])
+    asked = url(at=NOW + DAY)
+    assert (await api.get(asked)).json["reason"] == "the rule fires then: it will run"
+    await api.send("DELETE", "/jobs/report")
+    said = "the rule fires then: it will run; to follow from its runs, there is no job 'report'"
+    assert (await api.get(asked)).json["reason"] == said
 
 
 async def test_a_skipped_run_explains_all_that_it_covers(api: Api) -> None:

@@ -61,6 +61,14 @@ class Explaining:
         job, now = await self._jobs.get_job(name), self._clock.now()
         at = now if at is None else at
         _check(at, "at")
+        told = await self._at(job, at, now)
+        follows = {each.trigger for of_one in job.on.values() for each in of_one if each.trigger is not None}
+        unknown = await self._unknown(sorted(follows)) if told.fires else []
+        if not unknown:
+            return told
+        return told._replace(reason=f"{told.reason}; to follow from its runs, there is no job {say_list(unknown)}")
+
+    async def _at(self, job: Job, at: Instant, now: Instant) -> Explanation:
         (run,) = await self._store.get_runs([run_id_of(job.id, at)])
         skipped = await self._skipped(job, at, at + 1) if run is None else []
         run = run or _covering(skipped, at)
@@ -121,13 +129,17 @@ class Explaining:
             run = run or _covering(await self._skipped(job, start, start + 1), start)
         (record,) = await self._store.get_records([window_name(job, start)])
         told = explain_join(job, at, now, run, Window() if record is None else decode_window(record.body))
-        awaited = told.missing if told.fires and run is None and bound_caller() is None else ()
-        found = await self._store.get_jobs(awaited) if awaited else []
-        if unknown := [repr(name) for name, each in zip(awaited, found, strict=True) if each is None]:
+        if unknown := await self._unknown(told.missing if told.fires and run is None else ()):
             told = told._replace(reason=f"{told.reason}; there is no job {say_list(unknown)}")
         whole = of_fire(job, start)
         owed_at = max(at, now) if whole is None else whole.due_at
         return explain_held(told, job, await self._holding.look(), now, owed_at) if told.fires else told
+
+    async def _unknown(self, names: Sequence[str]) -> list[str]:
+        """Those of these jobs that are not there, to be named; a caller who is bound is told none."""
+        names = names if bound_caller() is None else ()
+        found = await self._store.get_jobs(names) if names else []
+        return [repr(name) for name, each in zip(names, found, strict=True) if each is None]
 
     async def _between_windows(
         self, job: Job, after: Instant, until: Instant, now: Instant, limit: int

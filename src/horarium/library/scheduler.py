@@ -392,7 +392,7 @@ class Scheduler(
         self, name: str, payload: Any = None, *, unique_key: str | None = None, actor: str | None = None
     ) -> Run:
         """A run now, under the job's overlap policy. With a `unique_key`, the run of this job that was made under it
-        first."""
+        first, also where it has another payload."""
         encoded = None if payload is None else encode("payload", payload)
         return Run(await self._operations.jobs.trigger_job(name, encoded, unique_key))
 

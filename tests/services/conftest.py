@@ -95,11 +95,11 @@ def a_scale(store: Store, clock: ManualClock) -> SteadyScale:
     return scale
 
 
-def a_rescuer(setting: Setting, own: Callable[[], Own] = lambda: NOTHING) -> Rescuer:
+def a_rescuer(setting: Setting, own: Callable[[], Own] = lambda: NOTHING, **more: Any) -> Rescuer:
     """`own`: what its process holds."""
     operations, scale = setting.operations, a_scale(setting.store, setting.clock)
     return Rescuer(
-        setting.store, operations.settling, operations.reconciler, setting.telemetry, setting.clock, scale, own
+        setting.store, operations.settling, operations.reconciler, setting.telemetry, setting.clock, scale, own, **more
     )
 
 

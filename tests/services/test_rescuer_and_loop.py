@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from horarium.access.acting import acting
@@ -13,8 +14,10 @@ from horarium.access.audit import Origin, entry
 from horarium.access.roles import LOCAL
 from horarium.clock import DAY, SECOND, Instant
 from horarium.errors import StoreUnavailable
-from horarium.model import Follow, Occasion, Run, RunChange, State
-from horarium.model.records import RecordChange, RecordFilter
+from horarium.model import CommandTarget, Follow, Occasion, Run, RunChange, State
+from horarium.model.logs import LogLine
+from horarium.model.records import Record, RecordChange, RecordFilter
+from horarium.operations.runs.logs import ENDS_AT_ONCE
 from horarium.policies import Retention, Retry
 from horarium.ports import JOBS, Page, RunFilter, Topic
 from horarium.services.loop.believed import CALM_SECONDS, NOTED
@@ -49,6 +52,40 @@ async def test_an_expired_lease_loses_its_attempt(setting: Setting) -> None:
     setting.clock.advance(30)
     await rescuer.step(setting.now)
     assert await setting.state() is State.PENDING
+
+
+async def test_what_programs_said_until_their_time_was_over_is_read_together(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, asked = ENDS_AT_ONCE + 20, list[int]()
+    await setting.add_job(target=CommandTarget(("backup",)))
+    for number in range(count):
+        of_job: dict[str, Any] = {"job_id": "job", "job": "job", "fire_at": setting.now - number}
+        await setting.add_run(f"{number:03}", "pull/shell", **of_job, lease_seconds=30, execution_seconds=5)
+    await setting.store.claim_runs(["pull/shell"], count, "w", setting.now, setting.now, setting.steady)
+    for number in (0, 1, count - 1):
+        full = "x" * (8_000 if number == 1 else 8)
+        for text in (full, full, f"{'-' * 400} the end of {number}"):
+            await setting.operations.logs.append(
+                await setting.run(f"{number:03}"), [LogLine(setting.now, "stdout", text)]
+            )
+    read = setting.store.get_records
+
+    async def counted(names: Sequence[str]) -> list[Record | None]:
+        asked.append(len(names))
+        return await read(names)
+
+    monkeypatch.setattr(setting.operations.context.store, "get_records", counted)
+    setting.clock.advance(31)
+    await a_rescuer(setting, ends_of_logs=setting.operations.logs.ends_of).step(setting.now)
+    assert asked == [ENDS_AT_ONCE, 1, 20]
+    for number, end in (
+        (0, "the end of 0"),
+        (1, "the end of 1"),
+        (2, "given up"),
+        (count - 1, f"the end of {count - 1}"),
+    ):
+        assert (await setting.run(f"{number:03}")).history[-1].message.endswith(end)
 
 
 class StepsBack(MemoryStore):

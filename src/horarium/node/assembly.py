@@ -189,7 +189,7 @@ class Assembly:
                 shared.clock,
                 shared.scale,
                 self._own,
-                of.logs.end_of,
+                of.logs.ends_of,
             )
             services.append(rescuer)
             applier = Applier(shared.store, shared.clock, reconciler, options.name)

@@ -30,6 +30,8 @@ BOOKS, TEXTS, SIZES = "log/", "logtext/", "logsize/"
 BOOKS_REMEMBERED = 1_000
 BOOKS_BYTES_MAX = 4 * 1024 * 1024
 """Of the books that are remembered, together: some are nearly empty, some hold 16 KiB."""
+ENDS_AT_ONCE = 100
+"""Logs whose ends are read together: a few MB at most."""
 LOOK_SECONDS = 0.5
 """How often the store is asked while a reader waits: lines may be written by another process."""
 WAIT_SECONDS_MAX = 20.0
@@ -218,17 +220,27 @@ class Logs:
 
     async def end_of(self, run_id: str, chars_max: int) -> str:
         """The last whole lines of a log, of `chars_max` characters together; the end of the last one if it has more."""
-        (run,) = await self._store.get_runs([run_id])
-        stored = None if run is None else await self._find(run)
-        if stored is None:
-            return ""
-        book = _book(stored)
-        lines = [line.text for line in book.tail]
-        if book.chunks and sum(map(len, lines)) < chars_max:
-            texts = await self._store.get_records([_text_name(book, book.chunks[-1])])
-            lines = [line.text for line in _lines(texts[0])] + lines
-        text = "\n".join(lines)
-        return text if len(text) <= chars_max else text[-chars_max:].partition("\n")[2] or text[-chars_max:]
+        runs = [run for run in await self._store.get_runs([run_id]) if run is not None]
+        return "".join(await self.ends_of(runs, chars_max))
+
+    async def ends_of(self, runs: Sequence[Run], chars_max: int) -> list[str]:
+        """The same of the logs of several runs, in their order."""
+        found: list[str] = []
+        for start in range(0, len(runs), ENDS_AT_ONCE):
+            some = runs[start : start + ENDS_AT_ONCE]
+            stored = await self._store.get_records([_name(run.created_at, run.id) for run in some])
+            books = [None if record is None else _book(record) for record in stored]
+            short = {
+                place: _text_name(book, book.chunks[-1])
+                for place, book in enumerate(books)
+                if book is not None and book.chunks and sum(len(line.text) for line in book.tail) < chars_max
+            }
+            texts = await self._store.get_records(list(short.values())) if short else []
+            before = dict(zip(short, map(_lines, texts), strict=True))
+            for place, book in enumerate(books):
+                lines = () if book is None else (*before.get(place, ()), *book.tail)
+                found.append(_end_of_text("\n".join(line.text for line in lines), chars_max))
+        return found
 
     async def _wait(self, run_id: str, seconds: float) -> None:
         grown = asyncio.get_running_loop().create_future()
@@ -308,6 +320,10 @@ def _book(record: Record) -> LogBook:
 def _lines(record: Record | None) -> tuple[LogLine, ...]:
     """The lines of a chunk; none of one that was cut since its book was read."""
     return () if record is None else _LINES.decode(record.body)
+
+
+def _end_of_text(text: str, chars_max: int) -> str:
+    return text if len(text) <= chars_max else text[-chars_max:].partition("\n")[2] or text[-chars_max:]
 
 
 def _name(begun_at: Instant, run_id: str) -> str:

@@ -93,7 +93,7 @@ class Rescuer(Service):
         clock: Clock,
         scale: SteadyScale,
         own: Callable[[], Own] = lambda: NOTHING,
-        end_of_log: Callable[[str, int], Awaitable[str]] | None = None,
+        ends_of_logs: Callable[[Sequence[Run], int], Awaitable[Sequence[str]]] | None = None,
     ) -> None:
         self.wake = Wake()
         self._store = store
@@ -103,7 +103,7 @@ class Rescuer(Service):
         self._clock = clock
         self._scale = scale
         self._own = own
-        self._end_of_log = end_of_log
+        self._ends_of_logs = ends_of_logs
         self._grace = Grace(clock)
         self._nothing_overdue = False
         self._log = QuietLog("runs rescued")
@@ -133,7 +133,7 @@ class Rescuer(Service):
             next_at = ends_at if next_at is None else min(next_at, ends_at)
         runs = [run for run in runs if run.id not in left and not own.keeps(run)]
         jobs = await jobs_of(self._store, runs)
-        said = {run.id: await self._said(run, jobs) for run in runs}
+        said = await self._said(runs, jobs)
         if self._clock.now() < now:
             # The clock went back while we waited: those that were to start in time may still do so.
             return self._clock.now()
@@ -142,7 +142,7 @@ class Rescuer(Service):
         waiting = {run.id: run for run in runs if awaits_turn(run) and run.id not in held}
         runs = [run for run in runs if run.id not in waiting]
         await self._settling.give_turns(list(waiting.values()), jobs, now)
-        changes = [held.get(run.id) or _change(run, jobs, now, own, said[run.id]) for run in runs]
+        changes = [held.get(run.id) or _change(run, jobs, now, own, said.get(run.id, "")) for run in runs]
         written = await self._settling.write(changes, jobs, now)
         rescued = [change.run for change, done in zip(changes, written, strict=True) if done]
         self._telemetry.rescued(rescued)
@@ -157,13 +157,18 @@ class Rescuer(Service):
             )
         return now if is_full and (rescued or waiting) else next_at
 
-    async def _said(self, run: Run, jobs: Mapping[str, Job]) -> str:
-        """The end of the output of a program that is over its time: its worker can't report that any more."""
-        job = jobs.get(run.job_id or "")
-        target = job.target if job is not None else run.policy.target if run.policy is not None else None
-        if self._end_of_log is None or run.deadline is None or not isinstance(target, CommandTarget):
-            return ""
-        return await self._end_of_log(run.id, OUTPUT_CHARS_MAX)
+    async def _said(self, runs: Sequence[Run], jobs: Mapping[str, Job]) -> Mapping[str, str]:
+        """The ends of the outputs of programs that are over their time: their workers can't report these any more."""
+        over = [run for run in runs if run.deadline is not None and _is_command(run, jobs.get(run.job_id or ""))]
+        if self._ends_of_logs is None or not over:
+            return {}
+        said = await self._ends_of_logs(over, OUTPUT_CHARS_MAX)
+        return {run.id: text for run, text in zip(over, said, strict=True)}
+
+
+def _is_command(run: Run, job: Job | None) -> bool:
+    target = job.target if job is not None else run.policy.target if run.policy is not None else None
+    return isinstance(target, CommandTarget)
 
 
 def _held(run: Run, jobs: dict[str, Job], now: Instant, holds: Sequence[Hold]) -> RunChange | None:

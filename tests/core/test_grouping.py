@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from horarium.clock import SECOND, Instant, to_text
-from horarium.model.channels import Channel, Letter, Told
+from horarium.model.channels import MEMBERS_MAX, Channel, Letter, Told
 from horarium.rules.grouping import WAITS_MAX, Item, group
 from horarium.testing.values import NOW
 
@@ -43,6 +43,15 @@ def test_a_failure_is_not_held_back_for_as_long_as_more_come() -> None:
     letter = told(seen, WAITS_MAX)
     assert isinstance(letter, Letter)
     assert [event.count for event in letter.events] == [len(seen)]
+
+
+@pytest.mark.parametrize("left", [1, 2])
+def test_a_letter_has_members_up_to_the_most(left: int) -> None:
+    """`left`: for how many of two successes there is room. (The first failure is no member: it carries the others.)"""
+    failed = [item(0, number) for number in range(1 + MEMBERS_MAX - left)]
+    letter = told([*failed, item(0, 1, "succeeded"), item(0, 2, "succeeded")], 9)
+    assert isinstance(letter, Letter)
+    assert sorted(event.count for event in letter.events) == [left, len(failed)]
 
 
 @pytest.mark.parametrize(("seconds", "ready"), [(30, False), (61, True)])

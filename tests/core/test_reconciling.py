@@ -28,7 +28,7 @@ from horarium.model import (
 from horarium.operations.settling.settling import Settlement
 from horarium.policies import Concurrency, Overlap, Timeouts
 from horarium.ports import Claimed
-from horarium.rules.applying import newest_of
+from horarium.rules.applying import HELD, held_by, newest_of, owed_by, owed_of
 from horarium.rules.editing import pause, plan_now
 from horarium.rules.planning import owed_run, resume
 from horarium.rules.reconciling import belongs, reconcile
@@ -411,3 +411,14 @@ def test_a_run_that_goes_where_it_is_not_waited_for_by_a_worker_gets_a_limit_for
     at_a_worker = reconcile(a_job(target=QueueTarget(queue="other")), [again], NOW)
     assert at_a_worker is not None
     assert [run.start_by for run in at_a_worker.runs] == [None]
+
+
+@pytest.mark.parametrize(
+    ("node", "after", "held"),
+    [("other", 0, True), ("other", HELD - 1, True), ("other", HELD, False), ("other", -1, False), ("own", 0, False)],
+)
+def test_the_rest_of_an_edit_is_one_node_s_for_a_time(node: str, after: int, held: bool) -> None:
+    """A time further ahead than any node writes is that of a wrong clock."""
+    record = owed_by(a_job(), 3, NOW)
+    assert not owed_of(record).held("other", NOW)
+    assert owed_of(held_by(record, "own", NOW)).held(node, NOW + after) is held

@@ -2,7 +2,7 @@
 # make serve   the server alone, on 127.0.0.1:8080
 # make test    installs all that it needs and runs every check and every test that is certain on any machine
 # make quick   the quick tests only (under 30 seconds)
-# make lowest  the quick tests with the oldest versions of all libraries that pyproject.toml allows
+# make lowest  with the oldest versions of all libraries that pyproject.toml allows: the quick tests, real stores and buses
 # make pythons the quick tests on each other version of Python that the machine has
 # make check   format, lint, types, layers
 # make cockroach  the contract of stores on a real CockroachDB, which is built once
@@ -57,6 +57,8 @@ lowest:
 	$(VENV)-lowest/bin/pip install --quiet --disable-pip-version-check uv
 	$(VENV)-lowest/bin/uv pip install --quiet --python $(VENV)-lowest/bin/python --resolution lowest-direct -e '.[all,dev]'
 	$(VENV)-lowest/bin/python -m pytest -q -n 2 --dist worksteal -m "not slow"
+	$(VENV)-lowest/bin/python tools/install_servers.py
+	$(VENV)-lowest/bin/python -m pytest -q -n 6 --dist worksteal -m "slow and not proof" tests/stores tests/buses
 
 pythons: $(STAMP)
 	@for python in $$($(BIN)/python -c 'from tests.release.test_release import others; print(*others())'); do \

@@ -61,6 +61,10 @@ COMPOSED: list[tuple[str, str, str]] = [
     ("every friday at noon before christmas", UTC, "11-27 12:00, 12-04 12:00, 12-11 12:00, 12-18 12:00"),
     ("every day at 9am before december 1st at 9am", UTC, "11-21 09:00, 11-22 09:00, 11-23 09:00, 11-24 09:00, 11-25 09:00, 11-26 09:00, 11-27 09:00, 11-28 09:00, 11-29 09:00, 11-30 09:00"),
     ("every weekday at 9am before friday", UTC, "11-23 09:00, 11-24 09:00, 11-25 09:00, 11-26 09:00"),
+    ("every friday before december 11 at 4pm", UTC, "11-20 16:00, 11-27 16:00, 12-04 16:00"),
+    ("every friday before december 4 at 4:01 pm", UTC, "11-20 16:01, 11-27 16:01"),
+    ("every 2 years on the last day at noon", UTC, "12-31 12:00, 2028-12-31 12:00, 2030-12-31 12:00, ..."),
+    ("last monday of the year every 2 years at noon", UTC, "12-28 12:00, 2028-12-25 12:00, ..."),
     # rhythms from a time of day
     ("every 8 hours starting at 6am", UTC, "11-20 14:00, 11-20 22:00, 11-21 06:00, 11-21 14:00, ..."),
     ("every 12 hours starting at 7:30am", UTC, "11-20 19:30, 11-21 07:30, 11-21 19:30, ..."),
@@ -119,3 +123,29 @@ ASKED: list[tuple[str, str]] = [
     ("the last 3 days at 9am", "days of what?"),
     ("today at 9am", "that is over today"),
 ]
+
+SAID_BACK: list[tuple[str, str]] = [
+    ("last business day of the month at 5pm, 3 times", "every month on the last working day at 17:00, 3 times"),
+    ("6th business day of the month at 5pm, twice", "every month on the 6th working day at 17:00, 2 times"),
+    (
+        "last business day of the month at 5pm and every monday at 9am",
+        "every month on the last working day at 17:00; and every Monday at 09:00",
+    ),
+    ("on the 15th at 9am, 3 times", "every month on the 15th at 09:00, 3 times"),
+    ("third friday of march and june at 10am, 4 times", "every year on the third Friday of March and June at 10:00, 4 times"),
+    ("last friday of the year at noon, 3 times", "every year on the last Friday of December at 12:00, 3 times"),
+    ("every 2 years on the last day at noon", "every 2 years on the last day of December at 12:00"),
+    ("first day of each quarter at 9am, 3 times", "every quarter on the 1st at 09:00, 3 times"),
+    ("every hour at :15 and :45, 10 times", "every hour at minute 15 and 45, 10 times"),
+    ("every hour at :15 between 9am and 5pm", "every hour at minute 15, from 09:00 to 17:00"),
+    ("every 8 hours starting at 6am, 5 times", "every 8 hours counted from 06:00, 5 times"),
+    (
+        "every day at noon except the last day of the quarter, 9 times",
+        "every day at 12:00, except on the last day of every quarter, 9 times",
+    ),
+    (
+        "every day at noon except the last business day of the month, 9 times",
+        "every day at 12:00, except on the last working day of every month, 9 times",
+    ),
+    ("every day before friday at 4pm", "every day at 16:00, until before the next Friday at 16:00"),
+]  # fmt: skip

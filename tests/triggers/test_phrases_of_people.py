@@ -12,7 +12,7 @@ from horarium.errors import InvalidTrigger
 from horarium.triggers import Phrase, when
 
 from .phrases_as_people_write_them import REFUSED, UNDERSTOOD
-from .phrases_composed import ASKED, COMPOSED
+from .phrases_composed import ASKED, COMPOSED, SAID_BACK
 
 WALL_NOW = datetime(2026, 11, 20, 12)
 
@@ -67,3 +67,14 @@ def test_an_error_says_what_was_understood() -> None:
     assert "'bananas' at position 21" in caught.value.message
     assert "understood so far: 'every weekday at 9am'" in caught.value.message
     assert caught.value.position == 21
+
+
+@pytest.mark.parametrize(("text", "words"), SAID_BACK)
+def test_words_say_all_of_the_rule(text: str, words: str) -> None:
+    assert str(when(text)).removesuffix(" (counted from when it is defined)") == f"{words}, UTC"
+
+
+@pytest.mark.parametrize("text", ["last friday before christmas", "the 1st before december 24 at 6pm"])
+def test_a_day_before_a_date_is_not_that_of_each_month(text: str) -> None:
+    with pytest.raises(InvalidTrigger, match="is that one day"):
+        when(text)

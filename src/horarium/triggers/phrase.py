@@ -17,7 +17,7 @@ from horarium.clock import INSTANT_MAX, INSTANT_MIN, SECOND, Instant, to_datetim
 from horarium.errors import InvalidTrigger, TooExpensive
 from horarium.triggers.base import Trigger
 from horarium.triggers.business_days import Content, plain, read_content
-from horarium.triggers.phrase_compile import compile_parts
+from horarium.triggers.phrase_compile import compile_parts, months_of
 from horarium.triggers.phrase_grammar import read_phrase
 from horarium.triggers.phrase_parts import MIDNIGHT, WORKDAYS, DayRef, Moment, Parts
 from horarium.triggers.spec import Spec, read_instant
@@ -45,11 +45,13 @@ def say_parts(parts: Parts) -> str:
         said += f", except on {say_list(parts.except_dates[:5])}"
         said += f" and {len(parts.except_dates) - 5} more" if len(parts.except_dates) > 5 else ""
     for days in parts.except_days:
-        said += f", except{_recurring(replace(days, unit=None)).removeprefix('every day').removesuffix(' at 00:00')}"
+        said += f", except{_on_days(days)}" + ("" if _of_months(days) else f" of every {days.unit or 'month'}")
     said += "" if parts.count is None else f", {say_count(parts.count, 'time')}"
     said += "" if parts.lasting is None else f", for {say_count(*parts.lasting)}"
     said += "" if parts.start is None else f", starting {_moment(parts.start)}"
-    return said if parts.until is None else f"{said}, until {_moment(parts.until)}"
+    if parts.until is None:
+        return said
+    return f"{said}, until {'before ' if parts.until.open else ''}{_moment(parts.until)}"
 
 
 def _once(parts: Parts) -> str:
@@ -61,26 +63,38 @@ def _once(parts: Parts) -> str:
 
 
 def _recurring(parts: Parts) -> str:
-    unit = parts.unit or "day"
-    said = say_every(parts.step, unit)
+    on_days = _on_days(parts)
+    rare = "year" if parts.months else "month"
+    said = say_every(parts.step, parts.unit or (rare if on_days else "day"))
     if parts.from_end:
         return f"{said} after the end of the last run"
-    weekdays = parts.weekdays or ({1} if unit == "week" else set())
+    if parts.minutes_past:
+        said += f" at minute {say_list([str(minute) for minute in sorted(parts.minutes_past)])}"
+    if parts.phase is not None:
+        said += f" counted from {say_time(*parts.phase)}"
+    weekdays = parts.weekdays or ({1} if parts.unit == "week" else set())
     if weekdays:
         days = say_list([WEEKDAYS[day] for day in sorted(weekdays, key=lambda day: day or 7)])
         said = f"every {days}" if parts.unit is None else f"{said} on {days}"
-    if parts.nth:
-        said += f" on {say_list([f'the {_NTH[which]} {WEEKDAYS[day]}' for which, day in sorted(parts.nth)])}"
-    if parts.month_days or (unit in ("month", "year") and not parts.nth and parts.day is None):
-        days_said = [f"the {ordinal(day)}" if day > 0 else _from_last(day) for day in sorted(parts.month_days or {1})]
-        said += f" on {say_list(days_said)}"
-    if parts.day is not None:
-        said += f" {_day(parts.day)}"
-    elif parts.months or unit == "year":
-        said += f" of {say_list([MONTHS[month - 1] for month in sorted(parts.months or {1})])}"
+    said += on_days if parts.day is None else f" {_day(parts.day)}"
+    said += _of_months(parts) if parts.day is None else ""
     if parts.window is not None:
         said += f", from {say_time(*parts.window[0])} to {say_time(*parts.window[1])}"
     return said if parts.sub_daily else said + _at(parts)
+
+
+def _on_days(parts: Parts) -> str:
+    """The days of a month, quarter or year."""
+    days = [f"the {_NTH[which]} {WEEKDAYS[day]}" for which, day in sorted(parts.nth)]
+    days += [f"the {_NTH.get(which, ordinal(which))} working day" for which in sorted(parts.workdays)]
+    implied = {1} if parts.unit in ("month", "quarter", "year") and not days else set()
+    days += [f"the {ordinal(day)}" if day > 0 else _from_last(day) for day in sorted(parts.month_days or implied)]
+    return f" on {say_list(days)}" if days else ""
+
+
+def _of_months(parts: Parts) -> str:
+    months = parts.months if parts.unit == "quarter" else months_of(parts)
+    return f" of {say_list([MONTHS[month - 1] for month in sorted(months)])}" if months else ""
 
 
 def _from_last(day: int) -> str:

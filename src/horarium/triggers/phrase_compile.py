@@ -64,7 +64,7 @@ def months_of(parts: Parts) -> set[int]:
 
 def by_days(parts: Parts) -> str:
     """The parts of an rrule that say on which days of its period it fires."""
-    said = f";BYMONTH={','.join(map(str, sorted(parts.months or {1})))}" if parts.unit == "year" else ""
+    said = f";BYMONTH={','.join(map(str, sorted(months_of(parts))))}" if parts.unit == "year" else ""
     if parts.unit == "week":
         days = sorted(parts.weekdays or {1}, key=lambda day: day or 7)
         return f";WKST=MO;BYDAY={','.join(_RRULE_DAYS[day] for day in days)}"

@@ -94,6 +94,8 @@ class DayReader(TimeReader):
             if max(found) > 31:
                 self._refuse(start, "expected a day from 1st to 31st")
             self.parts.month_days |= set(found)
+        if self._peek().text == "before":
+            self._refuse(start, "is that one day? write its date, or 'of the month' for each month's")
         self._accept_of()
 
     def _some_days(self, first: int) -> list[int]:

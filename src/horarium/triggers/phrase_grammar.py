@@ -15,7 +15,7 @@ from horarium.errors import InvalidTrigger
 from horarium.triggers.phrase_calendars import without_calendar
 from horarium.triggers.phrase_exceptions import ExceptionReader
 from horarium.triggers.phrase_parts import MIDNIGHT, DayRef, Moment, Parts
-from horarium.triggers.phrase_wall import DAY_SECONDS, SECONDS, in_clock, in_seconds
+from horarium.triggers.phrase_wall import DAY_SECONDS, SECONDS
 from horarium.triggers.phrase_words import (
     ADVERBS,
     DAY_NAMES,
@@ -381,8 +381,8 @@ class _Parser(ExceptionReader):
         until = self.parts.until
         if until is not None and until.time in (None, MIDNIGHT):
             self.parts.until = Moment(replace(until.day, plus=until.day.plus - 1, strict=until.day.is_weekday))
-        elif until is not None and until.time is not None:
-            self.parts.until = Moment(until.day, in_clock(in_seconds(until.time) - 1))
+        elif until is not None:
+            self.parts.until = replace(until, open=True)
 
     def _days_of_month_from(self, first: Token) -> bool:
         """`the 1st to the 10th`, without a month."""

@@ -113,6 +113,8 @@ class Moment:
 
     day: DayRef
     time: Time | None = None
+    open: bool = False
+    """`before friday at 4pm`: that instant is left out."""
 
 
 @dataclass(slots=True)

@@ -43,9 +43,9 @@ class Wall:
         return self.instant(moment.day.resolve(self.day_of(self._reference), False), MIDNIGHT)
 
     def end(self, moment: Moment) -> Instant:
-        """The end of a phrase is included: the whole day, or the very second."""
+        """The end of a phrase is included: the whole day, or the very second, unless it says `before`."""
         if moment.time is not None:
-            return self.moment(moment) + SECOND
+            return self.moment(moment) + (0 if moment.open else SECOND)
         return self.instant(moment.day.resolve(self.day_of(self._reference), False) + timedelta(days=1), MIDNIGHT)
 
     def begun(self, moment: Moment) -> Instant:

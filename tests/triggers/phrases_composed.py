@@ -61,6 +61,14 @@ COMPOSED: list[tuple[str, str, str]] = [
     ("every friday at noon before christmas", UTC, "11-27 12:00, 12-04 12:00, 12-11 12:00, 12-18 12:00"),
     ("every day at 9am before december 1st at 9am", UTC, "11-21 09:00, 11-22 09:00, 11-23 09:00, 11-24 09:00, 11-25 09:00, 11-26 09:00, 11-27 09:00, 11-28 09:00, 11-29 09:00, 11-30 09:00"),
     ("every weekday at 9am before friday", UTC, "11-23 09:00, 11-24 09:00, 11-25 09:00, 11-26 09:00"),
+    ("every 2 weeks starting friday at 6pm", UTC, "11-20 18:00, 12-04 18:00, 12-18 18:00, ..."),
+    ("every week at 6am starting thursday", UTC, "11-26 06:00, 12-03 06:00, ..."),
+    ("weekly starting december 2", UTC, "12-02 00:00, 12-09 00:00, ..."),
+    ("every month starting december 15 at 6am", UTC, "12-15 06:00, 2027-01-15 06:00, ..."),
+    ("every 2 months starting 2026-12-15 at 6am", UTC, "12-15 06:00, 2027-02-15 06:00, ..."),
+    ("every quarter starting january 15", UTC, "2027-01-15 00:00, 2027-04-15 00:00, ..."),
+    ("every year starting december 15 at 6am", UTC, "12-15 06:00, 2027-12-15 06:00, ..."),
+    ("every month on the 3rd starting december 15", UTC, "2027-01-03 00:00, 2027-02-03 00:00, ..."),
     ("every friday before december 11 at 4pm", UTC, "11-20 16:00, 11-27 16:00, 12-04 16:00"),
     ("every friday before december 4 at 4:01 pm", UTC, "11-20 16:01, 11-27 16:01"),
     ("every 2 years on the last day at noon", UTC, "12-31 12:00, 2028-12-31 12:00, 2030-12-31 12:00, ..."),
@@ -102,6 +110,10 @@ ASKED: list[tuple[str, str]] = [
     ("saturday, 6 december 2026 at 9am", "2026-12-06 is a Sunday"),
     ("every weekday at half past eight", "is it 8:30am or 8:30pm?"),
     ("every day at a quarter to six", "is it 5:45am or 5:45pm?"),
+    ("every month starting january 31 at noon", "on which day of shorter months?"),
+    ("every quarter starting may 15", "on which day of each quarter?"),
+    ("every 20 minutes from 10pm to 1am except the first monday of the month", "the window runs past midnight"),
+    ("every 2 hours starting 9am", "on which day does it start?"),
     ("evry tuesday", "did you mean 'every'?"),
     ("every wendesday at 9am", "did you mean 'wednesday'?"),
     ("every tusday at 9am", "did you mean 'tuesday'?"),
@@ -125,6 +137,8 @@ ASKED: list[tuple[str, str]] = [
 ]
 
 SAID_BACK: list[tuple[str, str]] = [
+    ("every 2 weeks starting friday at 6am", "every 2 weeks at 06:00, starting the next Friday at 06:00"),
+    ("every year starting december 15", "every year at 00:00, starting 15 December"),
     ("last business day of the month at 5pm, 3 times", "every month on the last working day at 17:00, 3 times"),
     ("6th business day of the month at 5pm, twice", "every month on the 6th working day at 17:00, 2 times"),
     (

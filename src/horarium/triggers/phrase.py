@@ -72,7 +72,7 @@ def _recurring(parts: Parts) -> str:
         said += f" at minute {say_list([str(minute) for minute in sorted(parts.minutes_past)])}"
     if parts.phase is not None:
         said += f" counted from {say_time(*parts.phase)}"
-    weekdays = parts.weekdays or ({1} if parts.unit == "week" else set())
+    weekdays = parts.weekdays or ({1} if parts.unit == "week" and not parts.from_start else set())
     if weekdays:
         days = say_list([WEEKDAYS[day] for day in sorted(weekdays, key=lambda day: day or 7)])
         said = f"every {days}" if parts.unit is None else f"{said} on {days}"
@@ -87,13 +87,13 @@ def _on_days(parts: Parts) -> str:
     """The days of a month, quarter or year."""
     days = [f"the {_NTH[which]} {WEEKDAYS[day]}" for which, day in sorted(parts.nth)]
     days += [f"the {_NTH.get(which, ordinal(which))} working day" for which in sorted(parts.workdays)]
-    implied = {1} if parts.unit in ("month", "quarter", "year") and not days else set()
+    implied = {1} if parts.unit in ("month", "quarter", "year") and not days and not parts.from_start else set()
     days += [f"the {ordinal(day)}" if day > 0 else _from_last(day) for day in sorted(parts.month_days or implied)]
     return f" on {say_list(days)}" if days else ""
 
 
 def _of_months(parts: Parts) -> str:
-    months = parts.months if parts.unit == "quarter" else months_of(parts)
+    months = parts.months if parts.unit == "quarter" or parts.from_start else months_of(parts)
     return f" of {say_list([MONTHS[month - 1] for month in sorted(months)])}" if months else ""
 
 

@@ -131,6 +131,21 @@ class _Compiler:
         self.until = None if parts.until is None else self.wall.end(parts.until)
         if parts.start is not None and parts.until is not None:
             self._order_ends(parts.start, parts.until)
+        if parts.from_start and self.start is not None:
+            self._take_days(self.wall.day_of(self.start))
+
+    def _take_days(self, day: date) -> None:
+        """Those of the start: its weekday, its day of the month, its date."""
+        parts = self.parts
+        if parts.unit == "week":
+            parts.weekdays = {day.isoweekday() % 7}
+        elif day.day > 28:
+            fail("on which day of shorter months? write e.g. 'on the last day of the month'")
+        elif parts.unit == "quarter" and day.month not in _QUARTER_STARTS:
+            fail("on which day of each quarter? write e.g. 'every 3 months starting ...'")
+        else:
+            parts.month_days = {day.day}
+            parts.months = {day.month} if parts.unit == "year" else set()
 
     def _order_ends(self, start: Moment, until: Moment) -> None:
         """Where the end comes first, seen from today: a weekday is then the one after the start (`from monday at 8am
@@ -361,7 +376,7 @@ class _Compiler:
             return [in_clock(second) for second in range(minute, DAY_SECONDS, step)]
         first, last = (in_seconds(time) for time in parts.window)
         days = parts.weekdays or parts.month_days or parts.nth or parts.workdays or parts.months
-        if last < first and (days or parts.except_weekdays or parts.except_dates):
+        if last < first and (days or parts.excepts):
             fail("the window runs past midnight: say which days for each part, e.g. 'from 22:00 to 23:59 on fridays'")
         last += DAY_SECONDS if last < first else 0
         if minute_past is not None:

@@ -88,8 +88,7 @@ def _two_rhythms(tokens: list[Token], length: int, rhythms_max: int) -> Parts | 
 
 def _limited(parts: Parts) -> bool:
     """Whether it says anything that may be meant for a rhythm beside it too."""
-    excepted = parts.except_weekdays or parts.except_dates or parts.except_days
-    return bool(excepted or parts.start or parts.until or parts.count or parts.lasting or parts.from_end)
+    return bool(parts.excepts or parts.start or parts.until or parts.count or parts.lasting or parts.from_end)
 
 
 def _whole(tokens: list[Token], length: int) -> Parts | None:
@@ -353,7 +352,8 @@ class _Parser(ExceptionReader):
             self._phase = self._written_time()
             return
         self._once_only("start", token)
-        if self._accept("at") and self._starts_hour(self._peek()):
+        self._accept("at")
+        if self._starts_hour(self._peek()) and not self._starts_day(self._peek()):
             self._refuse(self._peek(), "on which day does it start? write e.g. 'starting tomorrow at 9am'")
         self._accept("on", "from", "at")
         self.parts.start = self._moment()

@@ -166,9 +166,20 @@ class Parts:
         return self.times or beside[:1] or [MIDNIGHT]
 
     @property
+    def from_start(self) -> bool:
+        """Whether its start alone says on which days: `every 2 weeks starting friday`."""
+        named = self.weekdays or self.nth or self.month_days or self.workdays or self.months or self.day
+        return self.start is not None and self.unit in ("week", "month", "quarter", "year") and not named
+
+    @property
     def on_business_days(self) -> bool:
         """Whether it speaks of business days, in any words."""
         return bool(self.workdays) or self.weekdays == WORKDAYS
+
+    @property
+    def excepts(self) -> bool:
+        """Whether it leaves out any days."""
+        return bool(self.except_weekdays or self.except_dates or self.except_days)
 
     @property
     def sub_daily(self) -> bool:

@@ -121,6 +121,19 @@ def compile_parts(parts: Parts, zone_name: str, reference: Instant, content: Con
     return _union([_Compiler(each, zone_name, reference).compile(content) for each in parts.each])
 
 
+def _take_days(parts: Parts, day: date) -> None:
+    """Those of the start: its weekday, its day of the month, its date."""
+    if parts.unit == "week":
+        parts.weekdays = {day.isoweekday() % 7}
+    elif day.day > 28:
+        fail("on which day of shorter months? write e.g. 'on the last day of the month'")
+    elif parts.unit == "quarter" and day.month not in _QUARTER_STARTS:
+        fail("on which day of each quarter? write e.g. 'every 3 months starting ...'")
+    else:
+        parts.month_days = {day.day}
+        parts.months = {day.month} if parts.unit == "year" else set()
+
+
 class _Compiler:
     def __init__(self, parts: Parts, zone_name: str, reference: Instant) -> None:
         self.parts = parts
@@ -132,20 +145,7 @@ class _Compiler:
         if parts.start is not None and parts.until is not None:
             self._order_ends(parts.start, parts.until)
         if parts.from_start and self.start is not None:
-            self._take_days(self.wall.day_of(self.start))
-
-    def _take_days(self, day: date) -> None:
-        """Those of the start: its weekday, its day of the month, its date."""
-        parts = self.parts
-        if parts.unit == "week":
-            parts.weekdays = {day.isoweekday() % 7}
-        elif day.day > 28:
-            fail("on which day of shorter months? write e.g. 'on the last day of the month'")
-        elif parts.unit == "quarter" and day.month not in _QUARTER_STARTS:
-            fail("on which day of each quarter? write e.g. 'every 3 months starting ...'")
-        else:
-            parts.month_days = {day.day}
-            parts.months = {day.month} if parts.unit == "year" else set()
+            _take_days(parts, self.wall.day_of(self.start))
 
     def _order_ends(self, start: Moment, until: Moment) -> None:
         """Where the end comes first, seen from today: a weekday is then the one after the start (`from monday at 8am
